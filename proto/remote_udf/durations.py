@@ -1,0 +1,40 @@
+"""Lengths of time as people write them in options: "2 s", "100ms", "3 min"."""
+
+import re
+from datetime import timedelta
+
+from remote_udf.errors import InvalidOption
+
+__all__ = ["format_seconds", "parse_seconds"]
+
+_SECONDS = {
+    **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), 1e-9),
+    **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+"""The spellings of Flink's TimeUtils and of Spark's JavaUtils.timeStringAs."""
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", re.IGNORECASE)
+
+
+def parse_seconds(text: str | timedelta) -> float:
+    """Seconds of a duration. Raises InvalidOption for a bare number: its unit would be a guess."""
+    if isinstance(text, timedelta):
+        return text.total_seconds()
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[2].lower() not in _SECONDS:
+        raise InvalidOption(f"{text!r} is not a duration: write a number and a unit, such as '2 s' or '100 ms'")
+    return float(match[1]) * _SECONDS[match[2].lower()]
+
+
+def format_seconds(seconds: float) -> str:
+    """The shortest exact spelling: 0.25 -> "250 ms", 180.0 -> "3 min"."""
+    for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        count = seconds / length
+        if count >= 1 and abs(count - round(count)) < 1e-9:
+            return f"{round(count)} {unit}"
+    return f"{seconds:.9g} s"

@@ -1,0 +1,131 @@
+"""Errors and error codes both ends know.
+
+    RemoteUdfError                  root of every error of this project
+    ├── InvalidOption               an option is unknown, malformed or senseless; the caller's fault
+    ├── UnsupportedType             a type that cannot cross the wire; the caller's or author's fault
+    ├── ProtocolViolation           the other end broke the protocol; a bug or another kind of peer
+    └── StreamError                 the server ended a stream with an Error message
+        udf_server.errors           adds what plugin authors and operators meet
+        spark_client.errors         adds what a Spark job meets
+
+A row that fails is not an exception but an outcome (`remote_udf.outcomes`); `ErrorCode` names both.
+"""
+
+from enum import StrEnum
+
+__all__ = [
+    "TRACEBACK_LIMIT",
+    "ErrorCode",
+    "ErrorKind",
+    "InvalidOption",
+    "ProtocolViolation",
+    "RemoteUdfError",
+    "StreamError",
+    "UnsupportedType",
+    "capped",
+]
+
+TRACEBACK_LIMIT = 4_000
+"""Characters of a remote traceback that travel; a message gets as many."""
+
+
+class ErrorKind(StrEnum):
+    """Who is at fault, as in Spark's UDF worker protocol: `ExecutionError`."""
+
+    USER = "user"
+    """The plugin author's code."""
+    WORKER = "worker"
+    """The server."""
+    PROTOCOL = "protocol"
+    """The client, or what it asked for."""
+
+
+class ErrorCode(StrEnum):
+    """What went wrong, for programs. The same words in error columns, metrics, logs and on the wire."""
+
+    # Of a row.
+    FUNCTION_ERROR = "FUNCTION_ERROR"
+    """The function raised."""
+    TIMEOUT = "TIMEOUT"
+    """The row's deadline passed, retries and waiting included."""
+    RESULT_TYPE = "RESULT_TYPE"
+    """The function returned a value that does not fit its declared type."""
+    RESULT_LENGTH = "RESULT_LENGTH"
+    """A vectorized function returned another number of values than it got rows."""
+    RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
+    """The value of this one row does not fit into a message."""
+    ARGUMENT_VALUE = "ARGUMENT_VALUE"
+    """An argument's value cannot be held by a Python object, such as a timestamp after the year 9999."""
+    ARGUMENT_TOO_LARGE = "ARGUMENT_TOO_LARGE"
+    """The arguments of this one row do not fit into a message."""
+    SERVER_UNAVAILABLE = "SERVER_UNAVAILABLE"
+    """No server answered for this row within its deadline."""
+
+    # Of a stream.
+    UNKNOWN_FUNCTION = "UNKNOWN_FUNCTION"
+    UNKNOWN_VERSION = "UNKNOWN_VERSION"
+    FUNCTION_CHANGED = "FUNCTION_CHANGED"
+    """The function's types differ from those the job was planned with."""
+    ARGUMENT_COUNT = "ARGUMENT_COUNT"
+    ARGUMENT_TYPE = "ARGUMENT_TYPE"
+    INVALID_OPTION = "INVALID_OPTION"
+    OPEN_FAILED = "OPEN_FAILED"
+    """The function's `open` hook raised."""
+    PROTOCOL_VIOLATION = "PROTOCOL_VIOLATION"
+    UNSUPPORTED_PROTOCOL = "UNSUPPORTED_PROTOCOL"
+    OVERLOADED = "OVERLOADED"
+    """The server has no room for this stream or no thread left for this function."""
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    INTERNAL = "INTERNAL"
+    """A bug of the server."""
+
+
+class RemoteUdfError(Exception):
+    """Root of every error this project raises on purpose."""
+
+
+class InvalidOption(RemoteUdfError, ValueError):
+    """An option is unknown, malformed or senseless together with another."""
+
+
+class UnsupportedType(RemoteUdfError, TypeError):
+    """A type that cannot be sent to or come back from a remote function."""
+
+
+class ProtocolViolation(RemoteUdfError):
+    """The other end sent something the protocol does not allow at that point."""
+
+
+class StreamError(RemoteUdfError):
+    """A stream ended with an Error message.
+
+    `retryable` says whether the same stream may succeed later or on another server, and
+    `retry_after` how many seconds to wait before that, if the server said so.
+    """
+
+    def __init__(
+        self,
+        kind: ErrorKind,
+        code: ErrorCode,
+        message: str,
+        *,
+        traceback: str = "",
+        retryable: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.kind = kind
+        self.code = code
+        self.message = message
+        self.traceback = traceback
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+def capped(text: str, limit: int = TRACEBACK_LIMIT) -> str:
+    """`text`, or its first and last parts with the cut named, so that both ends of a traceback stay."""
+    if len(text) <= limit:
+        return text
+    head = limit // 3
+    tail = limit - head
+    return f"{text[:head]}\n... {len(text) - limit} characters cut ...\n{text[-tail:]}"

@@ -1,0 +1,202 @@
+"""FunctionSpec: what both ends know of a function."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+import pyarrow as pa
+
+from remote_udf.arrow import read_schema, write_schema
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.types import accepts, spelled
+from remote_udf.v1 import function_pb2 as pb
+
+__all__ = ["VALUE", "Execution", "FunctionKind", "FunctionSpec", "NullCall", "Parameter", "split_name", "version_key"]
+
+VALUE = "value"
+"""Name of the one column of a scalar result."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VERSION = re.compile(r"\d+(\.\d+)*")
+
+
+class FunctionKind(StrEnum):
+    """What a function takes and gives."""
+
+    SCALAR = "scalar"
+
+
+class Execution(StrEnum):
+    """How the server runs a scalar function."""
+
+    ASYNC_ROWS = "async-rows"
+    THREADED_ROWS = "threaded-rows"
+    VECTORIZED = "vectorized"
+
+
+class NullCall(StrEnum):
+    """Whether a function is called for a row with a null argument."""
+
+    CALL = "call"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """`type` is a dense union if the parameter takes one of several types."""
+
+    name: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """Name, version and types of a function, without its code. Picklable; the same on both ends."""
+
+    name: str
+    version: str
+    kind: FunctionKind
+    parameters: tuple[Parameter, ...]
+    result: pa.DataType
+    required_parameters: int
+    variadic: bool = False
+    description: str = ""
+    deterministic: bool = True
+    nulls: NullCall = NullCall.CALL
+    execution: Execution = Execution.THREADED_ROWS
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """`name@version`, as people write it."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def signature(self) -> str:
+        """For people: `geocode(address string, limit bigint = ...) -> struct<...>`."""
+        shown = []
+        for index, parameter in enumerate(self.parameters):
+            last = index == len(self.parameters) - 1
+            star = "*" if self.variadic and last else ""
+            default = " = ..." if index >= self.required_parameters and not star else ""
+            shown.append(f"{star}{parameter.name} {spelled(parameter.type)}{default}")
+        return f"{self.name}({', '.join(shown)}) -> {spelled(self.result)}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash over what decides which calls are legal and what they return."""
+        facts = [
+            self.name, self.version, self.kind, [[p.name, spelled(p.type)] for p in self.parameters],
+            spelled(self.result), self.required_parameters, self.variadic, self.nulls,
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+    def parameter(self, position: int) -> Parameter:
+        """The parameter an argument at `position` belongs to; variadic ones repeat the last."""
+        return self.parameters[min(position, len(self.parameters) - 1)]
+
+    def check_count(self, count: int) -> None:
+        """Raises StreamError ARGUMENT_COUNT, with the signature, if so many arguments are not taken."""
+        most = len(self.parameters)
+        if count < self.required_parameters or (count > most and not self.variadic):
+            wanted = (
+                f"at least {self.required_parameters}" if self.variadic
+                else str(most) if most == self.required_parameters
+                else f"{self.required_parameters} to {most}"
+            )  # fmt: skip
+            raise StreamError(
+                ErrorKind.PROTOCOL, ErrorCode.ARGUMENT_COUNT,
+                f"function {self.key} takes {wanted} arguments, got {count}: {self.signature}",
+            )  # fmt: skip
+
+    def check_arguments(self, arguments: Sequence[pa.DataType]) -> list[pa.DataType]:
+        """The type to convert each argument to, without loss.
+
+        Raises StreamError ARGUMENT_COUNT or ARGUMENT_TYPE, which names the parameter, what was
+        expected and what was found.
+        """
+        self.check_count(len(arguments))
+        targets = []
+        for position, argument in enumerate(arguments):
+            parameter = self.parameter(position)
+            target = accepts(parameter.type, argument)
+            if target is None:
+                raise StreamError(
+                    ErrorKind.PROTOCOL, ErrorCode.ARGUMENT_TYPE,
+                    f"function {self.key}, parameter {parameter.name!r}: expected {spelled(parameter.type)}, "
+                    f"found {spelled(argument)}; cast the argument: {self.signature}",
+                )  # fmt: skip
+            targets.append(target)
+        return targets
+
+    def to_proto(self) -> pb.FunctionSpec:
+        return pb.FunctionSpec(
+            name=self.name,
+            version=self.version,
+            kind=_KINDS[self.kind],
+            description=self.description,
+            deterministic=self.deterministic,
+            nulls=_NULLS[self.nulls],
+            execution=_EXECUTIONS[self.execution],
+            parameters=write_schema(pa.schema([pa.field(p.name, p.type) for p in self.parameters])),
+            result=write_schema(pa.schema([pa.field(VALUE, self.result)])),
+            required_parameters=self.required_parameters,
+            variadic=self.variadic,
+            options=dict(self.options),
+            fingerprint=self.fingerprint,
+        )
+
+    @classmethod
+    def from_proto(cls, message: pb.FunctionSpec) -> "FunctionSpec":
+        """Raises ProtocolViolation if a schema cannot be read, KeyError for an enum value of a newer server."""
+        return cls(
+            name=message.name,
+            version=message.version,
+            kind=_inverse(_KINDS)[message.kind],
+            parameters=tuple(Parameter(field.name, field.type) for field in read_schema(message.parameters)),
+            result=read_schema(message.result).field(0).type,
+            required_parameters=message.required_parameters,
+            variadic=message.variadic,
+            description=message.description,
+            deterministic=message.deterministic,
+            nulls=_inverse(_NULLS)[message.nulls],
+            execution=_inverse(_EXECUTIONS)[message.execution],
+            options=dict(message.options),
+        )
+
+
+_KINDS = {FunctionKind.SCALAR: pb.FUNCTION_KIND_SCALAR}
+_NULLS = {NullCall.CALL: pb.NULL_CALL_CALL, NullCall.SKIP: pb.NULL_CALL_SKIP}
+_EXECUTIONS = {
+    Execution.ASYNC_ROWS: pb.EXECUTION_ASYNC_ROWS,
+    Execution.THREADED_ROWS: pb.EXECUTION_THREADED_ROWS,
+    Execution.VECTORIZED: pb.EXECUTION_VECTORIZED,
+}
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _inverse(table: Mapping[K, V]) -> dict[V, K]:
+    return {value: key for key, value in table.items()}
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Name and version of "geocode@2"; the version is empty in "geocode". Raises ValueError for neither."""
+    name, _, version = text.partition("@")
+    if not _NAME.fullmatch(name) or ("@" in text and not _VERSION.fullmatch(version)):
+        raise ValueError(
+            f"{text!r} is not a function name: letters, digits and underscores, then perhaps '@' and a "
+            "version of digits and dots"
+        )
+    return name, version
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Orders versions by number, so that 1.10 comes after 1.9."""
+    return tuple(int(part) for part in version.split("."))

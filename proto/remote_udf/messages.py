@@ -1,0 +1,99 @@
+"""The envelope of the Execute stream, written and read without copying its payload through protobuf.
+
+The bytes are exactly those of `ExecuteRequest` and `ExecuteResponse` in message.proto: any protobuf
+implementation reads what this module writes, and the other way round. Writing puts `data`, the last
+field, behind the serialized rest; reading walks the top-level fields, hands the small ones to
+protobuf, and returns `data` as a view into the message.
+"""
+
+from typing import Generic, NamedTuple, TypeVar
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from remote_udf.errors import ProtocolViolation
+from remote_udf.v1 import message_pb2 as pb
+
+__all__ = ["Message", "encode", "read_request", "read_response"]
+
+_LENGTH_DELIMITED = 2
+_PADDING_TAG = 14 << 3 | _LENGTH_DELIMITED
+_DATA_TAG = 15 << 3 | _LENGTH_DELIMITED
+_ALIGNMENT = 16
+"""Arrow buffers inside `data` then start where Arrow and numpy like them: bytes objects are themselves
+aligned to 16."""
+
+EnvelopeT = TypeVar("EnvelopeT", pb.ExecuteRequest, pb.ExecuteResponse)
+
+
+class Message(NamedTuple, Generic[EnvelopeT]):
+    """An envelope without its `data`, and `data` beside it; None where the field is absent."""
+
+    envelope: EnvelopeT
+    data: memoryview | None
+
+
+def encode(envelope: pb.ExecuteRequest | pb.ExecuteResponse, data: pa.Buffer | bytes | None = None) -> bytes:
+    """The message's bytes. `envelope.data` and `envelope.padding` must not be set; one copy of `data` is made."""
+    head = envelope.SerializeToString()
+    if data is None:
+        return head
+    tail = bytes((_DATA_TAG,)) + _varint(len(data))
+    gap = -(len(head) + 2 + len(tail)) % _ALIGNMENT
+    return b"".join((head, bytes((_PADDING_TAG, gap)), bytes(gap), tail, data))
+
+
+def read_request(message: bytes) -> Message[pb.ExecuteRequest]:
+    """Raises ProtocolViolation if the bytes are no ExecuteRequest."""
+    return _read(message, pb.ExecuteRequest)
+
+
+def read_response(message: bytes) -> Message[pb.ExecuteResponse]:
+    """Raises ProtocolViolation if the bytes are no ExecuteResponse."""
+    return _read(message, pb.ExecuteResponse)
+
+
+def _read(message: bytes, kind: type[EnvelopeT]) -> Message[EnvelopeT]:
+    view = memoryview(message)
+    position, data = 0, None
+    kept: list[memoryview] = []
+    try:
+        while position < len(view):
+            start = position
+            tag, position = _read_varint(view, position)
+            if tag & 7 != _LENGTH_DELIMITED:
+                raise ProtocolViolation(f"{kind.__name__}: unexpected field {tag >> 3} of wire type {tag & 7}")
+            length, position = _read_varint(view, position)
+            end = position + length
+            if end > len(view):
+                raise ProtocolViolation(f"{kind.__name__}: field {tag >> 3} is cut short")
+            if tag == _DATA_TAG:
+                data = view[position:end]
+            elif tag != _PADDING_TAG:
+                kept.append(view[start:end])
+            position = end
+        return Message(kind.FromString(b"".join(kept)), data)
+    except (IndexError, DecodeError) as error:
+        raise ProtocolViolation(f"not a {kind.__name__}: {error}") from error
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = view[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+        if shift > 63:
+            raise ProtocolViolation("a number of more than 64 bits")

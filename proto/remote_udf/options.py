@@ -1,0 +1,268 @@
+"""Options of calls: their names, values, defaults and precedence.
+
+The names are those of FLIP-400 ("Public Interfaces", table of options). They may be set at the call,
+in the Spark session, in the function's declaration and in the server's configuration, and win in
+that order, each option by itself. Python spells them with underscores, everything else with hyphens.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from remote_udf.durations import format_seconds, parse_seconds
+from remote_udf.errors import InvalidOption
+
+__all__ = [
+    "CALLER_OPTIONS",
+    "SCALAR_OPTIONS",
+    "OnError",
+    "Option",
+    "OutputMode",
+    "RetryStrategy",
+    "ScalarOptions",
+    "canonical",
+    "resolve_scalar",
+]
+
+
+class OutputMode(StrEnum):
+    """Whether rows leave in the order they came."""
+
+    ORDERED = "ordered"
+    UNORDERED = "unordered"
+    """Flink's ALLOW_UNORDERED: rows may leave as they complete, where the call can take them so."""
+
+
+class RetryStrategy(StrEnum):
+    """How long to wait between attempts."""
+
+    NONE = "none"
+    FIXED_DELAY = "fixed-delay"
+    EXPONENTIAL_DELAY = "exponential-delay"
+    """Doubling, with full jitter: each delay is drawn evenly from zero to the doubled bound."""
+
+
+class OnError(StrEnum):
+    """What becomes of a row that failed."""
+
+    FAIL = "fail"
+    NULL = "null"
+    COLUMN = "column"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: how to read it, what it is when nobody says, and what it means."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    format: Callable[[Any], str]
+    default: Any
+    doc: str
+
+    @property
+    def attribute(self) -> str:
+        """The name Python code uses."""
+        return self.name.replace("-", "_")
+
+
+def _count(minimum: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or isinstance(value, (bool, float)) or number < minimum:
+            raise InvalidOption(f"{value!r} is not a whole number of at least {minimum}")
+        return number
+
+    return parse
+
+
+def _duration(value: Any) -> float:
+    seconds = parse_seconds(value)
+    if seconds <= 0:
+        raise InvalidOption(f"{value!r} must be longer than zero")
+    return seconds
+
+
+EnumT = TypeVar("EnumT", bound=StrEnum)
+
+
+def _choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Callable[[Any], EnumT]:
+    def parse(value: Any) -> EnumT:
+        text = str(value).strip().lower().replace("_", "-")
+        if aliases and text in aliases:
+            return aliases[text]
+        try:
+            return kind(text)
+        except ValueError:
+            raise InvalidOption(f"{value!r} is none of {', '.join(kind)}") from None
+
+    return parse
+
+
+def _fraction(value: Any) -> float:
+    text = str(value).strip()
+    try:
+        number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        number = -1.0
+    if isinstance(value, bool) or not 0 <= number <= 1:
+        raise InvalidOption(f"{value!r} is not a share: write '5%' or a number from 0 to 1")
+    return number
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    names = tuple(part.__name__ if isinstance(part, type) else str(part).strip() for part in parts)
+    if not all(name.isidentifier() for name in names if name) or not all(names):
+        raise InvalidOption(f"{value!r} is not a list of exception class names")
+    return names
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidOption(f"{value!r} is not a path or URI")
+    return value
+
+
+_ENUM = str
+_SCALAR = (
+    Option(
+        "buffer-capacity", _count(1), str, None,
+        "Rows in flight of one task: calls started and not yet ended; a row that waits for a retry counts. "
+        "Unless set: 100 rows; for a vectorized function one batch, or four if it is `async`.",
+    ),
+    Option(
+        "timeout", _duration, format_seconds, 180.0,
+        "Deadline of a row, from its turn among the rows in flight: queueing, every attempt and every delay.",
+    ),
+    Option(
+        "output-mode", _choice(OutputMode, {"allow-unordered": OutputMode.UNORDERED}), _ENUM, OutputMode.ORDERED,
+        "`ordered`: rows leave in the order they came. `unordered`: as they complete, in whole-row execution.",
+    ),
+    Option(
+        "retry-strategy", _choice(RetryStrategy, {"no-retry": RetryStrategy.NONE}), _ENUM, RetryStrategy.FIXED_DELAY,
+        "`none`, `fixed-delay` or `exponential-delay` (doubling, full jitter).",
+    ),
+    Option("fixed-delay", _duration, format_seconds, 0.1, "Delay between attempts with `fixed-delay`."),
+    Option("initial-delay", _duration, format_seconds, 0.1, "Bound of the first delay with `exponential-delay`."),
+    Option("max-delay", _duration, format_seconds, 10.0, "Largest bound of a delay with `exponential-delay`."),
+    Option(
+        "max-attempts", _count(1), str, 3,
+        "Calls of the function for one row at most, the first included. Flink counts retries: its N is N + 1 here.",
+    ),
+    Option(
+        "retry-on", _names, ",".join, ("RetryableError", "TimeoutError"),
+        "Exception classes worth another attempt, by name; subclasses count. `Exception` retries everything.",
+    ),
+    Option(
+        "batch-rows", _count(1), str, 65_536,
+        "Rows of one message at most. A vectorized function never gets more rows at once.",
+    ),
+)  # fmt: skip
+_CALLER = (
+    Option(
+        "on-error", _choice(OnError), _ENUM, OnError.FAIL,
+        "What becomes of a row that failed: `fail` the job, `null`, an error `column`, or a `dead-letter` file.",
+    ),
+    Option("dead-letter", _path, str, None, "Directory (path or URI) of the Parquet files of failed rows."),
+    Option("max-errors", _count(0), str, None, "Failed rows a task may have before it fails the job all the same."),
+    Option(
+        "max-error-rate", _fraction, "{:.6g}".format, None,
+        "Share of failed rows a task may have, such as '5%'; looked at from 100 rows on and at the end.",
+    ),
+)  # fmt: skip
+
+SCALAR_OPTIONS: Mapping[str, Option] = {option.name: option for option in _SCALAR}
+"""Options the server acts on. Everybody may set them."""
+CALLER_OPTIONS: Mapping[str, Option] = {option.name: option for option in _CALLER}
+"""Options the client acts on: what happens to errors is the caller's choice. Call and session may set them."""
+
+_NEEDS_STRATEGY = {
+    "fixed-delay": RetryStrategy.FIXED_DELAY,
+    "initial-delay": RetryStrategy.EXPONENTIAL_DELAY,
+    "max-delay": RetryStrategy.EXPONENTIAL_DELAY,
+}
+
+
+@dataclass(frozen=True)
+class ScalarOptions:
+    """The options in force for one call, parsed. Durations are seconds."""
+
+    buffer_capacity: int | None = SCALAR_OPTIONS["buffer-capacity"].default
+    """None unless somebody set it; the runner of each execution has its own default."""
+    timeout: float = SCALAR_OPTIONS["timeout"].default
+    output_mode: OutputMode = SCALAR_OPTIONS["output-mode"].default
+    retry_strategy: RetryStrategy = SCALAR_OPTIONS["retry-strategy"].default
+    fixed_delay: float = SCALAR_OPTIONS["fixed-delay"].default
+    initial_delay: float = SCALAR_OPTIONS["initial-delay"].default
+    max_delay: float = SCALAR_OPTIONS["max-delay"].default
+    max_attempts: int = SCALAR_OPTIONS["max-attempts"].default
+    retry_on: tuple[str, ...] = SCALAR_OPTIONS["retry-on"].default
+    batch_rows: int = SCALAR_OPTIONS["batch-rows"].default
+
+    def to_text(self) -> dict[str, str]:
+        """Hyphenated name to text, every option that has a value: what Opened carries."""
+        values = dataclasses.asdict(self)
+        present = {name: option for name, option in SCALAR_OPTIONS.items() if values[option.attribute] is not None}
+        return {name: option.format(values[option.attribute]) for name, option in present.items()}
+
+
+def canonical(
+    given: Mapping[str, Any], *, source: str, known: Iterable[Mapping[str, Option]] = (SCALAR_OPTIONS,)
+) -> dict[str, str]:
+    """`given` with hyphenated names and canonical text values, in the order given.
+
+    Names may have hyphens or underscores; values that are None count as not given. `source` says
+    whose options these are, for the message. Raises InvalidOption for a name that is not known (with
+    the list of those that are), a value that is malformed, or options that contradict each other.
+    """
+    table = {name: option for options in known for name, option in options.items()}
+    result: dict[str, str] = {}
+    for key, value in given.items():
+        name = str(key).replace("_", "-")
+        option = table.get(name)
+        if option is None:
+            close = difflib.get_close_matches(name, table, n=1)
+            hint = f", did you mean {close[0]!r}?" if close else ""
+            raise InvalidOption(f"{source}: unknown option {key!r}{hint} (known: {', '.join(sorted(table))})")
+        if value is None:
+            continue
+        try:
+            result[name] = option.format(option.parse(value))
+        except InvalidOption as error:
+            raise InvalidOption(f"{source}: option {name!r}: {error}") from None
+    _refuse_contradictions(result, source)
+    return result
+
+
+def _refuse_contradictions(texts: Mapping[str, str], source: str) -> None:
+    """One layer contradicts itself; a lower layer's leftovers are simply not used."""
+    strategy = texts.get("retry-strategy")
+    for name, needed in _NEEDS_STRATEGY.items():
+        if strategy is not None and name in texts and strategy != needed:
+            raise InvalidOption(f"{source}: option {name!r} has no meaning with retry-strategy {strategy!r}")
+    if strategy == RetryStrategy.NONE and texts.get("max-attempts", "1") != "1":
+        raise InvalidOption(f"{source}: max-attempts {texts['max-attempts']} contradicts retry-strategy 'none'")
+    delays = [parse_seconds(texts[name]) for name in ("initial-delay", "max-delay") if name in texts]
+    if len(delays) == 2 and delays[0] > delays[1]:
+        raise InvalidOption(f"{source}: initial-delay is longer than max-delay")
+    policy = texts.get("on-error")
+    if "dead-letter" in texts and policy not in (None, OnError.DEAD_LETTER):
+        raise InvalidOption(f"{source}: option 'dead-letter' has no meaning with on-error {policy!r}")
+
+
+def resolve_scalar(*layers: Mapping[str, str]) -> ScalarOptions:
+    """The options in force; later layers win. Layers are canonical: text by hyphenated name."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for name, text in layer.items():
+            option = SCALAR_OPTIONS[name]
+            values[option.attribute] = option.parse(text)
+    return ScalarOptions(**values)

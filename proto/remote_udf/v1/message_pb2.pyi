@@ -1,0 +1,201 @@
+from google.protobuf import duration_pb2 as _duration_pb2
+from remote_udf.v1 import function_pb2 as _function_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ExecuteRequest(_message.Message):
+    __slots__ = ("open", "batch", "finish", "cancel", "padding", "data")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    open: Open
+    batch: Batch
+    finish: Finish
+    cancel: Cancel
+    padding: bytes
+    data: bytes
+    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ExecuteResponse(_message.Message):
+    __slots__ = ("opened", "result", "progress", "finished", "cancelled", "error", "padding", "data")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    opened: Opened
+    result: Result
+    progress: Progress
+    finished: Finished
+    cancelled: Cancelled
+    error: Error
+    padding: bytes
+    data: bytes
+    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Open(_message.Message):
+    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    function: str
+    version: str
+    fingerprint: str
+    arguments: bytes
+    options: _containers.ScalarMap[str, str]
+    context: CallContext
+    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ...) -> None: ...
+
+class CallContext(_message.Message):
+    __slots__ = ("operation_id", "job", "stage", "partition", "task_attempt", "micro_batch")
+    OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TASK_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MICRO_BATCH_FIELD_NUMBER: _ClassVar[int]
+    operation_id: str
+    job: str
+    stage: int
+    partition: int
+    task_attempt: int
+    micro_batch: int
+    def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ...) -> None: ...
+
+class Opened(_message.Message):
+    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    result: bytes
+    options: _containers.ScalarMap[str, str]
+    max_message_bytes: int
+    progress_interval: _duration_pb2.Duration
+    execution: _function_pb2.Execution
+    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ...) -> None: ...
+
+class Batch(_message.Message):
+    __slots__ = ("sequence", "first_row", "rows", "waited")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    WAITED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    first_row: int
+    rows: int
+    waited: _duration_pb2.Duration
+    def __init__(self, sequence: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ..., waited: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Result(_message.Message):
+    __slots__ = ("first_row", "rows", "errors", "skipped")
+    FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    first_row: int
+    rows: int
+    errors: bytes
+    skipped: int
+    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("rows_done",)
+    ROWS_DONE_FIELD_NUMBER: _ClassVar[int]
+    rows_done: int
+    def __init__(self, rows_done: _Optional[int] = ...) -> None: ...
+
+class Finish(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("counts",)
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    counts: StreamCounts
+    def __init__(self, counts: _Optional[_Union[StreamCounts, _Mapping]] = ...) -> None: ...
+
+class Cancelled(_message.Message):
+    __slots__ = ("counts",)
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    counts: StreamCounts
+    def __init__(self, counts: _Optional[_Union[StreamCounts, _Mapping]] = ...) -> None: ...
+
+class StreamCounts(_message.Message):
+    __slots__ = ("rows_in", "rows_ok", "rows_failed", "rows_skipped", "retries")
+    ROWS_IN_FIELD_NUMBER: _ClassVar[int]
+    ROWS_OK_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FAILED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    rows_in: int
+    rows_ok: int
+    rows_failed: int
+    rows_skipped: int
+    retries: int
+    def __init__(self, rows_in: _Optional[int] = ..., rows_ok: _Optional[int] = ..., rows_failed: _Optional[int] = ..., rows_skipped: _Optional[int] = ..., retries: _Optional[int] = ...) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("kind", "code", "message", "traceback", "retryable", "retry_after")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[Error.Kind]
+        KIND_USER: _ClassVar[Error.Kind]
+        KIND_WORKER: _ClassVar[Error.Kind]
+        KIND_PROTOCOL: _ClassVar[Error.Kind]
+    KIND_UNSPECIFIED: Error.Kind
+    KIND_USER: Error.Kind
+    KIND_WORKER: Error.Kind
+    KIND_PROTOCOL: Error.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    kind: Error.Kind
+    code: str
+    message: str
+    traceback: str
+    retryable: bool
+    retry_after: _duration_pb2.Duration
+    def __init__(self, kind: _Optional[_Union[Error.Kind, str]] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., retryable: bool = ..., retry_after: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,37 @@
+"""What a plan carries to the executors: frozen, picklable, without secrets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.options import OnError
+from spark_client.config import ClientConfig
+
+__all__ = ["ErrorPolicy", "ScalarCall"]
+
+
+@dataclass(frozen=True)
+class ErrorPolicy:
+    """What becomes of rows that fail; see the caller options of `remote_udf.options`."""
+
+    on_error: OnError = OnError.FAIL
+    max_errors: int | None = None
+    max_error_rate: float | None = None
+    dead_letter: str | None = None
+
+
+@dataclass(frozen=True)
+class ScalarCall:
+    """One call of a scalar function, as written in a query.
+
+    `options` are those of call and session, canonical. `operation_id` is the same in every task and
+    every retry of a task. `arguments` counts the arguments given; None where only Spark knows, as in
+    SQL.
+    """
+
+    spec: FunctionSpec
+    arguments: int | None
+    options: Mapping[str, str]
+    operation_id: str
+    config: ClientConfig
+    policy: ErrorPolicy = field(default_factory=ErrorPolicy)

@@ -1,0 +1,73 @@
+"""Directory: asks a server which functions it has."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from remote_udf.functions import FunctionSpec, split_name, version_key
+from remote_udf.v1 import service_pb2
+from spark_client.config import ClientConfig
+from spark_client.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
+from spark_client.executor.connection import PROTOCOL_VERSION
+from spark_client.executor.transport import SERVICE_NAME, TransportLost, channel_for, translated
+
+__all__ = ["find_function", "list_functions"]
+
+RETRY_SECONDS = 0.1
+
+
+def list_functions(
+    config: ClientConfig,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[FunctionSpec]:
+    """Every function of the server in every version, by name, then version.
+
+    Waits up to `connect_seconds` for a server that is just starting. Raises ServerUnavailable, or
+    NotARemoteUdfServer for something else at that address, or a server that speaks another protocol.
+    """
+    method = channel_for(config).unary_unary(
+        f"/{SERVICE_NAME}/ListFunctions",
+        request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
+        response_deserializer=service_pb2.ListFunctionsResponse.FromString,
+    )
+    deadline = clock() + config.connect_seconds
+    while True:
+        try:
+            left = max(deadline - clock(), RETRY_SECONDS)
+            response = method(service_pb2.ListFunctionsRequest(), timeout=left)
+            break
+        except grpc.RpcError as error:
+            problem = translated(error, config.target)
+            if not isinstance(problem, TransportLost):
+                raise problem from error
+            if clock() + RETRY_SECONDS > deadline:
+                raise ServerUnavailable(
+                    f"no remote-udf server at {config.target} within {config.connect_seconds:g} s: {problem}"
+                ) from error
+            sleep(RETRY_SECONDS)
+    if PROTOCOL_VERSION not in response.protocol_versions:
+        raise NotARemoteUdfServer(
+            f"the server at {config.target} (version {response.server_version}) speaks protocol "
+            f"{list(response.protocol_versions)}, this client {PROTOCOL_VERSION}"
+        )
+    return [FunctionSpec.from_proto(function) for function in response.functions]
+
+
+def find_function(functions: Sequence[FunctionSpec], name: str) -> FunctionSpec:
+    """The function called "name" (its highest version) or "name@version". Raises UnknownFunction."""
+    try:
+        plain, version = split_name(name)
+    except ValueError as error:
+        raise UnknownFunction(str(error)) from None
+    versions = {spec.version: spec for spec in functions if spec.name == plain}
+    if not versions:
+        known = ", ".join(sorted({spec.name for spec in functions})) or "none"
+        raise UnknownFunction(f"no function {plain!r} (known: {known})")
+    chosen = version or max(versions, key=version_key)
+    if chosen not in versions:
+        known = ", ".join(sorted(versions, key=version_key))
+        raise UnknownFunction(f"function {plain!r} has no version {chosen!r} (known: {known})")
+    return versions[chosen]

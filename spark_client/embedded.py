@@ -1,0 +1,107 @@
+"""The embedded server: `connect(spark)` without a target starts one as a process on this machine."""
+
+import atexit
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_client.errors import EmbeddedServerFailed
+
+__all__ = ["EmbeddedServer", "embedded_server", "require_local_executors"]
+
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+LOG_TAIL = 3_000
+"""Characters of the server's log shown when it does not start."""
+
+
+class EmbeddedServer:
+    """A server process on a Unix socket only its owner can reach; it ends with this process."""
+
+    def __init__(self, plugins: Sequence[str]) -> None:
+        """Starts it and waits until it is ready. Raises EmbeddedServerFailed with the end of its log."""
+        self.directory = tempfile.TemporaryDirectory(prefix="remote-udf-")
+        folder = Path(self.directory.name)
+        self.log = folder / "server.log"
+        command = [
+            sys.executable, "-m", "udf_server", "serve", "--stop-with-stdin",
+            "--unix-socket", str(folder / "server.sock"), "--metrics-port", "0",
+            *(part for plugin in plugins for part in ("--plugin", plugin)),
+        ]  # fmt: skip
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the command is ours
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        ready = self._wait_ready()
+        self.target: str = ready["target"]
+        self.metrics_url: str = ready["metrics"]
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Ends the process and removes its files. Safe to call twice."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self.directory.cleanup()
+
+    def _wait_ready(self) -> dict[str, str]:
+        """The line a server prints when it is ready."""
+        # A process that hangs while it imports plugins never closes its output: end it after a while.
+        timer = threading.Timer(START_SECONDS, self._process.kill)
+        timer.start()
+        try:
+            assert self._process.stdout is not None
+            line = self._process.stdout.readline()
+            if line:
+                return json.loads(line)
+        finally:
+            timer.cancel()
+        status = self._process.wait()
+        log = self.log.read_text(errors="replace")[-LOG_TAIL:].strip()
+        self.stop()
+        why = "was not ready in time" if status < 0 else f"ended with status {status}"
+        raise EmbeddedServerFailed(f"the embedded server {why}; its log ends with:\n{log}")
+
+
+_servers: dict[tuple[int, tuple[str, ...]], EmbeddedServer] = {}
+_lock = threading.Lock()
+
+
+def embedded_server(plugins: Sequence[str]) -> EmbeddedServer:
+    """This process's embedded server with these plugins; it is started once and stops at exit."""
+    key = (os.getpid(), tuple(plugins))
+    with _lock:
+        server = _servers.get(key)
+        if server is None or not server.running:
+            server = EmbeddedServer(plugins)
+            atexit.register(server.stop)
+            _servers[key] = server
+        return server
+
+
+def require_local_executors(spark: SparkSession) -> None:
+    """Raises EmbeddedServerFailed if the session's executors may run on other machines."""
+    master = spark.conf.get("spark.master", "")
+    if not str(master).startswith("local"):
+        raise EmbeddedServerFailed(
+            f"executors of master {master!r} cannot reach a server inside the driver's machine; "
+            "start one with `udf-server serve` and pass its address: connect(spark, 'host:port')"
+        )

@@ -1,0 +1,60 @@
+"""Errors a Spark job meets.
+
+    RemoteUdfError                  (remote_udf.errors)
+    ├── ServerUnavailable           no server answers at the target, or not in time; try again later
+    ├── NotARemoteUdfServer         something else answers at the target; correct the target
+    ├── EmbeddedServerFailed        the server that connect() starts by default did not start
+    ├── UnknownFunction             the server has no function of that name and version
+    ├── PlanError                   a call cannot be planned: arguments, types, or what it is used with
+    ├── FunctionFailed              a row failed and the policy is to fail
+    ├── ErrorBudgetExceeded         more rows failed than the caller allows
+    └── AccountingMismatch          rows that went in and outcomes that came out differ; a bug, never ignored
+
+The first five are raised on the driver. The others are raised in an executor: what reaches the driver
+is Spark's own PythonException with their text.
+"""
+
+from remote_udf.errors import RemoteUdfError
+
+__all__ = [
+    "AccountingMismatch",
+    "EmbeddedServerFailed",
+    "ErrorBudgetExceeded",
+    "FunctionFailed",
+    "NotARemoteUdfServer",
+    "PlanError",
+    "ServerUnavailable",
+    "UnknownFunction",
+]
+
+
+class ServerUnavailable(RemoteUdfError):
+    """No server answers at the target, or it stopped answering and did not come back in time."""
+
+
+class NotARemoteUdfServer(RemoteUdfError):
+    """What answers at the target does not speak this protocol."""
+
+
+class EmbeddedServerFailed(RemoteUdfError):
+    """The embedded server did not start; the message ends with what it wrote."""
+
+
+class UnknownFunction(RemoteUdfError, LookupError):
+    """The server has no such function, or not in that version; the message lists what it has."""
+
+
+class PlanError(RemoteUdfError, ValueError):
+    """A call cannot be planned. The message names the function and the argument or column."""
+
+
+class FunctionFailed(RemoteUdfError):
+    """A row failed. The message names function, version, arguments, attempts and the remote traceback."""
+
+
+class ErrorBudgetExceeded(RemoteUdfError):
+    """More rows of a task failed than `max-errors` or `max-error-rate` allow."""
+
+
+class AccountingMismatch(RemoteUdfError):
+    """The server's counts of rows and outcomes are not those of this end."""

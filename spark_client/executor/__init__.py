@@ -1,0 +1,1 @@
+"""What runs inside Spark's Python workers: plain threads and blocking calls, no pyspark but for task.py."""

@@ -1,0 +1,147 @@
+"""Connection: one Execute stream on one server, from Open to its end. Knows messages, not rows."""
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from remote_udf.arrow import read_schema, write_batch, write_schema
+from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
+from remote_udf.functions import VALUE
+from remote_udf.messages import Message, encode, read_response
+from remote_udf.options import OutputMode, resolve_scalar
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.calls import ScalarCall
+from spark_client.executor.chunks import Chunk
+from spark_client.executor.task import TaskInfo
+from spark_client.executor.transport import Transport, TransportLost
+
+__all__ = ["PROTOCOL_VERSION", "Connection"]
+
+PROTOCOL_VERSION = 1
+SILENT_INTERVALS, SILENT_SECONDS = 3, (2.0, 15.0)
+"""A server is given up after so many missed signs of life, within these bounds."""
+HEADROOM = 4096
+"""Bytes of a message left for its envelope."""
+_KINDS = {pb.Error.KIND_USER: ErrorKind.USER, pb.Error.KIND_WORKER: ErrorKind.WORKER}
+
+
+class Connection:
+    """One thread may send while another reads."""
+
+    def __init__(
+        self,
+        call: ScalarCall,
+        arguments: pa.Schema,
+        task: TaskInfo,
+        transport: Transport,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Opens the stream. Raises StreamError if the server refuses, TransportLost if there is none."""
+        self._arguments = arguments
+        self._clock = clock
+        self._waiting_since: float | None = None
+        self._last_message = clock()
+        self._sequence = 0
+        self.rows_sent = 0
+        # Bounded by the rows the window lets under way.
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._responses = transport.execute(_until_none(self._requests))
+        spec = call.spec
+        request = pb.Open(
+            protocol_version=PROTOCOL_VERSION,
+            function=spec.name,
+            version=spec.version,
+            fingerprint=spec.fingerprint,
+            arguments=write_schema(arguments),
+            options=call.options,
+            context=task.to_proto(call.operation_id),
+        )
+        self._requests.put(encode(pb.ExecuteRequest(open=request)))
+        opened = self._read_opened()
+        self.options = resolve_scalar(opened.options)
+        self.ordered = self.options.output_mode is OutputMode.ORDERED
+        value = read_schema(opened.result).field(0).with_name(VALUE)
+        self.schema = pa.schema([value] if self.ordered else [pa.field("row", pa.int64(), nullable=False), value])
+        self.payload_bytes = opened.max_message_bytes - HEADROOM
+        """What the Arrow data of one message may take."""
+        interval = opened.progress_interval.ToNanoseconds() / 1e9
+        self._silent_after = min(max(SILENT_INTERVALS * interval, SILENT_SECONDS[0]), SILENT_SECONDS[1])
+
+    def payload(self, chunk: Chunk) -> pa.Buffer | None:
+        """The chunk's arguments as bytes; None for a function called without any."""
+        if not chunk.columns:
+            return None
+        return write_batch(pa.RecordBatch.from_arrays(list(chunk.columns), schema=self._arguments))
+
+    def send(self, chunk: Chunk, payload: pa.Buffer | None, waited: float) -> None:
+        """Sends the chunk and notes in it where in the stream it stands."""
+        chunk.first_row = self.rows_sent
+        batch = pb.Batch(sequence=self._sequence, first_row=chunk.first_row, rows=chunk.rows)
+        if waited:
+            batch.waited.FromNanoseconds(round(waited * 1e9))
+        self._sequence += 1
+        self.rows_sent += chunk.rows
+        self._requests.put(encode(pb.ExecuteRequest(batch=batch), payload))
+
+    def send_finish(self) -> None:
+        """No more chunks will come."""
+        self._requests.put(encode(pb.ExecuteRequest(finish=pb.Finish())))
+
+    def read(self) -> Message[pb.ExecuteResponse]:
+        """The next message; an Error is raised as StreamError. Blocks. Raises TransportLost if the server is gone."""
+        self._waiting_since = self._clock()
+        try:
+            message = read_response(next(self._responses))
+        except StopIteration:
+            raise TransportLost("the stream ended before its last message") from None
+        finally:
+            self._waiting_since = None
+        self._last_message = self._clock()
+        if message.envelope.HasField("error"):
+            raise _stream_error(message.envelope.error)
+        return message
+
+    def check_silence(self, now: float) -> None:
+        """Gives the connection up if somebody waits for the server and it has said nothing for too long."""
+        since = self._waiting_since
+        if since is not None and now - max(since, self._last_message) > self._silent_after:
+            self._responses.cancel()
+
+    def close(self, *, cancel: bool) -> None:
+        """Ends this side. With `cancel` the server stops what is under way. Safe to call twice."""
+        self._requests.put(None)
+        if cancel:
+            self._responses.cancel()
+
+    def _read_opened(self) -> pb.Opened:
+        try:
+            envelope, _ = read_response(next(self._responses))
+        except StopIteration:
+            raise TransportLost("the server ended the stream at once") from None
+        if envelope.HasField("error"):
+            raise _stream_error(envelope.error)
+        if not envelope.HasField("opened"):
+            raise ProtocolViolation(f"the server answered Open with {envelope.WhichOneof('response')}")
+        return envelope.opened
+
+
+def _until_none(requests: "queue.SimpleQueue[bytes | None]") -> Iterator[bytes]:
+    while (message := requests.get()) is not None:
+        yield message
+
+
+def _stream_error(error: pb.Error) -> StreamError:
+    try:
+        code = ErrorCode(error.code)
+    except ValueError:
+        code = ErrorCode.INTERNAL  # of a newer server
+    return StreamError(
+        _KINDS.get(error.kind, ErrorKind.PROTOCOL),
+        code,
+        f"{error.message}\n{error.traceback}" if error.traceback else error.message,
+        traceback=error.traceback,
+        retryable=error.retryable,
+        retry_after=error.retry_after.ToNanoseconds() / 1e9 if error.HasField("retry_after") else None,
+    )

@@ -1,0 +1,251 @@
+"""RowEngine: sends the rows of a task through its calls and gives them back complete."""
+
+import collections
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from spark_client.calls import ScalarCall
+from spark_client.executor.chunks import Answer, Chunk, IntArray
+from spark_client.executor.groups import Completed, Group
+from spark_client.executor.policy import blocking_errors
+from spark_client.executor.stream import CallStream
+
+__all__ = ["OpenStream", "PlannedCall", "RowEngine"]
+
+HELD_BYTES = 64 << 20
+"""Input that waits for outcomes; no more is read beyond it."""
+
+OpenStream = Callable[[ScalarCall, pa.Schema], CallStream]
+"""Opens the stream of a call whose arguments have this schema."""
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call and the input columns that are its arguments.
+
+    `errors` are error columns of calls whose values are among the arguments. A row with an error there
+    is not sent; it gets that error.
+    """
+
+    call: ScalarCall
+    columns: tuple[int, ...]
+    errors: tuple[int, ...] = ()
+
+
+class RowEngine:
+    """All calls of a row are under way together; equal calls of a row are made once.
+
+    With `ordered` rows come back in the order they went in. Otherwise they come back as they complete,
+    across the borders of batches, and a slow row holds nothing back but its own memory.
+    """
+
+    def __init__(self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool) -> None:
+        self._calls = calls
+        self._open_stream = open_stream
+        self._ordered = ordered
+        self._streams: dict[int, CallStream] = {}
+        self._groups: collections.deque[Group] = collections.deque()
+        """With ordered output: the groups that have not left, oldest first."""
+        self._touched: dict[Group, None] = {}
+        """Groups that got outcomes since rows last left."""
+        self._held_bytes = 0
+        self._readers: _Readers | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Completed]:
+        """Rows in, rows out. Streams are opened with the first batch that has rows, and closed at the end.
+
+        Raises what CallStream raises. Closing the generator early cancels what is under way.
+        """
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(self._close)
+            for batch in batches:
+                if batch.num_rows:
+                    self._open(batch.schema)
+                    yield from self._feed(batch)
+            while any(stream.unanswered for stream in self._streams.values()):
+                self._receive()
+                yield from self._ready()
+            if self._readers is not None:
+                self._readers.stop()
+            for stream in self._streams.values():
+                stream.finish()
+
+    def _open(self, schema: pa.Schema) -> None:
+        if self._streams:
+            return
+        for index, planned in enumerate(self._calls):
+            arguments = pa.schema([schema.field(column) for column in planned.columns])
+            self._streams[index] = self._open_stream(planned.call, arguments)
+        if not self._ordered and len(self._streams) > 1:
+            self._readers = _Readers(self._streams)
+
+    def _feed(self, batch: pa.RecordBatch) -> Iterator[Completed]:
+        """Sends a batch through all its calls, as far as their windows allow at a time."""
+        columns = [[batch.column(column) for column in planned.columns] for planned in self._calls]
+        sources = self._sources(columns, batch)
+        group = Group(batch, sources)
+        if self._ordered:
+            self._groups.append(group)
+        self._held_bytes += group.bytes
+        unsent = {source: self._unsent(source, group, columns[source], batch) for source in dict.fromkeys(sources)}
+        while any(part.left for part in unsent.values()):
+            for index, part in unsent.items():
+                stream = self._streams[index]
+                while part.left and stream.has_room():
+                    self._add(index, part.submit(stream))
+                    if self._readers is not None:
+                        self._readers.wake(index)
+            blocked = [index for index, part in unsent.items() if part.left]
+            if blocked:
+                self._receive(blocked[0])
+            yield from self._ready()
+        while self._held_bytes > HELD_BYTES and any(stream.unanswered for stream in self._streams.values()):
+            self._receive()
+            yield from self._ready()
+
+    def _unsent(self, index: int, group: Group, columns: Sequence[pa.Array], batch: pa.RecordBatch) -> "_Unsent":
+        """The rows a call is made for; those blocked by another call's error get that error at once."""
+        blocked = blocking_errors(batch, self._calls[index].errors)
+        if not blocked:
+            return _Unsent(group, columns, group.rows, None)
+        rows = np.fromiter(blocked, np.int64, len(blocked))
+        nulls = pa.nulls(len(rows), self._calls[index].call.spec.result)
+        self._add(index, [Answer(group, rows, nulls, dict(enumerate(blocked.values())))])
+        rest = np.setdiff1d(np.arange(group.rows), rows)
+        return _Unsent(group, [column.take(pa.array(rest)) for column in columns], len(rest), rest)
+
+    def _sources(self, columns: Sequence[Sequence[pa.Array]], batch: pa.RecordBatch) -> list[int]:
+        """Per call, the first call of the same function and options whose arguments are equal in this batch.
+
+        Comparing values is sound where comparing expressions is not: two columns may print alike.
+        """
+        sources: list[int] = []
+        for index, planned in enumerate(self._calls):
+            inputs = [*columns[index], *(batch.column(error) for error in planned.errors)]
+            for other in dict.fromkeys(sources):
+                others = [*columns[other], *(batch.column(error) for error in self._calls[other].errors)]
+                if _same_call(self._calls[other].call, planned.call) and _equal(others, inputs):
+                    sources.append(other)
+                    break
+            else:
+                sources.append(index)
+        return sources
+
+    def _receive(self, index: int | None = None) -> None:
+        """Waits for outcomes: of this call, or of any that owes some."""
+        if self._readers is not None:
+            self._add(*self._readers.get())
+            return
+        if index is None:
+            index = next(index for index, stream in self._streams.items() if stream.unanswered)
+        self._add(index, self._streams[index].receive())
+
+    def _add(self, index: int, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            answer.owner.add(index, answer.rows, answer.values, answer.errors)
+            self._touched[answer.owner] = None
+
+    def _ready(self) -> Iterator[Completed]:
+        """Rows that may leave now."""
+        if self._ordered:
+            self._touched.clear()
+            while self._groups and self._groups[0].complete:
+                group = self._groups.popleft()
+                self._held_bytes -= group.bytes
+                completed = group.take_complete()
+                assert completed is not None
+                yield completed
+            return
+        touched, self._touched = self._touched, {}
+        for group in touched:
+            completed = group.take_complete()
+            if completed is not None:
+                yield completed
+            self._held_bytes -= group.bytes if group.done else group.compact()
+
+    def _close(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+
+
+class _Unsent:
+    """The rows of one group that one call is still to be sent."""
+
+    def __init__(self, group: Group, columns: Sequence[pa.Array], rows: int, indexes: IntArray | None) -> None:
+        """`indexes` are the rows of the group that `columns` hold; None for all of them."""
+        self._group = group
+        self._columns = columns
+        self._indexes = indexes
+        self._sent = 0
+        self.left = rows
+        self._row_bytes = sum(column.nbytes for column in columns) / max(rows, 1)
+
+    def submit(self, stream: CallStream) -> list[Answer]:
+        """Sends one message's worth."""
+        rows = stream.next_rows(self.left, self._row_bytes)
+        part = [column.slice(self._sent, rows) for column in self._columns]
+        indexes = None if self._indexes is None else self._indexes[self._sent : self._sent + rows]
+        chunk = Chunk(self._group, self._sent, rows, part, int(self._row_bytes * rows) + 1, indexes=indexes)
+        self._sent += rows
+        self.left -= rows
+        return stream.submit(chunk)
+
+
+class _Readers:
+    """A thread per stream, so that results of one call are seen while another one's are waited for."""
+
+    def __init__(self, streams: dict[int, CallStream]) -> None:
+        # Bounded by the rows under way.
+        self._inbox: queue.SimpleQueue[tuple[int, list[Answer]] | BaseException] = queue.SimpleQueue()
+        self._streams = streams
+        self._work = {index: threading.Event() for index in streams}
+        self._stopped = False
+        self._threads = [threading.Thread(target=self._read, args=(index,), daemon=True) for index in streams]
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self, index: int) -> None:
+        """Rows were submitted to this stream."""
+        self._work[index].set()
+
+    def get(self) -> tuple[int, list[Answer]]:
+        """The next outcomes of any stream. Raises what reading it raised."""
+        item = self._inbox.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def stop(self) -> None:
+        """Ends the threads; no rows may be unanswered."""
+        self._stopped = True
+        for event in self._work.values():
+            event.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _read(self, index: int) -> None:
+        stream, work = self._streams[index], self._work[index]
+        try:
+            while True:
+                work.wait()
+                work.clear()
+                if self._stopped:
+                    return
+                while stream.unanswered:
+                    self._inbox.put((index, stream.receive()))
+        except BaseException as error:
+            self._inbox.put(error)
+
+
+def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
+    return one.spec.deterministic and one.spec.key == other.spec.key and one.options == other.options
+
+
+def _equal(columns: Sequence[pa.Array], others: Sequence[pa.Array]) -> bool:
+    return len(columns) == len(others) and all(a.equals(b) for a, b in zip(columns, others, strict=True))

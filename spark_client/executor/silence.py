@@ -1,0 +1,60 @@
+"""SilenceWatch: one thread per process that ends streams on which a server has gone silent.
+
+A server that owes results says so every few seconds (Progress). gRPC's own keepalive finds a machine
+that is gone; this finds a server whose process answers pings and does nothing else.
+"""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["SilenceWatch", "process_watch"]
+
+LOOK_SECONDS = 0.5
+
+
+class _Watched(Protocol):
+    def check_silence(self, now: float) -> None: ...
+
+
+class SilenceWatch:
+    """Looks at every stream it knows about, twice a second, while there is one."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._watched: weakref.WeakSet[_Watched] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._running = False
+
+    def add(self, stream: _Watched) -> None:
+        with self._lock:
+            self._watched.add(stream)
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="silence-watch", daemon=True).start()
+
+    def discard(self, stream: _Watched) -> None:
+        with self._lock:
+            self._watched.discard(stream)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(LOOK_SECONDS)
+            with self._lock:
+                streams = list(self._watched)
+                if not streams:
+                    self._running = False
+                    return
+            for stream in streams:
+                stream.check_silence(self._clock())
+
+
+_watches: dict[int, SilenceWatch] = {}
+
+
+def process_watch() -> SilenceWatch:
+    """This process's watch; a forked process gets its own, since threads do not survive a fork."""
+    return _watches.setdefault(os.getpid(), SilenceWatch())

@@ -1,0 +1,45 @@
+"""TaskInfo: which Spark task this is."""
+
+from dataclasses import dataclass
+
+from remote_udf.v1 import message_pb2 as pb
+
+__all__ = ["TaskInfo", "current_task"]
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """Where the rows come from. `micro_batch` is -1 outside of streaming queries."""
+
+    job: str = ""
+    stage: int = -1
+    partition: int = 0
+    task_attempt: int = 0
+    micro_batch: int = -1
+
+    def to_proto(self, operation_id: str) -> pb.CallContext:
+        return pb.CallContext(
+            operation_id=operation_id,
+            job=self.job,
+            stage=self.stage,
+            partition=self.partition,
+            task_attempt=self.task_attempt,
+            micro_batch=self.micro_batch,
+        )
+
+
+def current_task() -> TaskInfo:
+    """The task this process works for; the default TaskInfo outside of Spark."""
+    from pyspark import TaskContext  # noqa: PLC0415 - the rest of this package does without pyspark
+
+    context = TaskContext.get()
+    if context is None:
+        return TaskInfo()
+    micro_batch = context.getLocalProperty("streaming.sql.batchId")
+    return TaskInfo(
+        job=context.getLocalProperty("spark.job.description") or context.getLocalProperty("spark.jobGroup.id") or "",
+        stage=context.stageId(),
+        partition=context.partitionId(),
+        task_attempt=context.taskAttemptId(),
+        micro_batch=int(micro_batch) if micro_batch else -1,
+    )

@@ -1,0 +1,120 @@
+"""Transport: the network as one method, and gRPC behind it.
+
+One channel per worker process and target: Spark forks its Python workers from a daemon, gRPC's
+threads do not survive a fork (grpc: doc/fork_support.md), so a channel belongs to the process that
+made it, is made on first use and kept for the process's life.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+import grpc
+
+from remote_udf.v1 import service_pb2
+from spark_client.config import ClientConfig
+from spark_client.errors import NotARemoteUdfServer, ServerUnavailable
+
+__all__ = ["GrpcTransport", "Responses", "Transport", "TransportLost", "channel_for", "translated"]
+
+SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
+
+CHANNEL_OPTIONS = (
+    # The server decides what is too large; this end takes whatever it sends.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A server that is frozen or cut off without a word is found by its silence.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_retries", 0),
+)
+
+_LOST = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    }
+)
+"""Status codes after which the rows under way are sent again: the server died, or the way to it broke."""
+
+
+class TransportLost(Exception):
+    """The connection broke or was never made; whatever was under way may be sent again."""
+
+
+class Responses(Protocol):
+    """What comes back on one stream."""
+
+    def __next__(self) -> bytes:
+        """The next message. Blocks. Raises StopIteration at the end, TransportLost, or an error of spark_client."""
+        ...
+
+    def cancel(self) -> None:
+        """Gives the stream up; a blocked __next__ raises TransportLost. From any thread, safe to call twice."""
+        ...
+
+
+class Transport(Protocol):
+    """A way to a server."""
+
+    def execute(self, requests: Iterator[bytes]) -> Responses:
+        """Opens an Execute stream. `requests` is consumed on another thread."""
+        ...
+
+
+class GrpcTransport:
+    """Streams over the process's channel."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+
+    def execute(self, requests: Iterator[bytes]) -> Responses:
+        method = channel_for(self._config).stream_stream(f"/{SERVICE_NAME}/Execute")
+        return _GrpcResponses(method(requests), self._config.target)
+
+
+class _GrpcResponses:
+    def __init__(self, call: "grpc.CallIterator[bytes]", target: str) -> None:
+        self._call = call
+        self._target = target
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._call)
+        except grpc.RpcError as error:
+            raise translated(error, self._target) from error
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+_channels: dict[tuple[int, str], grpc.Channel] = {}
+_lock = threading.Lock()
+
+
+def channel_for(config: ClientConfig) -> grpc.Channel:
+    """The process's channel to the target."""
+    key = (os.getpid(), config.target)
+    with _lock:
+        if key not in _channels:
+            _channels[key] = grpc.insecure_channel(config.target, options=CHANNEL_OPTIONS)
+        return _channels[key]
+
+
+def translated(error: grpc.RpcError, target: str) -> Exception:
+    """The one place where gRPC's status codes become errors of ours."""
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return NotARemoteUdfServer(f"the server at {target} offers no {SERVICE_NAME}: {details}")
+    if code in _LOST:
+        return TransportLost(f"{code.name}: {details}")
+    return ServerUnavailable(f"the server at {target} refused the stream: {code.name}: {details}")

@@ -1,0 +1,58 @@
+"""Options of a call from the call itself and from the Spark session, and the caller's error policy."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from remote_udf.functions import FunctionKind
+from remote_udf.options import CALLER_OPTIONS, SCALAR_OPTIONS, OnError, canonical
+from spark_client.calls import ErrorPolicy
+from spark_client.errors import PlanError
+
+__all__ = ["SESSION_PREFIXES", "call_options", "session_options"]
+
+SESSION_PREFIXES = {FunctionKind.SCALAR: "spark.remoteudf.async-scalar"}
+"""`<prefix>.<function>.<option>` is for one function, `<prefix>.<option>` for all of the kind."""
+
+_KNOWN = (SCALAR_OPTIONS, CALLER_OPTIONS)
+
+
+def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> dict[str, str]:
+    """What the session sets for a function, canonical; what is set for it wins over what is set for all.
+
+    Raises InvalidOption for a key below the prefix that is no option, whichever function it names:
+    a misspelled one would otherwise never be noticed.
+    """
+    prefix = SESSION_PREFIXES[kind] + "."
+    general: dict[str, Any] = {}
+    special: dict[str, Any] = {}
+    for key, value in spark.conf.getAll.items():
+        if not key.startswith(prefix):
+            continue
+        owner, _, option = key.removeprefix(prefix).rpartition(".")
+        checked = canonical({option: value}, source=f"session setting {key}", known=_KNOWN)
+        if not owner:
+            general |= checked
+        elif owner == function:
+            special |= checked
+    source = f"session settings below {prefix}"
+    return canonical(general | special, source=source, known=_KNOWN)
+
+
+def call_options(
+    given: Mapping[str, Any], session: Mapping[str, str], function: str
+) -> tuple[dict[str, str], ErrorPolicy]:
+    """The server's options and this end's policy, the call's over the session's.
+
+    Raises InvalidOption for what is unknown or malformed, PlanError for a policy that lacks something.
+    """
+    called = canonical(given, source=f"call of {function}", known=_KNOWN)
+    merged = {**session, **called}
+    values = {option.attribute: option.parse(merged[name]) for name, option in CALLER_OPTIONS.items() if name in merged}
+    policy = ErrorPolicy(**values)
+    if policy.on_error is OnError.DEAD_LETTER and policy.dead_letter is None:
+        raise PlanError(f"call of {function}: on-error 'dead-letter' needs the option 'dead-letter', a directory")
+    if policy.on_error is OnError.FAIL and (policy.max_errors is not None or policy.max_error_rate is not None):
+        raise PlanError(f"call of {function}: an error budget has no meaning with on-error 'fail'; choose another one")
+    return {name: text for name, text in merged.items() if name in SCALAR_OPTIONS}, policy

@@ -1,0 +1,30 @@
+"""Makes remote functions known to Spark SQL."""
+
+from spark_client.options import session_options
+from spark_client.scalar import RemoteFunction, plan_call
+
+__all__ = ["register_function"]
+
+_CARRIER = "__remote_udf_{}"
+
+
+def register_function(function: RemoteFunction, name: str) -> str:
+    """Registers a temporary function of this name, which it returns.
+
+    Spark passes SQL's arguments by position only. A function without parameters becomes a SQL function
+    around one that takes a column for its length, because Spark has no scalar Arrow function without
+    arguments. Raises PlanError for a policy that needs whole rows.
+    """
+    spec, spark = function.spec, function.spark
+    session = session_options(spark, spec.kind, spec.name)
+    options = {**function.options, "output_mode": "ordered"}
+    call = plan_call(spec, function.config, None if spec.parameters else 0, options, session)
+    udf = function.user_defined_function(call)
+    if spec.parameters:
+        spark.udf.register(name, udf)
+        return name
+    carrier = _CARRIER.format(name.replace("@", "_").replace(".", "_"))
+    registered = spark.udf.register(carrier, udf)
+    result = registered.returnType.simpleString()
+    spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION `{name}`() RETURNS {result} RETURN `{carrier}`(true)").collect()
+    return name

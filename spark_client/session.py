@@ -1,0 +1,107 @@
+"""RemoteSession: the functions of one server in one Spark session. `connect` makes it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from remote_udf.functions import FunctionSpec
+from spark_client.config import ClientConfig
+from spark_client.directory import find_function, list_functions
+from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
+from spark_client.registration import register_function
+from spark_client.row_planner import plan_select, plan_with_columns
+from spark_client.scalar import RemoteFunction
+
+__all__ = ["RemoteSession", "connect"]
+
+
+def connect(
+    spark: SparkSession,
+    target: str | None = None,
+    *,
+    plugins: Sequence[str] = (),
+    connect_seconds: float = ClientConfig.connect_seconds,
+) -> "RemoteSession":
+    """Connects a Spark session, classic or Connect, to a server.
+
+    `target` is where it listens as the executors see it: "host:port", "unix:/path", "dns:///name:port".
+    Without one, an embedded server is started as a process of this machine, once per `plugins`
+    (modules or .py files to load besides the installed plugins); that works with executors on this
+    machine only.
+
+    Raises ServerUnavailable, NotARemoteUdfServer or EmbeddedServerFailed.
+    """
+    embedded = None
+    if target is None:
+        require_local_executors(spark)
+        embedded = embedded_server(plugins)
+        target = embedded.target
+    elif plugins:
+        raise ValueError("plugins are for the embedded server; a server at a target has its own")
+    config = ClientConfig(target, connect_seconds)
+    return RemoteSession(spark, config, list_functions(config), embedded)
+
+
+class RemoteSession:
+    """The functions of one server, as they were when it was asked; types and versions are pinned then."""
+
+    def __init__(
+        self, spark: SparkSession, config: ClientConfig, functions: Sequence[FunctionSpec],
+        embedded: EmbeddedServer | None = None,
+    ) -> None:  # fmt: skip
+        self.spark = spark
+        self.config = config
+        self.embedded = embedded
+        """The embedded server, if `connect` started or found one."""
+        self._functions = list(functions)
+
+    def functions(self) -> list[FunctionSpec]:
+        """Every function in every version, by name, then version."""
+        return list(self._functions)
+
+    def function(self, name: str, **options: Any) -> RemoteFunction:
+        """The function "name" in its highest version, or "name@version", with call options.
+
+        Raises UnknownFunction, with what there is.
+        """
+        return RemoteFunction(find_function(self._functions, name), self.spark, self.config, options)
+
+    def register(self, *names: str, prefix: str = "", **options: Any) -> list[str]:
+        """Makes functions known to SQL and returns the names they got there.
+
+        Without names, all of them: the highest version as `name`, and every version as `name@version`
+        (in SQL: `` `name@2`(x) ``). `prefix` is put before each name. Options are call options and are
+        fixed by the registration. Raises UnknownFunction, or PlanError for a function SQL cannot call.
+        """
+        wanted = list(names) or [
+            name for spec in self._functions for name in (spec.key, *([spec.name] if self._is_highest(spec) else ()))
+        ]
+        return [register_function(self.function(name, **options), prefix + name) for name in wanted]
+
+    def with_columns(self, frame: DataFrame, calls: Mapping[str, Column], **options: Any) -> DataFrame:
+        """`frame` with a column per call: `remote.with_columns(df, {"where": geocode("address")})`.
+
+        All calls of a row are under way together, and equal calls of a row are made once. Calls may be
+        nested. Options are for all calls that do not set them, error policies among them; with
+        `output_mode="unordered"` rows leave as they complete. With `on_error="column"` a column
+        `<name>_error` of `struct<code, message, attempts, retryable>` follows each call's; with
+        `"dead-letter"` rows with a failed call go to Parquet files under the directory `dead_letter`,
+        with the columns `_function` and `_error`, and not into the result. Works on streams as well.
+
+        Raises PlanError, InvalidOption or UnsupportedType.
+        """
+        return plan_with_columns(self.spark, self.config, frame, calls, options)
+
+    def select(self, frame: DataFrame, *columns: str | Column, **options: Any) -> DataFrame:
+        """The given columns, calls among them: `remote.select(df, "id", geocode("address").alias("where"))`.
+
+        As `with_columns` in everything else.
+        """
+        return plan_select(self.spark, self.config, frame, columns, options)
+
+    def __repr__(self) -> str:
+        return f"<remote session with {self.config.target}, {len(self._functions)} functions>"
+
+    def _is_highest(self, spec: FunctionSpec) -> bool:
+        return find_function(self._functions, spec.name) == spec

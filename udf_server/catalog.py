@@ -1,0 +1,76 @@
+"""Functions for people: the list, the description of one, and one call of it."""
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.outcomes import RowError
+from udf_server.functions import Function
+from udf_server.registry import Registry
+from udf_server.testing import FunctionEnvironment
+
+__all__ = ["described", "evaluate", "listed"]
+
+
+def listed(registry: Registry) -> str:
+    """A line per function: signature, version, plugin, first line of the description."""
+    rows = [
+        (function.spec.signature, function.spec.version, registry.plugins[function.spec.key],
+         function.spec.description.partition("\n")[0])
+        for function in registry
+    ]  # fmt: skip
+    rows.insert(0, ("FUNCTION", "VERSION", "PLUGIN", ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join("  ".join((*map(str.ljust, row[:3], widths), row[3])).rstrip() for row in rows)
+
+
+def described(function: Function, plugin: str) -> str:
+    """Everything about one function."""
+    spec = function.spec
+    facts = {
+        "version": spec.version,
+        "plugin": plugin,
+        "defined in": function.origin,
+        "execution": spec.execution,
+        "deterministic": "yes" if spec.deterministic else "no",
+        "nulls": spec.nulls,
+        "options": ", ".join(f"{name}={text}" for name, text in spec.options.items()) or "the defaults",
+    }
+    lines = [spec.signature, "", *(f"{name + ':':15}{value}" for name, value in facts.items())]
+    if spec.description:
+        lines += ["", inspect.cleandoc(spec.description)]
+    return "\n".join(lines)
+
+
+async def evaluate(function: Function, arguments: Sequence[str]) -> tuple[Any, RowError | None]:
+    """The outcome of one call. Arguments are JSON, or text where they are not.
+
+    Raises StreamError ARGUMENT_COUNT or ARGUMENT_TYPE.
+    """
+    function.spec.check_count(len(arguments))
+    columns = []
+    for position, text in enumerate(arguments):
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        columns.append(_column(function, position, value, text))
+    async with FunctionEnvironment() as environment:
+        result = await environment.run(function, *columns, rows=1)
+    return result.values.to_pylist()[0], result.errors.get(0)
+
+
+def _column(function: Function, position: int, value: Any, text: str) -> pa.Array:
+    """One value as a column of the first type of its parameter that takes it."""
+    for codec in function.parameters[min(position, len(function.parameters) - 1)]:
+        for candidate in (value, text):
+            try:
+                # Arrow reads dates, times and decimals from text.
+                text_column = isinstance(candidate, str)
+                return pa.array([candidate]).cast(codec.type) if text_column else pa.array([candidate], codec.type)
+            except (pa.ArrowException, TypeError, ValueError):
+                continue
+    return pa.array([text])

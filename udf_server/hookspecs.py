@@ -1,0 +1,20 @@
+"""Every hook a plugin may implement. Mark implementations with `@udf_server.hookimpl`."""
+
+from collections.abc import Iterable
+
+import pluggy
+
+from udf_server.functions import Function
+
+__all__ = ["PROJECT", "hookimpl", "udf_functions"]
+
+PROJECT = "udf_server"
+"""The entry point group, and the name pluggy knows our hooks by."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def udf_functions() -> Iterable[Function]:  # type: ignore[empty-body]
+    """The functions of the plugin. Called once, when the server starts, after every plugin was imported."""

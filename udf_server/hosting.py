@@ -1,0 +1,171 @@
+"""HostedFunction: a function in a running server, with the lanes it runs on and its hooks' state."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
+from remote_udf.functions import Execution
+from remote_udf.options import ScalarOptions, resolve_scalar
+from udf_server.errors import FunctionBlocked
+from udf_server.failures import traceback_of
+from udf_server.functions import Function
+from udf_server.lanes import LoopLane, ThreadLane
+from udf_server.registry import Registry
+
+__all__ = ["FunctionHost", "HostLimits", "HostedFunction"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HostLimits:
+    """What one function may take of its server."""
+
+    threads: int = 64
+    """Threads that run one function's calls at once, over all streams."""
+    lost_calls: int = 16
+    """Calls of one function that may never come back before it is refused; each may hold a thread."""
+
+
+class HostedFunction:
+    """One function of a running server.
+
+    The loop lane is where `async` code and the hooks run; it starts with the first stream. Lives on
+    the server's event loop: call its methods from there.
+    """
+
+    def __init__(self, function: Function, defaults: Mapping[str, str], limits: HostLimits) -> None:
+        self.function = function
+        self.spec = function.spec
+        self._defaults = defaults
+        self._limits = limits
+        self._loop_lane: LoopLane | None = None
+        self._thread_lane: ThreadLane | None = None
+        self._lost_calls = 0
+        self._opened = False
+        self._opening = asyncio.Lock()
+
+    def options(self, requested: Mapping[str, str]) -> ScalarOptions:
+        """The options in force: the caller's, over the declaration's, over the server's configuration."""
+        return resolve_scalar(self._defaults, self.spec.options, requested)
+
+    @property
+    def loop_lane(self) -> LoopLane:
+        if self._loop_lane is None:
+            self._loop_lane = LoopLane(self.spec.key)
+        return self._loop_lane
+
+    @property
+    def thread_lane(self) -> ThreadLane:
+        if self._thread_lane is None:
+            self._thread_lane = ThreadLane(self.spec.key, self._limits.threads, self._limits.lost_calls)
+        return self._thread_lane
+
+    @property
+    def lost_calls(self) -> int:
+        """Calls that never came back so far."""
+        return self._lost_calls + (self._thread_lane.lost if self._thread_lane else 0)
+
+    def write_off_call(self) -> None:
+        """A call on the loop lane will not come back. Raises FunctionBlocked after too many of them."""
+        if self._lost_calls >= self._limits.lost_calls:
+            raise FunctionBlocked(
+                f"{self._lost_calls} calls of function {self.spec.key} never came back; no more are risked until "
+                "the server is restarted"
+            )
+        self._lost_calls += 1
+        log.warning("call lost", extra={"function": self.spec.key, "lost_calls": self._lost_calls})
+
+    def replace_loop_lane(self, stuck: LoopLane) -> LoopLane:
+        """A fresh lane in place of one whose loop is blocked; `open` is due again.
+
+        Raises FunctionBlocked after too many of them.
+        """
+        if self._loop_lane is stuck:
+            self.write_off_call()
+            stuck.stop()
+            self._loop_lane = LoopLane(self.spec.key)
+            # What the hooks opened belongs to the loop that is gone.
+            self._opened = False
+        return self.loop_lane
+
+    async def open(self) -> None:
+        """Runs the function's `open` hooks unless they have run.
+
+        Raises StreamError OPEN_FAILED if one fails; the next stream tries again.
+        """
+        if self._opened or not self.function.opens:
+            return
+        async with self._opening:
+            if self._opened:
+                return
+            try:
+                await asyncio.wrap_future(self.loop_lane.run(self.function.open()))
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                raise StreamError(
+                    ErrorKind.USER, ErrorCode.OPEN_FAILED,
+                    f"function {self.spec.key}: open failed: {type(error).__name__}: {error}",
+                    traceback=capped(traceback_of(error)), retryable=True,
+                ) from error  # fmt: skip
+            self._opened = True
+
+    async def close(self) -> None:
+        """Runs the `close` hooks if the function was opened, and stops the lanes."""
+        try:
+            if self._loop_lane is not None and (self._opened or not self.function.opens) and self.function.closes:
+                await asyncio.wrap_future(self._loop_lane.run(self.function.close()))
+        except Exception:
+            log.exception("close hook failed", extra={"function": self.spec.key})
+        finally:
+            if self._loop_lane is not None:
+                self._loop_lane.stop()
+            if self._thread_lane is not None:
+                self._thread_lane.stop()
+
+    @property
+    def runs_on_loop(self) -> bool:
+        return self.function.is_async
+
+    @property
+    def is_vectorized(self) -> bool:
+        return self.spec.execution is Execution.VECTORIZED
+
+
+class FunctionHost:
+    """Every function of a server, hosted."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        limits: HostLimits | None = None,
+        defaults: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`defaults` are the configuration's options by function name; "*" is for every function."""
+        self.registry = registry
+        self._limits = limits or HostLimits()
+        self._defaults = defaults or {}
+        self._hosted: dict[str, HostedFunction] = {}
+
+    def find(self, name: str, version: str = "") -> HostedFunction:
+        """Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION."""
+        function = self.registry.find(name, version)
+        key = function.spec.key
+        if key not in self._hosted:
+            defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
+            self._hosted[key] = HostedFunction(function, defaults, self._limits)
+        return self._hosted[key]
+
+    def hosted(self) -> Iterable[HostedFunction]:
+        """Those that were called so far."""
+        return list(self._hosted.values())
+
+    async def close(self) -> None:
+        """Closes every function that was used. Safe to call twice."""
+        hosted, self._hosted = self._hosted, {}
+        for function in hosted.values():
+            await function.close()

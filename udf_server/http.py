@@ -1,0 +1,56 @@
+"""The HTTP side: metrics for Prometheus, and whether the server lives and is ready. Nothing else."""
+
+import threading
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+__all__ = ["HttpServer"]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _QuietHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        """A line per scrape tells nobody anything."""
+
+
+class HttpServer:
+    """`/metrics`, `/livez` and `/readyz` on a thread of its own, so that it answers whatever the loop does."""
+
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, alive: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
+        """Listens at once; raises OSError if the address is taken."""
+        self._metrics = make_wsgi_app(registry)
+        self._probes = {"/livez": alive, "/readyz": ready}
+        self._server = make_server(host, port, self._answer, server_class=_Server, handler_class=_QuietHandler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
+
+    def close(self) -> None:
+        """Stops listening. Safe to call twice."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            return self._metrics(environ, start_response)
+        if path in self._probes:
+            good = self._probes[path]()
+            start_response("200 OK" if good else "503 Service Unavailable", [("Content-Type", "text/plain")])
+            return [b"ok\n" if good else b"no\n"]
+        start_response("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"there are /metrics, /livez and /readyz\n"]

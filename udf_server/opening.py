@@ -1,0 +1,80 @@
+"""Opening: checks an Open message against the function it asks for, before any row is sent."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from remote_udf.arrow import read_schema, write_schema
+from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, UnsupportedType
+from remote_udf.functions import VALUE
+from remote_udf.options import ScalarOptions, canonical
+from remote_udf.types import require_supported
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.context import StreamContext
+from udf_server.hosting import FunctionHost, HostedFunction
+from udf_server.runners.runner import Arguments
+from udf_server.session import PROTOCOL_VERSION
+
+__all__ = ["Opening", "open_function", "opened_message"]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A function ready to be called, and how this stream calls it."""
+
+    hosted: HostedFunction
+    context: StreamContext
+    options: ScalarOptions
+    arguments: Arguments
+
+
+async def open_function(host: FunctionHost, request: pb.Open) -> Opening:
+    """Finds the function, checks version, types and options, and runs its `open` hooks.
+
+    Raises StreamError with the code of what is wrong; the message names the function and what was
+    found and expected. Raises ProtocolViolation if the arguments' schema cannot be read.
+    """
+    if request.protocol_version != PROTOCOL_VERSION:
+        raise _refused(
+            ErrorCode.UNSUPPORTED_PROTOCOL,
+            f"protocol revision {request.protocol_version}; this server speaks {PROTOCOL_VERSION}",
+        )
+    hosted = host.find(request.function, request.version)
+    spec = hosted.spec
+    if request.fingerprint not in ("", spec.fingerprint):
+        raise _refused(
+            ErrorCode.FUNCTION_CHANGED,
+            f"function {spec.key} is not what this job was planned with; it is now {spec.signature}. "
+            "Look the function up again and restart the job, or give a changed function a new version",
+        )
+    schema = read_schema(request.arguments)
+    try:
+        for field in schema:
+            require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
+        options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
+    except UnsupportedType as error:
+        raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
+    except InvalidOption as error:
+        raise _refused(ErrorCode.INVALID_OPTION, str(error)) from error
+    arguments = Arguments(schema, spec.check_arguments(schema.types))
+    await hosted.open()
+    context = StreamContext.from_proto(spec.name, spec.version, request.context)
+    return Opening(hosted, context, options, arguments)
+
+
+def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: float) -> pb.ExecuteResponse:
+    """The answer to Open."""
+    spec = opening.hosted.spec
+    opened = pb.Opened(
+        version=spec.version,
+        result=write_schema(pa.schema([pa.field(VALUE, spec.result)])),
+        options=opening.options.to_text(),
+        max_message_bytes=max_message_bytes,
+        execution=spec.to_proto().execution,
+    )
+    opened.progress_interval.FromNanoseconds(round(progress_seconds * 1e9))
+    return pb.ExecuteResponse(opened=opened)
+
+
+def _refused(code: ErrorCode, message: str) -> StreamError:
+    return StreamError(ErrorKind.PROTOCOL, code, message)

@@ -1,0 +1,122 @@
+"""Finds and loads plugins: installed packages by entry point, modules and files by name."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pluggy
+
+from udf_server import hookspecs
+from udf_server.errors import PluginError, PluginImportError
+from udf_server.functions import Function
+from udf_server.hookspecs import PROJECT
+
+__all__ = ["build_plugin_manager", "load_functions"]
+
+
+def build_plugin_manager(
+    modules: Sequence[str] = (), blocked: Iterable[str] = (), *, entry_points: bool = True
+) -> pluggy.PluginManager:
+    """A manager with every plugin that is installed and not blocked, and the given modules.
+
+    A module is a dotted name ("geo_udfs") or a file ("./geo_udfs.py"); for development, or for
+    functions that are not worth a package. One without the hook offers the functions found at its
+    top level. Nothing is loaded at import, so tests build their own manager.
+
+    Raises PluginImportError, naming the plugin, if one cannot be imported, and PluginError if a
+    plugin implements a hook that does not exist or takes other arguments.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    for name in blocked:
+        manager.set_blocked(name)
+    if entry_points:
+        # Not pluggy's own loader: it would pass over the second of two entry points of one name.
+        for point in importlib.metadata.entry_points(group=PROJECT):
+            if manager.is_blocked(point.name):
+                continue
+            if manager.has_plugin(point.name):
+                raise PluginError(f"two installed packages have a plugin {point.name!r}; uninstall or block one")
+            try:
+                module = point.load()
+            except Exception as error:
+                raise _import_error(f"{point.name!r} ({point.value})", error) from error
+            _register(manager, module, point.name)
+    for name in modules:
+        if not manager.is_blocked(name):
+            _register(manager, _import(name), name)
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise PluginError(f"plugin {manager.get_name(error.plugin)!r}: {error}") from error
+    return manager
+
+
+def load_functions(manager: pluggy.PluginManager) -> list[tuple[str, Function]]:
+    """Plugin name and function, for every function of every plugin, in no meaningful order."""
+    found: list[tuple[str, Function]] = []
+    for implementation in manager.hook.udf_functions.get_hookimpls():
+        name = implementation.plugin_name
+        try:
+            functions = list(implementation.function())  # type: ignore[call-overload]
+        except Exception as error:
+            raise _import_error(repr(name), error) from error
+        for function in functions:
+            if not isinstance(function, Function):
+                raise PluginError(
+                    f"plugin {name!r}: udf_functions returned {function!r}, which is not a function "
+                    "declared with udf.scalar"
+                )
+            found.append((name, function))
+    return found
+
+
+def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> None:
+    try:
+        manager.register(module, name)
+        if manager.get_hookcallers(module):
+            return
+    except pluggy.PluginValidationError as error:
+        raise PluginError(f"plugin {name!r}: {error}") from error
+    functions = [value for value in vars(module).values() if isinstance(value, Function)]
+    if not functions:
+        raise PluginError(f"plugin {name!r}: has neither the hook udf_functions nor a function made with udf.scalar")
+    manager.unregister(module)
+    manager.register(_TopLevel(functions), name)
+
+
+class _TopLevel:
+    """Stands in for a module that has functions and no hook."""
+
+    def __init__(self, functions: list[Function]) -> None:
+        self._functions = functions
+
+    @hookspecs.hookimpl
+    def udf_functions(self) -> list[Function]:
+        return self._functions
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        path = Path(name).resolve(strict=True)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        # Dataclasses look their module up by name while the class is made.
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        return module
+    except Exception as error:
+        raise _import_error(repr(name), error) from error
+
+
+def _import_error(plugin: str, error: Exception) -> PluginError:
+    if isinstance(error, PluginError):
+        return type(error)(f"plugin {plugin}: {error}")
+    return PluginImportError(f"plugin {plugin} cannot be imported: {type(error).__name__}: {error}")

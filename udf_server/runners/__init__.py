@@ -1,0 +1,1 @@
+"""How functions are called: one runner per execution, one instance per stream."""

@@ -1,0 +1,81 @@
+"""AsyncRows: `async def` functions, a call per row, many rows in flight.
+
+The rows are worked on by a `CoroutinePool` on the function's own event loop. This side runs on the
+server's loop: it feeds the pool, watches deadlines, and replaces the pool if its loop blocks.
+"""
+
+from udf_server.runners.outputs import Output
+from udf_server.runners.pool import GRACE_SECONDS, CoroutinePool
+from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
+
+__all__ = ["AsyncRows"]
+
+
+class AsyncRows(Runner):
+    """Runs rows of one stream on the function's event loop."""
+
+    def __init__(self, setup: RunnerSetup) -> None:
+        super().__init__(setup)
+        self._lane = setup.hosted.loop_lane
+        self._pool = CoroutinePool(self)
+        self._asked = 0.0
+        """When the pool was last told to look at its deadlines; 0.0 once it has."""
+        self._held: list[InputBatch] | None = None
+        """Batches that came while the pool is being replaced; None at other times."""
+        self._cancelled = False
+
+    def feed(self, batch: InputBatch) -> None:
+        if self._held is not None:
+            self._held.append(batch)
+        else:
+            self._lane.post(self._pool.feed, batch)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._lane.post(self._pool.cancel)
+
+    def tick(self) -> None:
+        now = self.setup.clock()
+        overdue = self._pool.overdue(now)
+        if not overdue or self._cancelled or self._held is not None:
+            return
+        if self._asked and now - self._asked > GRACE_SECONDS:
+            self._held = []
+            self.setup.spawn(self._replace_pool())
+        else:
+            self._asked = self._asked or now
+            self._lane.post(self._pool.expire, overdue)
+
+    def answered(self, pool: CoroutinePool) -> None:
+        """The pool has looked at its deadlines, so its loop is not blocked."""
+        if pool is self._pool:
+            self._asked = 0.0
+
+    def abandoned(self) -> None:
+        """A call of the pool ignores its cancellation and was given up."""
+        try:
+            self.setup.hosted.write_off_call()
+        except Exception as error:
+            self.setup.fail(error)
+
+    def deliver(self, pool: CoroutinePool, outputs: list[Output], retries: int) -> None:
+        """Takes a pool's outputs; a pool that was replaced is not listened to any more."""
+        if pool is self._pool and not self._cancelled:
+            self.retries += retries
+            for output in outputs:
+                self.setup.emit(output)
+
+    async def _replace_pool(self) -> None:
+        """The function blocks its loop: rows it was working on time out, the others go to a new loop."""
+        stuck, self._asked = self._pool, 0.0
+        try:
+            self._lane = self.setup.hosted.replace_loop_lane(self._lane)
+            await self.setup.hosted.open()
+        except Exception as error:
+            self.setup.fail(error)
+            return
+        self._pool = CoroutinePool(self)
+        self._lane.post(self._pool.take_over, stuck)
+        held, self._held = self._held or [], None
+        for batch in held:
+            self.feed(batch)

@@ -1,0 +1,269 @@
+"""Vectorized: functions that get one Arrow array per argument and return one array.
+
+A plain `def` runs on the function's threads, one batch of a stream at a time unless buffer-capacity
+allows more; an `async def` runs on the function's event loop, four at a time. A batch whose deadline
+passes gives up the rows that have no outcome by then.
+"""
+
+import asyncio
+import collections
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.functions import NullCall
+from remote_udf.options import OutputMode
+from udf_server.lanes import LoopLane
+from udf_server.runners.isolation import Answer, Call, Outcomes, Step, Wait, isolate
+from udf_server.runners.outputs import Output
+from udf_server.runners.pool import GRACE_SECONDS
+from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
+
+__all__ = ["Vectorized"]
+
+ASYNC_CALLS = 4
+
+
+class _Work:
+    """One batch. Whoever takes the claim emits its outcomes: the one who calls, or the watch that gives up."""
+
+    def __init__(self, batch: InputBatch, outcomes: Outcomes) -> None:
+        self.batch = batch
+        self.outcomes = outcomes
+        """Of the rows that are called."""
+        self.called: np.ndarray[Any, Any] | None = None
+        """Indexes of the rows that are called; None for all of them."""
+        self.began = 0.0
+        """When the first call began; 0.0 before."""
+        self.stop = threading.Event()
+        self.lane: LoopLane | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.told = 0.0
+        """When the coroutine was cancelled for its deadline; 0.0 if it was not."""
+        self.answered = False
+        """Its loop has reacted to that."""
+        self._claim = [True]
+
+    def claim(self) -> bool:
+        """True for the first who asks, from any thread."""
+        try:
+            return self._claim.pop()
+        except IndexError:
+            return False
+
+
+class Vectorized(Runner):
+    """Runs batches of one stream."""
+
+    def __init__(self, setup: RunnerSetup) -> None:
+        super().__init__(setup)
+        options = self.options
+        self._ordered = options.output_mode is OutputMode.ORDERED
+        self._most_rows = min(options.batch_rows, options.buffer_capacity or options.batch_rows)
+        self._calls = ASYNC_CALLS if self.function.is_async else 1
+        self._waiting: collections.deque[InputBatch] = collections.deque()
+        self._working: dict[_Work, None] = {}
+        self._cancelled = False
+
+    # On the server's event loop.
+
+    def feed(self, batch: InputBatch) -> None:
+        self._waiting.append(batch)
+        self._start()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._waiting.clear()
+        for work in self._working:
+            work.stop.set()
+            if work.task is not None and work.lane is not None:
+                work.lane.post(work.task.cancel)
+
+    def tick(self) -> None:
+        now = self.setup.clock()
+        for work in list(self._working):
+            if work.began and now > work.began + self.options.timeout - work.batch.waited:
+                self._overdue(work, now)
+
+    def _start(self) -> None:
+        while self._waiting and self._has_room(self._waiting[0]):
+            batch = self._waiting.popleft()
+            work = _Work(batch, Outcomes(batch.rows, self.function.result))
+            self._working[work] = None
+            if self.function.is_async:
+                self._start_on_loop(work)
+            else:
+                self.setup.hosted.thread_lane.submit(functools.partial(self._job, work))
+
+    def _has_room(self, batch: InputBatch) -> bool:
+        capacity = self.options.buffer_capacity
+        if capacity is None or not self._working:
+            return len(self._working) < self._calls
+        in_flight = sum(min(work.batch.rows, self._most_rows) for work in self._working)
+        return in_flight + min(batch.rows, self._most_rows) <= capacity
+
+    def _start_on_loop(self, work: _Work) -> None:
+        work.lane = self.setup.hosted.loop_lane
+        work.lane.post(self._create_task, work)
+
+    def _overdue(self, work: _Work, now: float) -> None:
+        if work.lane is None:
+            work.stop.set()
+            self._give_up(work, self.setup.hosted.thread_lane.write_off)
+        elif not work.told:
+            work.told = now
+            assert work.task is not None
+            work.lane.post(work.task.cancel)
+            work.lane.post(setattr, work, "answered", True)
+        elif now - work.told > GRACE_SECONDS:
+            if work.answered:
+                self._give_up(work, self.setup.hosted.write_off_call)
+            elif self._give_up(work, lambda: None):
+                self.setup.spawn(self._leave_lane(work.lane))
+
+    def _give_up(self, work: _Work, write_off: Any) -> bool:
+        """Times out what has no outcome. False if the work has ended by itself meanwhile."""
+        if not work.claim():
+            return False
+        seen = work.outcomes
+        # A copy: the call may still end and write to the original.
+        work.outcomes = Outcomes(seen.rows, seen.codec, dict(seen.parts), dict(seen.errors), seen.retries)
+        work.outcomes.fail_rest(self.timeout_error(1))
+        try:
+            write_off()
+        except Exception as error:
+            self.setup.fail(error)
+            return False
+        self.setup.spawn(self._encode_aside(work))
+        return True
+
+    async def _encode_aside(self, work: _Work) -> None:
+        outputs = await asyncio.get_running_loop().run_in_executor(None, self._outputs, work)
+        self._deliver(work, outputs)
+
+    async def _leave_lane(self, lane: LoopLane) -> None:
+        """The function blocks its loop: what has not begun there begins on a new one."""
+        try:
+            self.setup.hosted.replace_loop_lane(lane)
+            await self.setup.hosted.open()
+        except Exception as error:
+            self.setup.fail(error)
+            return
+        for work in self._working:
+            if work.lane is lane and not work.began:
+                self._start_on_loop(work)
+
+    def _deliver(self, work: _Work, outputs: Sequence[Output]) -> None:
+        self._working.pop(work, None)
+        if not self._cancelled:
+            self.retries += work.outcomes.retries
+            for output in outputs:
+                self.setup.emit(output)
+            self._start()
+
+    # On the function's threads or its event loop.
+
+    def _job(self, work: _Work) -> bool:
+        """Sees one batch through on a thread. False if the thread was written off meanwhile."""
+        try:
+            columns = self._prepare(work)
+            steps = isolate(work.outcomes, self.retry, self._most_rows)
+            answer: Answer | None = None
+            while (step := _next(steps, answer)) is not None and not work.stop.is_set():
+                if isinstance(step, Wait):
+                    work.stop.wait(step.seconds)
+                    answer = (None, None)
+                    continue
+                try:
+                    answer = (self._call(work, columns, step), None)
+                except BaseException as error:
+                    answer = (None, error)
+        except Exception as error:
+            self.setup.post(self.setup.fail, error)
+            return work.claim()
+        return self._end(work)
+
+    def _create_task(self, work: _Work) -> None:
+        if not self._cancelled:
+            work.task = asyncio.get_running_loop().create_task(self._run(work))
+
+    async def _run(self, work: _Work) -> None:
+        """Sees one batch through on the event loop."""
+        try:
+            columns = self._prepare(work)
+            steps = isolate(work.outcomes, self.retry, self._most_rows)
+            answer: Answer | None = None
+            while (step := _next(steps, answer)) is not None:
+                try:
+                    if isinstance(step, Wait):
+                        await asyncio.sleep(step.seconds)
+                        answer = (None, None)
+                    else:
+                        answer = (await self._call(work, columns, step), None)
+                except BaseException as error:
+                    answer = (None, error)
+                if self._cancelled:
+                    return
+                if work.told:
+                    work.outcomes.fail_rest(self.timeout_error(1))
+                    break
+        except Exception as error:
+            self.setup.post(self.setup.fail, error)
+            return
+        self._end(work)
+
+    def _prepare(self, work: _Work) -> list[pa.Array]:
+        """The arguments of the rows that are called."""
+        batch, spec = work.batch, self.function.spec
+        columns = self.setup.arguments.columns(batch)
+        if spec.nulls is NullCall.SKIP and any(column.null_count for column in columns):
+            present = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+            work.called = np.flatnonzero(present)
+            columns = [column.take(pa.array(work.called)) for column in columns]
+            work.outcomes.rows = len(work.called)
+        work.began = self.setup.clock()
+        return columns
+
+    def _call(self, work: _Work, columns: Sequence[pa.Array], call: Call) -> Any:
+        arguments = [column.slice(call.first, call.rows) for column in columns]
+        if self.function.context_parameter is None:
+            return self.function.call(*arguments)
+        deadline = work.began + self.options.timeout - work.batch.waited
+        context = self.call_context(work.batch.first_row + call.first, call.rows, call.attempt, deadline)
+        return self.function.call(*arguments, **{self.function.context_parameter: context})
+
+    def _end(self, work: _Work) -> bool:
+        """Emits the outcomes, unless the batch was given up; then False."""
+        if not work.claim():
+            return False
+        self.setup.metrics.observe_rows([self.setup.clock() - work.began], [work.batch.rows])
+        self.setup.post(self._deliver, work, [] if self._cancelled else self._outputs(work))
+        return True
+
+    def _outputs(self, work: _Work) -> list[Output]:
+        batch, values, errors = work.batch, work.outcomes.values(), work.outcomes.errors
+        skipped = 0
+        if work.called is not None:
+            skipped = batch.rows - len(work.called)
+            positions = np.full(batch.rows, -1, np.int64)
+            positions[work.called] = np.arange(len(work.called))
+            values = values.take(pa.array(positions, mask=positions < 0))
+            errors = {int(work.called[index]): error for index, error in errors.items()}
+        rows = None if self._ordered else list(range(batch.first_row, batch.first_row + batch.rows))
+        try:
+            return self.setup.writer.write(batch.first_row, values, errors, skipped, rows)
+        except Exception as error:
+            self.setup.post(self.setup.fail, error)
+            return []
+
+
+def _next(steps: Any, answer: Answer | None) -> Step | None:
+    try:
+        step: Step = steps.send(answer)
+        return step
+    except StopIteration:
+        return None

@@ -1,0 +1,167 @@
+"""Server: starts, serves, drains and stops."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from udf_server.config import ServerConfig
+from udf_server.errors import InvalidConfig
+from udf_server.hosting import FunctionHost, HostLimits
+from udf_server.http import HttpServer
+from udf_server.metrics import ServerMetrics
+from udf_server.plugins import build_plugin_manager, load_functions
+from udf_server.registry import Registry
+from udf_server.service import SERVICE_NAME, UdfService
+from udf_server.stream import StreamLimits
+
+__all__ = ["Server", "running_server"]
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 0.25
+ALIVE_SECONDS = 10.0
+"""A loop that has not turned for this long is not alive, and the orchestrator may restart the process."""
+
+
+class Server:
+    """One server in this process. `start` then `stop`; `running_server` does both."""
+
+    def __init__(self, config: ServerConfig, registry: Registry | None = None) -> None:
+        """Loads the plugins unless given a registry. Raises PluginError; nothing listens then."""
+        self.config = config
+        if registry is None:
+            manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
+            registry = Registry(load_functions(manager))
+        self.registry = registry
+        self.metrics = ServerMetrics()
+        limits = HostLimits(config.threads_per_function, config.lost_calls_per_function)
+        self._host = FunctionHost(registry, limits=limits, defaults=config.functions)
+        stream_limits = StreamLimits(config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes)
+        self._service = UdfService(self._host, self.metrics, stream_limits, config.max_streams)
+        self._health = health_aio.HealthServicer()
+        self._grpc: aio.Server | None = None
+        self._http: HttpServer | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._beat = time.monotonic()
+        self._stopped = False
+        self.target = ""
+        """Where clients connect, once started."""
+        self.metrics_url = ""
+
+    async def start(self) -> None:
+        """Listens and is ready when it returns. Raises InvalidConfig if an address cannot be listened on."""
+        config = self.config
+        self._http = self._start_http()
+        self.metrics_url = self._http.url
+        self._grpc = aio.server(
+            options=[
+                ("grpc.max_receive_message_length", config.max_message_bytes),
+                ("grpc.max_send_message_length", config.max_message_bytes),
+                ("grpc.so_reuseport", 0),
+                # Clients ask for a sign of life while a stream is quiet.
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+                ("grpc.http2.max_ping_strikes", 0),
+            ]
+        )
+        self._grpc.add_generic_rpc_handlers((self._service.handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        names = (SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._grpc)
+        self.target = self._listen(self._grpc)
+        await self._grpc.start()
+        self._heart = asyncio.create_task(self._beat_on())
+        await self._set_ready(True)
+        log.info("server started", extra={"target": self.target, "metrics": self.metrics_url})
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Refuses new streams, lets open ones end within the limit, then stops. Safe to call twice."""
+        if self._stopped or self._grpc is None:
+            return
+        self._stopped = True
+        limit = self.config.drain_seconds if drain_seconds is None else drain_seconds
+        await self._set_ready(False)
+        self._service.draining = True
+        log.info("draining", extra={"streams": self._service.streams, "seconds": limit})
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._service.wait_idle(), limit)
+        if self._service.streams:
+            log.warning("streams cut off", extra={"streams": self._service.streams})
+        await self._grpc.stop(grace=0)
+        await self._host.close()
+        if self._heart is not None:
+            self._heart.cancel()
+        if self._http is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._http.close)
+        log.info("server stopped")
+
+    def _start_http(self) -> HttpServer:
+        host, port = self.config.metrics_host, self.config.metrics_port
+        try:
+            return HttpServer(host, port, self.metrics.registry, self._is_alive, self._is_ready)
+        except OSError as error:
+            raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
+
+    def _listen(self, server: aio.Server) -> str:
+        config = self.config
+        if config.unix_socket:
+            path = Path(config.unix_socket).absolute()
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISSOCK(path.stat().st_mode):
+                    path.unlink()
+            address = f"unix:{path}"
+        else:
+            host = f"[{config.host}]" if ":" in config.host else config.host
+            address = f"{host}:{config.port}"
+        # Owner-only from the moment the socket exists.
+        old_mask = os.umask(0o177) if config.unix_socket else None
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise InvalidConfig(f"cannot listen on {address}: {error}") from error
+        finally:
+            if old_mask is not None:
+                os.umask(old_mask)
+        return address if config.unix_socket else f"{address.rpartition(':')[0]}:{port}"
+
+    async def _set_ready(self, ready: bool) -> None:
+        self.metrics.ready.set(ready)
+        serving = health_pb2.HealthCheckResponse
+        status = serving.SERVING if ready else serving.NOT_SERVING
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, status)
+
+    async def _beat_on(self) -> None:
+        """Measures how late the loop is, and shows that it turns."""
+        while True:
+            due = time.monotonic() + HEARTBEAT_SECONDS
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            self._beat = time.monotonic()
+            self.metrics.loop_lag.observe(max(self._beat - due, 0.0))
+
+    def _is_alive(self) -> bool:
+        return time.monotonic() - self._beat < ALIVE_SECONDS
+
+    def _is_ready(self) -> bool:
+        return self._is_alive() and self._grpc is not None and not self._service.draining
+
+
+@contextlib.asynccontextmanager
+async def running_server(config: ServerConfig | None = None, registry: Registry | None = None) -> AsyncIterator[Server]:
+    """A started server on a free port of this machine unless `config` says otherwise; stopped at the end."""
+    server = Server(config or ServerConfig(port=0, metrics_port=0), registry)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(drain_seconds=0.0)

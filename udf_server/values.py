@@ -1,0 +1,292 @@
+"""Columns of Arrow values to lists of Python values and back, a column at a time.
+
+Converting value by value costs ten times as much, so it is done only to find the culprits after a
+whole column failed. Encoding is stricter than pyarrow's own, which truncates 1.5 to 1, drops unknown
+fields of a struct and ignores time zones without a word: a value that is not of its declared type is
+an error of its row.
+"""
+
+import dataclasses
+import datetime
+import decimal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.types import TIMESTAMP, spelled
+
+__all__ = [
+    "Codec",
+    "Failures",
+    "Leaf",
+    "ListCodec",
+    "MapCodec",
+    "StructCodec",
+    "codec_for_type",
+    "decode_rows",
+    "encode_rows",
+    "is_record",
+]
+
+Failures = dict[int, Exception]
+"""Row index to what was wrong with that row's value."""
+
+
+class Codec(ABC):
+    """Converts between one Arrow type and Python values; None stands for null both ways."""
+
+    type: pa.DataType
+    plain: bool = True
+    """True if pyarrow's own to_pylist gives the values an author expects, all the way down."""
+
+    def decode(self, array: pa.Array) -> list[Any]:
+        """Python values in row order. Raises OverflowError or ValueError for one Python cannot hold."""
+        if self.plain:
+            return array.to_pylist(maps_as_pydicts="strict")
+        return self._decode(array)
+
+    def _decode(self, array: pa.Array) -> list[Any]:
+        raise NotImplementedError
+
+    @abstractmethod
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        """An array of `type`. Raises TypeError, ValueError, OverflowError or pa.ArrowException."""
+
+
+_ACCEPTED: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, ...]]] = [
+    # Arrow type, Python types taken, subclasses of those that are not.
+    (pa.types.is_boolean, (bool, np.bool_), ()),
+    (pa.types.is_integer, (int, np.integer), (bool,)),
+    (pa.types.is_floating, (float, int, np.floating, np.integer), (bool,)),
+    (pa.types.is_decimal, (decimal.Decimal, int), (bool,)),
+    (pa.types.is_string, (str,), ()),
+    (pa.types.is_binary, (bytes, bytearray, memoryview), ()),
+    (pa.types.is_date, (datetime.date,), (datetime.datetime,)),
+    (pa.types.is_time, (datetime.time,), ()),
+    (pa.types.is_timestamp, (datetime.datetime,), ()),
+    (pa.types.is_duration, (datetime.timedelta,), ()),
+]
+
+
+class Leaf(Codec):
+    """A type without parts. `scalar` is the numpy type the author asked for, if he did."""
+
+    def __init__(self, type_: pa.DataType, scalar: type[np.generic] | None = None) -> None:
+        self.type = type_
+        self.plain = scalar is None
+        self._scalar = scalar
+        row = next(((yes, no) for check, yes, no in _ACCEPTED if check(type_)), ((), ()))
+        self._accepted, self._refused = row
+        self._known: set[type] = {type(None)}
+
+    def _decode(self, array: pa.Array) -> list[Any]:
+        make: Any = self._scalar
+        return [None if value is None else make(value) for value in array.to_pylist()]
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        for kind in set(map(type, values)) - self._known:
+            if not issubclass(kind, self._accepted) or issubclass(kind, self._refused):
+                raise TypeError(f"expected {spelled(self.type)}, got a value of type {kind.__name__}")
+            self._known.add(kind)
+        if pa.types.is_timestamp(self.type):
+            self._require_zone(values)
+        return pa.array(values, self.type)
+
+    def _require_zone(self, values: Iterable[datetime.datetime | None]) -> None:
+        aware = self.type == TIMESTAMP
+        for value in values:
+            if value is not None and (value.utcoffset() is not None) != aware:
+                found, wanted = ("without", "with") if aware else ("with", "without")
+                raise ValueError(f"expected {spelled(self.type)}, a datetime {wanted} zone; {value!r} is {found}")
+
+
+class ListCodec(Codec):
+    """Lists; tuples and numpy arrays are taken too."""
+
+    def __init__(self, element: Codec) -> None:
+        self.element = element
+        self.type = pa.list_(pa.field("element", element.type))
+        self.plain = element.plain
+
+    def _decode(self, array: pa.Array) -> list[Any]:
+        return _cut(array, self.element.decode(_inner(array, array.values)))
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        for value in values:
+            if value is not None and not isinstance(value, (list, tuple, np.ndarray)):
+                raise TypeError(f"expected {spelled(self.type)}, got a value of type {type(value).__name__}")
+        inner = self.element.encode(list(chain.from_iterable(value for value in values if value is not None)))
+        return pa.ListArray.from_arrays(_offsets(values), inner, type=self.type)
+
+
+class MapCodec(Codec):
+    """Dictionaries."""
+
+    def __init__(self, key: Codec, item: Codec) -> None:
+        self.key, self.item = key, item
+        self.type = pa.map_(pa.field("key", key.type, nullable=False), pa.field("value", item.type))
+        self.plain = key.plain and item.plain
+
+    def _decode(self, array: pa.Array) -> list[Any]:
+        keys = self.key.decode(_inner(array, array.keys))
+        items = self.item.decode(_inner(array, array.items))
+        return [None if pairs is None else dict(pairs) for pairs in _cut(array, list(zip(keys, items, strict=True)))]
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        for value in values:
+            if value is not None and not isinstance(value, dict):
+                raise TypeError(f"expected {spelled(self.type)}, got a value of type {type(value).__name__}")
+        present = [value for value in values if value is not None]
+        keys = self.key.encode(list(chain.from_iterable(present)))
+        if keys.null_count:
+            raise ValueError(f"{spelled(self.type)}: a key of a map cannot be None")
+        items = self.item.encode(list(chain.from_iterable(value.values() for value in present)))
+        return pa.MapArray.from_arrays(_offsets(values), keys, items, type=self.type)
+
+
+class StructCodec(Codec):
+    """Structs: dictionaries, or instances of a dataclass or NamedTuple if the author named one."""
+
+    def __init__(self, fields: dict[str, Codec], record: type | None = None) -> None:
+        self.fields = fields
+        self.record = record
+        self._make = _maker(record) if record is not None else None
+        self.type = pa.struct([pa.field(name, codec.type) for name, codec in fields.items()])
+        self.plain = record is None and all(codec.plain for codec in fields.values())
+
+    def _decode(self, array: pa.Array) -> list[Any]:
+        columns = [codec.decode(child) for codec, child in zip(self.fields.values(), array.flatten(), strict=True)]
+        rows: list[Any]
+        if self._make is not None:
+            rows = list(map(self._make, *columns)) if columns else [self._make() for _ in range(len(array))]
+        else:
+            rows = [dict(zip(self.fields, row, strict=True)) for row in zip(*columns, strict=True)]
+        if array.null_count:
+            for index in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)):
+                rows[index] = None
+        return rows
+
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        missing = [value is None for value in values]
+        present: list[Any] = [value for value in values if value is not None] if any(missing) else list(values)
+        if self.record is not None:
+            self._require_record(present)
+            columns = [list(map(attrgetter(name), present)) for name in self.fields]
+        else:
+            self._require_keys(present)
+            columns = [[value[name] for value in present] for name in self.fields]
+        arrays = [codec.encode(column) for codec, column in zip(self.fields.values(), columns, strict=True)]
+        if len(present) < len(values):
+            positions = pa.array(np.where(missing, -1, np.cumsum(np.logical_not(missing)) - 1), pa.int64())
+            positions = pa.compute.if_else(pa.array(missing), pa.scalar(None, pa.int64()), positions)
+            arrays = [array.take(positions) for array in arrays]
+        mask = pa.array(missing) if any(missing) else None
+        if not arrays:
+            return pa.array([None if gone else {} for gone in missing], self.type)
+        return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=mask)
+
+    def _require_record(self, values: Iterable[Any]) -> None:
+        assert self.record is not None
+        for kind in set(map(type, values)):
+            if not issubclass(kind, self.record):
+                raise TypeError(f"expected {self.record.__name__}, got a value of type {kind.__name__}")
+
+    def _require_keys(self, values: Iterable[Any]) -> None:
+        names = self.fields.keys()
+        for value in values:
+            if not isinstance(value, dict):
+                raise TypeError(f"expected {spelled(self.type)}, got a value of type {type(value).__name__}")
+            if value.keys() != names:
+                raise ValueError(f"expected the fields {', '.join(names)}, got {', '.join(map(str, value))}")
+
+
+def codec_for_type(type_: pa.DataType) -> Codec:
+    """The codec of a normalized Arrow type; structs are dictionaries."""
+    if pa.types.is_list(type_):
+        return ListCodec(codec_for_type(type_.value_type))
+    if pa.types.is_map(type_):
+        return MapCodec(codec_for_type(type_.key_type), codec_for_type(type_.item_type))
+    if pa.types.is_struct(type_):
+        return StructCodec({field.name: codec_for_type(field.type) for field in type_})
+    return Leaf(type_)
+
+
+def decode_rows(codec: Codec, array: pa.Array) -> tuple[list[Any], Failures]:
+    """Python values by row, and the rows whose value Python cannot hold (None stands for those)."""
+    try:
+        return codec.decode(array), {}
+    except (ValueError, OverflowError, TypeError, pa.ArrowException):
+        values, failures = [], {}
+        for row in range(len(array)):
+            try:
+                values.extend(codec.decode(array.slice(row, 1)))
+            except Exception as error:
+                values.append(None)
+                failures[row] = error
+        return values, failures
+
+
+def encode_rows(codec: Codec, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
+    """The array, and the rows whose value is not of the type (null stands for those)."""
+    try:
+        return codec.encode(values), {}
+    except Exception:
+        # Any exception: attribute access on the author's records runs the author's code.
+        kept, failures = list(values), {}
+        for row, value in enumerate(values):
+            try:
+                codec.encode([value])
+            except Exception as error:
+                kept[row] = None
+                failures[row] = error
+        return codec.encode(kept), failures
+
+
+def _inner(array: pa.Array, child: pa.Array) -> pa.Array:
+    """The part of a list's or map's child that the array, perhaps a slice, refers to."""
+    if len(array) == 0:
+        return child.slice(0, 0)
+    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return child.slice(first, last - first)
+
+
+def _cut(array: pa.Array, items: list[Any]) -> list[Any]:
+    if len(array) == 0:
+        return []
+    offsets = array.offsets.to_pylist()
+    first = offsets[0]
+    present = array.is_valid().to_pylist()
+    return [
+        items[start - first : stop - first] if here else None
+        for start, stop, here in zip(offsets, offsets[1:], present, strict=False)
+    ]
+
+
+def _offsets(values: Sequence[Any]) -> pa.Array:
+    """List offsets; a null entry marks a null list, as ListArray.from_arrays wants it."""
+    lengths = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
+    ends = np.concatenate(([0], np.cumsum(lengths)))
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise OverflowError("more than 2^31 elements in the lists of one batch")
+    missing = np.fromiter((value is None for value in values), np.bool_, len(values))
+    return pa.array(ends.astype(np.int32), pa.int32(), mask=np.append(missing, False))
+
+
+def _maker(record: type) -> Callable[..., Any]:
+    """Makes a record from its fields by position; a dataclass may insist on names."""
+    if dataclasses.is_dataclass(record) and any(field.kw_only for field in dataclasses.fields(record)):
+        names = [field.name for field in dataclasses.fields(record)]
+        return lambda *values: record(**dict(zip(names, values, strict=True)))
+    return record
+
+
+def is_record(kind: Any) -> bool:
+    """True for a dataclass and for a NamedTuple class."""
+    return isinstance(kind, type) and (
+        dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
