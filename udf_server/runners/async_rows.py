@@ -36,10 +36,16 @@ class AsyncRows(Runner):
 
     def tick(self) -> None:
         now = self.setup.clock()
-        overdue = self._pool.overdue(now)
-        if not overdue or self._cancelled or self._held is not None:
+        if self._cancelled or self._held is not None:
             return
-        if self._asked and now - self._asked > GRACE_SECONDS:
+        overdue = []
+        for worker in self._pool.workers():
+            seen = worker.look(now)
+            if seen is not None and seen[2] > self.options.timeout - seen[0].waited:
+                overdue.append((worker, seen[0], seen[1]))
+        if not overdue:
+            self._asked = 0.0
+        elif self._asked and now - self._asked > GRACE_SECONDS:
             self._held = []
             self.setup.spawn(self._replace_pool())
         else:

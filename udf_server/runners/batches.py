@@ -45,8 +45,12 @@ class RowBatch:
         self.fresh: collections.deque[int] = collections.deque()
         """Rows with an outcome that was not sent yet; kept with unordered output only."""
         self.skipped = 0
-        self.owed = rows
-        """Rows without an outcome."""
+        self.to_call = rows
+        """Rows in `pending` at the beginning."""
+        self.workers = 0
+        """Who is taking rows from `pending` or working on one."""
+        self.exhausted = False
+        """`pending` has been seen to be empty."""
         self._result = function.result
         self.pending = self._decode(function, codecs, columns)
 
@@ -75,7 +79,7 @@ class RowBatch:
             else:
                 kept.append((row, arguments))
         self.fresh.extend(row for row in range(self.rows) if self.values[row] is not UNSET)
-        self.owed = len(kept)
+        self.to_call = len(kept)
         return iter(kept)
 
     def fail(self, index: int, error: RowError) -> None:
@@ -96,7 +100,8 @@ class RowBatch:
         other.fresh = self.fresh.copy()
         rest = list(self.pending)
         other.pending = iter(rest)
-        other.owed = len(rest)
+        other.to_call = len(rest)
+        other.workers = 0
         for index, error in given_up.items():
             other.fail(index, error)
             other.fresh.append(index)

@@ -8,19 +8,21 @@ batch while others still wait in this one.
 import asyncio
 import collections
 from collections.abc import Awaitable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from remote_udf.options import OutputMode
-from remote_udf.outcomes import RowError
 from udf_server.failures import describe, row_error
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Output
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch
+from udf_server.runners.slots import Slot
+from udf_server.runners.strides import Durations, Strides
 
 if TYPE_CHECKING:
     from udf_server.runners.async_rows import AsyncRows
 
-__all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "Slot"]
+__all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "Worker"]
 
 DEFAULT_CAPACITY = 100
 FLUSH_SECONDS = 0.01
@@ -31,18 +33,17 @@ GRACE_SECONDS = 1.0
 """How long a coroutine that was cancelled, or a loop that was asked something, may take to react."""
 
 
-class Slot:
-    """What one worker is doing. The server's loop reads it too, to watch deadlines."""
+class Worker(Slot):
+    """A coroutine of the pool and the row it is at."""
 
-    __slots__ = ("abandoned", "batch", "began", "expired", "index", "task")
+    __slots__ = ("abandoned", "expired", "task", "told")
 
     def __init__(self) -> None:
-        self.batch: RowBatch | None = None
-        self.index = -1
-        self.began = 0.0
-        """When the row at work began; 0.0 between rows."""
-        self.expired = 0.0
-        """When the row at work was cancelled for its deadline; 0.0 if it was not."""
+        super().__init__()
+        self.expired = -1
+        """The row that was cancelled for its deadline; -1 if none was."""
+        self.told = 0.0
+        """When it was."""
         self.abandoned = False
         """The row was given up though its call goes on; the worker ends when the call does."""
         self.task: asyncio.Task[None] | None = None
@@ -51,7 +52,7 @@ class Slot:
 class CoroutinePool:
     """As many workers as rows may be in flight, started as rows come.
 
-    Everything but the constructor and `overdue` runs on the function's event loop.
+    Runs on the function's event loop; what may be called from elsewhere says so.
     """
 
     def __init__(self, runner: "AsyncRows") -> None:
@@ -66,20 +67,17 @@ class CoroutinePool:
         """Batches with rows nobody has taken yet."""
         self._unfinished: dict[RowBatch, None] = {}
         """Batches with rows that have no outcome yet, oldest first."""
-        self._slots: list[Slot] = []
+        self._workers: list[Worker] = []
         self._parked: list[asyncio.Future[None]] = []
+        self._running: Worker | None = None
+        """The worker that went on last."""
         self._flush: asyncio.TimerHandle | None = None
-        self._durations: list[float] = []
+        self._durations = Durations()
         self._closed = False
 
-    def overdue(self, now: float) -> list[Slot]:
-        """Slots whose row is past its deadline. Safe to call from any thread."""
-        timeout = self._options.timeout
-        return [
-            slot
-            for slot in self._slots.copy()
-            if (batch := slot.batch) is not None and slot.began and now > slot.began + timeout - batch.waited
-        ]
+    def workers(self) -> list[Worker]:
+        """Those at work or parked, for the watch over deadlines. From any thread."""
+        return self._workers.copy()
 
     def surrender(self) -> list[RowBatch]:
         """Closes the pool for its successor: what is unfinished, with errors for rows at work. From any thread."""
@@ -88,9 +86,9 @@ class CoroutinePool:
         return [
             batch.continued(
                 {
-                    slot.index: timeout_error(batch.attempts.get(slot.index, 1))
-                    for slot in self._slots.copy()
-                    if slot.batch is batch and slot.began
+                    worker.index: timeout_error(batch.attempts.get(worker.index, 1))
+                    for worker in self._workers.copy()
+                    if worker.batch is batch and worker.index >= 0
                 }
             )
             for batch in list(self._unfinished)
@@ -116,27 +114,26 @@ class CoroutinePool:
         self._closed = True
         self._queue.clear()
         self._unfinished.clear()
-        for slot in self._slots:
-            if slot.task is not None:
-                slot.task.cancel()
+        for worker in self._workers:
+            if worker.task is not None:
+                worker.task.cancel()
 
-    def expire(self, slots: Sequence[Slot]) -> None:
-        """Gives up the rows of these slots, if they still are past their deadline."""
+    def expire(self, overdue: Sequence[tuple[Worker, RowBatch, int]]) -> None:
+        """Gives up these rows, where the worker is still at them."""
         self._setup.post(self._runner.answered, self)
         now = self._setup.clock()
-        late = set(self.overdue(now))
-        for slot in slots:
-            if slot not in late or slot.abandoned:
+        for worker, batch, index in overdue:
+            if worker.batch is not batch or worker.index != index or worker.abandoned:
                 continue
-            if not slot.expired:
-                slot.expired = now
-                assert slot.task is not None
-                slot.task.cancel()
-            elif now - slot.expired > GRACE_SECONDS:
-                self._abandon(slot)
+            if worker.expired != index:
+                worker.expired, worker.told = index, now
+                assert worker.task is not None
+                worker.task.cancel()
+            elif now - worker.told > GRACE_SECONDS:
+                self._abandon(worker, batch)
 
     def _take(self, batch: RowBatch) -> None:
-        if not batch.owed:
+        if not batch.to_call:
             self._finish(batch)
             return
         self._unfinished[batch] = None
@@ -152,60 +149,60 @@ class CoroutinePool:
             if not future.done():
                 future.set_result(None)
                 return
-        if len(self._slots) < self._capacity:
-            slot = Slot()
-            self._slots.append(slot)
-            slot.task = asyncio.get_running_loop().create_task(self._work(slot))
+        if len(self._workers) < self._capacity:
+            worker = Worker()
+            self._workers.append(worker)
+            worker.task = asyncio.get_running_loop().create_task(self._work(worker))
 
-    async def _work(self, slot: Slot) -> None:
-        """One worker. The loop over rows is the hottest code of the server: nothing in it is there for show."""
-        clock, call = self._setup.clock, self._runner.function.call
-        plain, unordered = self._context_parameter is None, not self._ordered
-        durations, queue = self._durations, self._queue
-        stepped = clock()
+    async def _work(self, worker: Worker) -> None:
+        """One worker: row after row, batch after batch, until the pool is closed.
+
+        The loop over rows is the hottest of the server: nothing stands in it that could stand around it.
+        """
+        call, plain, unordered = self._runner.function.call, self._context_parameter is None, not self._ordered
+        strides = Strides(self._setup.clock, self._durations)
+        stepped = strides.restart()
         while not self._closed:
-            if not queue:
+            if not self._queue:
                 await self._park()
-                stepped = clock()
+                stepped = strides.restart()
                 continue
-            batch = slot.batch = queue[0]
-            values, alone = batch.values, True
-            now = clock()
-            for index, arguments in batch.pending:
-                slot.index = index
-                slot.began = now
-                if alone:
-                    alone = False
-                    self._wake()
-                    self._wake()
-                try:
-                    value = await (call(*arguments) if plain else self._call(batch, index, arguments, 1, now))
-                    if slot.expired:
-                        # It swallowed the cancellation; its deadline has passed all the same.
-                        raise TimeoutError
-                    values[index] = value
-                except BaseException as error:
-                    if not await self._failed(slot, batch, index, arguments, error):
-                        return
-                slot.began = 0.0
-                if unordered:
-                    batch.fresh.append(index)
-                    if self._flush is None:
-                        self._flush_soon()
-                batch.owed -= 1
-                if not batch.owed:
-                    self._finish(batch)
-                later = clock()
-                durations.append(later - now)
-                now = later
-                if now - stepped > STEP_SECONDS:
+            batch = worker.batch = self._queue[0]
+            batch.workers += 1
+            values, woken = batch.values, False
+            while not self._closed:
+                done, self._running = 0, worker
+                for index, arguments in islice(batch.pending, strides.length):
+                    worker.index = index
+                    done += 1
+                    if not woken:
+                        woken = True
+                        self._wake()
+                        self._wake()
+                    try:
+                        values[index] = await (call(*arguments) if plain else self._call(batch, index, arguments, 1))
+                        if worker.expired == index:
+                            # It swallowed the cancellation; its deadline has passed all the same.
+                            raise TimeoutError
+                    except BaseException as error:
+                        if not await self._failed(worker, batch, index, arguments, error):
+                            return
+                    if unordered:
+                        batch.fresh.append(index)
+                        if self._flush is None:
+                            self._flush_soon()
+                worker.index = -1
+                if not done:
+                    break
+                now = strides.done(done)
+                if self._running is not worker:
+                    stepped = now  # others ran while a call of this one waited
+                elif now - stepped > STEP_SECONDS:
                     await asyncio.sleep(0)
-                    if self._closed:
-                        return
-                    stepped = now = clock()
-            slot.batch = None
-            if queue and queue[0] is batch:
-                queue.popleft()
+                    stepped = strides.restart()
+            worker.batch = None
+            if not self._closed:
+                self._leave(batch)
 
     async def _park(self) -> None:
         future = asyncio.get_running_loop().create_future()
@@ -213,31 +210,32 @@ class CoroutinePool:
         await future
 
     def _call(
-        self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, began: float
+        self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, deadline: float | None = None
     ) -> Awaitable[Any]:
         """Calls the function, with the context if it wants one."""
         if self._context_parameter is None:
             return self._runner.function.call(*arguments)
-        deadline = began + self._options.timeout - batch.waited
+        if deadline is None:
+            deadline = self._setup.clock() + self._options.timeout - batch.waited
         context = self._runner.call_context(batch.first_row + index, 1, attempt, deadline)
         return self._runner.function.call(*arguments, **{self._context_parameter: context})
 
     async def _failed(
-        self, slot: Slot, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
+        self, worker: Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
     ) -> bool:
         """Sees a row through after its first call failed: more attempts, or its error.
 
         False means that the worker must end: the pool is closed, or the row was given up meanwhile.
         """
         attempts, last = 1, ""
-        began = slot.began
+        deadline = worker.since(self._setup.clock()) + self._options.timeout - batch.waited
         while True:
-            if self._closed or slot.abandoned:
+            if self._closed or worker.abandoned:
                 return False
-            if slot.expired:
-                slot.expired = 0.0
-                assert slot.task is not None
-                slot.task.uncancel()
+            if worker.expired == index:
+                worker.expired = -1
+                assert worker.task is not None
+                worker.task.uncancel()
                 batch.fail(index, self._runner.timeout_error(attempts, last))
                 return True
             last = describe(error)
@@ -247,35 +245,41 @@ class CoroutinePool:
                 traced = len(batch.errors) < TRACEBACKS_PER_BATCH
                 batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
                 return True
-            if self._setup.clock() + delay >= began + self._options.timeout - batch.waited:
+            if self._setup.clock() + delay >= deadline:
                 batch.fail(index, self._runner.timeout_error(attempts, last))
                 return True
             try:
                 await asyncio.sleep(delay)
                 attempts += 1
                 batch.attempts[index] = attempts
-                value = await self._call(batch, index, arguments, attempts, began)
-                if slot.expired:
+                batch.values[index] = await self._call(batch, index, arguments, attempts, deadline)
+                if worker.expired == index:
                     raise TimeoutError
-                batch.values[index] = value
                 return True
             except BaseException as raised:
                 error = raised
 
-    def _abandon(self, slot: Slot) -> None:
+    def _leave(self, batch: RowBatch) -> None:
+        """A worker has found no more rows in the batch. The last to leave ends it."""
+        if self._queue and self._queue[0] is batch:
+            self._queue.popleft()
+        batch.exhausted = True
+        batch.workers -= 1
+        if not batch.workers:
+            self._finish(batch)
+
+    def _abandon(self, worker: Worker, batch: RowBatch) -> None:
         """The coroutine ignores its cancellation: its row times out, and another worker takes its place."""
-        batch = slot.batch
-        assert batch is not None
-        slot.abandoned = True
-        self._slots.remove(slot)
-        error: RowError = self._runner.timeout_error(batch.attempts.get(slot.index, 1))
-        batch.fail(slot.index, error)
+        index = worker.index
+        worker.abandoned = True
+        self._workers.remove(worker)
+        batch.fail(index, self._runner.timeout_error(batch.attempts.get(index, 1)))
         self._setup.post(self._runner.abandoned)
         if not self._ordered:
-            batch.fresh.append(slot.index)
+            batch.fresh.append(index)
             self._flush_soon()
-        batch.owed -= 1
-        if not batch.owed:
+        batch.workers -= 1
+        if not batch.workers and batch.exhausted:
             self._finish(batch)
         self._wake()
 
@@ -298,8 +302,7 @@ class CoroutinePool:
         except Exception as error:
             self._setup.post(self._setup.fail, error)
             return
-        self._setup.metrics.observe_rows(self._durations)
-        self._durations.clear()
+        self._setup.metrics.observe_rows(*self._durations.take())
         self._deliver(outputs, batch.retries)
 
     def _deliver(self, outputs: list[Output], retries: int) -> None:

@@ -17,6 +17,8 @@ from udf_server.failures import describe, row_error
 from udf_server.runners.batches import UNSET, RowBatch
 from udf_server.runners.outputs import Output
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
+from udf_server.runners.slots import Slot
+from udf_server.runners.strides import Durations, Strides
 
 __all__ = ["ThreadedRows"]
 
@@ -28,26 +30,18 @@ SPREAD_ROW_SECONDS = 0.0002
 MAX_SPREAD_SECONDS = 0.1
 FLUSH_SECONDS = 0.01
 """With unordered output, completed rows wait about this long for company."""
-STRIDE_SECONDS = 0.001
-"""A thread looks at the clock about this often, instead of at every row."""
-MAX_STRIDE = 256
 
 
-class _Slot:
-    """What one thread is doing. The server's loop reads it to watch deadlines."""
+class _Worker(Slot):
+    """A thread and the row it is at."""
 
-    __slots__ = ("batch", "began", "done", "given_up", "index", "seen", "stop")
+    __slots__ = ("done", "given_up", "stop")
 
     def __init__(self) -> None:
-        self.batch: RowBatch | None = None
-        self.index = -1
-        self.began = 0.0
-        """When the stride at work began; its row, if the stride is one row long."""
+        super().__init__()
         self.done = 0
         self.given_up = -1
         """The row that timed out on this thread, which was written off then."""
-        self.seen = (-1, 0.0)
-        """The row found at work when deadlines were last looked at, and since when."""
         self.stop = threading.Event()
 
 
@@ -66,7 +60,7 @@ class ThreadedRows(Runner):
         self._open: list[RowBatch] = []
         """Batches somebody works on, oldest first."""
         self._workers: dict[RowBatch, int] = {}
-        self._slots: list[_Slot] = []
+        self._crew: list[_Worker] = []
         self._jobs = 0
         """Threads at work or asked for."""
         self._any_given_up = False
@@ -91,18 +85,15 @@ class ThreadedRows(Runner):
             self._closed = True
             self._arrived.clear()
             self._open.clear()
-            for slot in self._slots:
-                slot.stop.set()
+            for worker in self._crew:
+                worker.stop.set()
 
     def tick(self) -> None:
         now = self.setup.clock()
-        for slot in self._slots.copy():
-            batch, index = slot.batch, slot.index
-            if slot.seen[0] != index or batch is None:
-                slot.seen = (index, now)
-            began = max(slot.began, slot.seen[1])
-            if batch is not None and index >= 0 and now > began + self.options.timeout - batch.waited:
-                self._give_up(slot, batch, index)
+        for worker in self._crew.copy():
+            seen = worker.look(now)
+            if seen is not None and seen[2] > self.options.timeout - seen[0].waited:
+                self._give_up(worker, seen[0], seen[1])
         if not self._ordered and now - self._flushed >= FLUSH_SECONDS:
             self._flushed = now
             self.setup.spawn(self._flush())
@@ -120,7 +111,7 @@ class ThreadedRows(Runner):
         """Doubles the threads while rows are slow and there are rows left."""
         with self._lock:
             left = not self._closed and bool(self._arrived or self._open)
-            done, active = self._done + sum(slot.done for slot in self._slots), self._jobs
+            done, active = self._done + sum(worker.done for worker in self._crew), self._jobs
         if not left:
             self._spreading = False
             return
@@ -129,14 +120,14 @@ class ThreadedRows(Runner):
         wait = SPREAD_SECONDS if slow and active < self._threads else min(waited * 2, MAX_SPREAD_SECONDS)
         asyncio.get_running_loop().call_later(wait, self._spread, done, wait)
 
-    def _give_up(self, slot: _Slot, batch: RowBatch, index: int) -> None:
+    def _give_up(self, worker: _Worker, batch: RowBatch, index: int) -> None:
         """The row at work on this thread is past its deadline."""
         with self._lock:
-            if slot.batch is not batch or slot.index != index or slot.given_up == index or self._closed:
+            if worker.batch is not batch or worker.index != index or worker.given_up == index or self._closed:
                 return
-            first = slot.given_up < 0
-            slot.given_up = index
-            slot.stop.set()
+            first = worker.given_up < 0
+            worker.given_up = index
+            worker.stop.set()
             batch.fail(index, self.timeout_error(batch.attempts.get(index, 1)))
             batch.fresh.append(index)
             self._any_given_up = True
@@ -172,25 +163,25 @@ class ThreadedRows(Runner):
 
     def _job(self) -> bool:
         """Works until no rows are left. False if the thread was written off meanwhile."""
-        slot = _Slot()
+        worker = _Worker()
         with self._lock:
-            self._slots.append(slot)
+            self._crew.append(worker)
         try:
-            while (batch := self._join(slot)) is not None:
-                self._run(slot, batch)
-                if not self._leave(slot, batch):
+            while (batch := self._join(worker)) is not None:
+                self._run(worker, batch)
+                if not self._leave(worker, batch):
                     return False
         except Exception as error:
             self.setup.post(self.setup.fail, error)
         finally:
             with self._lock:
-                self._slots.remove(slot)
-                self._done += slot.done
-                if slot.given_up < 0:
+                self._crew.remove(worker)
+                self._done += worker.done
+                if worker.given_up < 0:
                     self._jobs -= 1
         return True
 
-    def _join(self, slot: _Slot) -> RowBatch | None:
+    def _join(self, worker: _Worker) -> RowBatch | None:
         """The oldest batch with rows left, decoded by whoever comes first."""
         with self._lock:
             if self._closed:
@@ -198,7 +189,7 @@ class ThreadedRows(Runner):
             if self._open:
                 batch = self._open[0]
                 self._workers[batch] += 1
-                slot.batch = batch
+                worker.batch = batch
                 return batch
             if not self._arrived:
                 return None
@@ -208,62 +199,57 @@ class ThreadedRows(Runner):
         with self._lock:
             self._open.append(batch)
             self._workers[batch] = 1
-            slot.batch = batch
+            worker.batch = batch
         return batch
 
-    def _run(self, slot: _Slot, batch: RowBatch) -> None:
+    def _run(self, worker: _Worker, batch: RowBatch) -> None:
         """Calls the function for rows of the batch until none is left or the thread must stop."""
-        clock, call, values = self.setup.clock, self.function.call, batch.values
+        call, values = self.function.call, batch.values
         plain, unordered = self._context_parameter is None, not self._ordered
-        stride, stop = 1, slot.stop
-        lengths, counts = [], []
-        began = clock()
+        durations = Durations()
+        strides, stop = Strides(self.setup.clock, durations), worker.stop
         while not stop.is_set():
-            slot.began = began
             done = 0
-            for index, arguments in islice(batch.pending, stride):
-                slot.index = index
+            for index, arguments in islice(batch.pending, strides.length):
+                worker.index = index
                 done += 1
                 try:
-                    values[index] = (
-                        call(*arguments) if plain else self._call_with_context(batch, index, arguments, 1, began)
-                    )
+                    values[index] = call(*arguments) if plain else self._call(batch, index, arguments, 1)
                 except BaseException as error:
-                    self._failed(slot, batch, index, arguments, error)
+                    self._failed(worker, batch, index, arguments, error)
                 if unordered:
-                    self._done_one(slot, batch, index)
+                    self._done_one(worker, batch, index)
             if not done:
                 break
-            slot.done += done
-            now = clock()
-            lengths.append((now - began) / done)
-            counts.append(done)
-            stride = min(stride * 2, MAX_STRIDE) if now - began < STRIDE_SECONDS / 2 else max(stride // 4, 1)
-            began = now
-        self.setup.metrics.observe_rows(lengths, counts)
+            worker.done += done
+            strides.done(done)
+        self.setup.metrics.observe_rows(*durations.take())
 
-    def _done_one(self, slot: _Slot, batch: RowBatch, index: int) -> None:
+    def _done_one(self, worker: _Worker, batch: RowBatch, index: int) -> None:
         """The row may leave, unless it was given up and has left before."""
         with self._lock:
-            if slot.given_up != index:
-                slot.index = -1
+            if worker.given_up != index:
+                worker.index = -1
                 batch.fresh.append(index)
 
-    def _call_with_context(
-        self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, began: float
+    def _call(
+        self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, deadline: float | None = None
     ) -> Any:
-        deadline = began + self.options.timeout - batch.waited
+        """Calls the function, with the context if it wants one."""
+        if self._context_parameter is None:
+            return self.function.call(*arguments)
+        if deadline is None:
+            deadline = self.setup.clock() + self.options.timeout - batch.waited
         context = self.call_context(batch.first_row + index, 1, attempt, deadline)
-        assert self._context_parameter is not None
         return self.function.call(*arguments, **{self._context_parameter: context})
 
     def _failed(
-        self, slot: _Slot, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
+        self, worker: _Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
     ) -> None:
         """Sees a row through after its first call failed: more attempts, or its error."""
-        attempts, began = 1, slot.began
-        deadline = began + self.options.timeout - batch.waited
-        while not slot.stop.is_set():
+        attempts = 1
+        deadline = worker.since(self.setup.clock()) + self.options.timeout - batch.waited
+        while not worker.stop.is_set():
             delay = self.retry.delay(error, attempts)
             if delay is None:
                 retryable = self.retry.worthwhile(error)
@@ -273,28 +259,25 @@ class ThreadedRows(Runner):
             if self.setup.clock() + delay >= deadline:
                 batch.fail(index, self.timeout_error(attempts, describe(error)))
                 return
-            if slot.stop.wait(delay):
+            if worker.stop.wait(delay):
                 return
             attempts += 1
             batch.attempts[index] = attempts
             try:
-                if self._context_parameter is None:
-                    batch.values[index] = self.function.call(*arguments)
-                else:
-                    batch.values[index] = self._call_with_context(batch, index, arguments, attempts, began)
+                batch.values[index] = self._call(batch, index, arguments, attempts, deadline)
                 return
             except BaseException as raised:
                 error = raised
 
-    def _leave(self, slot: _Slot, batch: RowBatch) -> bool:
+    def _leave(self, worker: _Worker, batch: RowBatch) -> bool:
         """Ends this thread's work on the batch, and the batch if nobody else works on it."""
         with self._lock:
-            slot.batch = None
-            slot.index = -1
-            mine = slot.given_up < 0
+            worker.batch = None
+            worker.index = -1
+            mine = worker.given_up < 0
             if mine:
                 self._workers[batch] -= 1
-            if batch in self._open and not (slot.stop.is_set() and not mine):
+            if batch in self._open and not (worker.stop.is_set() and not mine):
                 self._open.remove(batch)
             finished = (
                 not self._closed
