@@ -3,6 +3,9 @@
 Latencies of rows are counted in bulk: a histogram's observe() per row would cost more than the row.
 """
 
+import bisect
+import itertools
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +27,8 @@ LATENCY_BUCKETS = (
 """Up to half an hour: past the default deadline of three minutes, and past most that people set."""
 ROW_BUCKETS = (1, 10, 100, 1_000, 10_000, 65_536, 262_144)
 BYTE_BUCKETS = (1e2, 1e3, 1e4, 1e5, 1e6, 4e6, 1.6e7, 6.4e7)
+FEW = 16
+"""Up to so many values numpy costs more than it saves."""
 FUNCTION = ("function", "version")
 
 
@@ -32,34 +37,43 @@ class BulkHistogram(Collector):
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
         self._name, self._documentation, self._labels = name, documentation, labels
-        self._bounds = np.asarray(buckets)
-        self._counts: dict[tuple[str, ...], tuple[np.ndarray, list[float]]] = {}
+        self._bounds = tuple(buckets)
+        self._counts: dict[tuple[str, ...], list[float]] = {}
+        """Per label values, a count per bucket, then the sum of what was observed."""
         self._lock = threading.Lock()
 
     def observe(self, labels: tuple[str, ...], values: Sequence[float], counts: Sequence[int] | None = None) -> None:
         """Adds values, each as often as `counts` says."""
         if not values:
             return
-        found = np.asarray(values)
-        weights = None if counts is None else np.asarray(counts)
-        places = np.searchsorted(self._bounds, found)
-        added = np.bincount(places, weights, len(self._bounds) + 1)
-        total = float(found.sum() if weights is None else (found * weights).sum())
+        weights = counts or (1,) * len(values)
+        if len(values) <= FEW:
+            added: dict[int, float] = {}
+            for value, weight in zip(values, weights, strict=True):
+                place = bisect.bisect_left(self._bounds, value)
+                added[place] = added.get(place, 0) + weight
+        else:
+            places = np.searchsorted(self._bounds, values)
+            added = {place: count for place, count in enumerate(np.bincount(places, weights).tolist()) if count}
+        total = sum(map(operator.mul, values, weights))
         with self._lock:
-            row, sums = self._counts.setdefault(labels, (np.zeros(len(self._bounds) + 1), [0.0]))
-            row += added
-            sums[0] += total
+            row = self._counts.get(labels)
+            if row is None:
+                row = self._counts[labels] = [0.0] * (len(self._bounds) + 2)
+            for place, count in added.items():
+                row[place] += count
+            row[-1] += total
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
         return [HistogramMetricFamily(self._name, self._documentation, labels=self._labels)]
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+        names = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
         with self._lock:
-            for labels, (counts, sums) in self._counts.items():
-                bounds = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
-                buckets = list(zip(bounds, (float(c) for c in np.cumsum(counts)), strict=True))
-                family.add_metric(labels, buckets, sums[0])
+            for labels, row in self._counts.items():
+                running = itertools.accumulate(row[:-1])
+                family.add_metric(labels, list(zip(names, running, strict=True)), row[-1])
         yield family
 
 
@@ -94,75 +108,103 @@ class ServerMetrics:
             "udf_calls_lost", "Calls that were given up and never came back.", FUNCTION, registry=registry
         )
         self.batches = Counter("udf_batches_total", "Batches received.", FUNCTION, registry=registry)
-        self.batch_rows = BulkHistogram("udf_batch_rows", "Rows per batch received.", FUNCTION, ROW_BUCKETS)
-        self.batch_bytes = BulkHistogram("udf_batch_bytes", "Bytes per batch received.", FUNCTION, BYTE_BUCKETS)
+        self.batch_rows = Histogram(
+            "udf_batch_rows", "Rows per batch received.", FUNCTION, buckets=ROW_BUCKETS, registry=registry
+        )
+        self.batch_bytes = Histogram(
+            "udf_batch_bytes", "Bytes per batch received.", FUNCTION, buckets=BYTE_BUCKETS, registry=registry
+        )
         self.bytes = Counter("udf_bytes_total", "Payload bytes.", [*FUNCTION, "direction"], registry=registry)
         self.row_duration = BulkHistogram(
             "udf_row_duration_seconds",
             "Time of a row from its turn to its outcome, retries included; a vectorized call counts for each row.",
             FUNCTION, LATENCY_BUCKETS,
         )  # fmt: skip
-        self.batch_duration = BulkHistogram(
-            "udf_batch_duration_seconds", "Time from a batch's arrival to its last result.", FUNCTION, LATENCY_BUCKETS
+        self.batch_duration = Histogram(
+            "udf_batch_duration_seconds",
+            "Time from a batch's arrival to its last result.",
+            FUNCTION,
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
         )
-        self.batch_wait = BulkHistogram(
-            "udf_batch_wait_seconds", "Time a batch waited for room in its stream before it was taken.",
-            FUNCTION, LATENCY_BUCKETS,
-        )  # fmt: skip
+        self.batch_wait = Histogram(
+            "udf_batch_wait_seconds",
+            "Time a batch waited for room in its stream before it was taken.",
+            FUNCTION,
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
         self.loop_lag = Histogram(
             "udf_event_loop_lag_seconds", "How late the server's own event loop runs what is due.",
             buckets=LATENCY_BUCKETS, registry=registry,
         )  # fmt: skip
-        for collector in (self.batch_rows, self.batch_bytes, self.row_duration, self.batch_duration, self.batch_wait):
-            registry.register(collector)
+        registry.register(self.row_duration)
+        self._functions: dict[tuple[str, str], FunctionMetrics] = {}
 
     def function(self, name: str, version: str) -> "FunctionMetrics":
         """The metrics of one function."""
-        return FunctionMetrics(self, (name, version))
+        labels = (name, version)
+        if labels not in self._functions:
+            self._functions[labels] = FunctionMetrics(self, labels)
+        return self._functions[labels]
 
 
 class FunctionMetrics:
-    """What the streams of one function report."""
+    """What the streams of one function report. Looks its labels up once: that costs more than counting."""
 
     def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
         self._server = server
         self._labels = labels
+        self._streams = server.streams.labels(*labels)
+        self._retries = server.retries.labels(*labels)
+        self._batches = server.batches.labels(*labels)
+        self._rows_in_flight = server.rows_in_flight.labels(*labels)
+        self._batch_rows = server.batch_rows.labels(*labels)
+        self._batch_bytes = server.batch_bytes.labels(*labels)
+        self._batch_wait = server.batch_wait.labels(*labels)
+        self._batch_duration = server.batch_duration.labels(*labels)
+        self._bytes_in = server.bytes.labels(*labels, "in")
+        self._bytes_out = server.bytes.labels(*labels, "out")
+        self._ok = server.rows.labels(*labels, "ok")
+        self._failed = server.rows.labels(*labels, "failed")
+        self._skipped = server.rows.labels(*labels, "skipped")
 
     def observe_rows(self, seconds: Sequence[float], counts: Sequence[int] | None = None) -> None:
         """Durations of rows, each as often as `counts` says. From any thread."""
         self._server.row_duration.observe(self._labels, seconds, counts)
 
     def stream_opened(self) -> None:
-        self._server.streams.labels(*self._labels).inc()
+        self._streams.inc()
 
     def stream_ended(self, end: str, counts: pb.StreamCounts) -> None:
         """`end` is finished, cancelled, failed or disconnected."""
-        self._server.streams.labels(*self._labels).dec()
+        self._streams.dec()
         self._server.streams_total.labels(*self._labels, end).inc()
-        self._server.retries.labels(*self._labels).inc(counts.retries)
+        self._retries.inc(counts.retries)
 
     def batch_received(self, rows: int, size: int, waited: float) -> None:
-        self._server.batches.labels(*self._labels).inc()
-        self._server.rows_in_flight.labels(*self._labels).inc(rows)
-        self._server.batch_rows.observe(self._labels, [rows])
-        self._server.batch_bytes.observe(self._labels, [size])
-        self._server.batch_wait.observe(self._labels, [waited])
-        self._server.bytes.labels(*self._labels, "in").inc(size)
+        self._batches.inc()
+        self._rows_in_flight.inc(rows)
+        self._batch_rows.observe(rows)
+        self._batch_bytes.observe(size)
+        self._batch_wait.observe(waited)
+        self._bytes_in.inc(size)
 
     def batch_answered(self, seconds: float) -> None:
-        self._server.batch_duration.observe(self._labels, [seconds])
+        self._batch_duration.observe(seconds)
 
     def rows_answered(self, ok: int, failed: int, skipped: int, size: int) -> None:
-        labels, rows = self._labels, self._server.rows
-        self._server.rows_in_flight.labels(*labels).dec(ok + failed + skipped)
-        for outcome, count in (("ok", ok), ("failed", failed), ("skipped", skipped)):
-            if count:
-                rows.labels(*labels, outcome).inc(count)
-        self._server.bytes.labels(*labels, "out").inc(size)
+        self._rows_in_flight.dec(ok + failed + skipped)
+        self._ok.inc(ok)
+        if failed:
+            self._failed.inc(failed)
+        if skipped:
+            self._skipped.inc(skipped)
+        self._bytes_out.inc(size)
 
     def rows_dropped(self, rows: int) -> None:
         """Rows of a stream that ended before they were answered."""
-        self._server.rows_in_flight.labels(*self._labels).dec(rows)
+        self._rows_in_flight.dec(rows)
 
     def row_failed(self, code: str, count: int) -> None:
         self._server.row_errors.labels(*self._labels, code).inc(count)

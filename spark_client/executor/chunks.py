@@ -1,7 +1,7 @@
 """Chunk: rows of one message under way, kept until they are answered, so that they can be sent again."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,74 +10,19 @@ import pyarrow as pa
 from remote_udf.errors import ProtocolViolation
 from remote_udf.outcomes import RowError
 
-__all__ = ["Answer", "Chunk", "IntArray"]
+__all__ = ["COMPACT_BELOW", "Answer", "Chunk", "IntArray", "Rows", "as_array"]
 
 COMPACT_BELOW = 4
 """Rows are let go when fewer than one in so many is unanswered."""
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Rows = range | IntArray
+"""Positions of rows: consecutive ones, which is nearly always, or any."""
 
 
-@dataclass(slots=True)
-class Chunk:
-    """`rows` rows of `owner`, whatever that is, from its row `offset` on, or its rows `indexes`."""
-
-    owner: Any
-    offset: int
-    rows: int
-    columns: Sequence[pa.Array]
-    bytes: int
-    first_row: int = 0
-    """Position in the stream it was last sent on."""
-    indexes: IntArray | None = None
-    unanswered: int = 0
-    _open: np.ndarray[Any, np.dtype[np.bool_]] = field(init=False)
-    """True for rows without an answer."""
-    _held: IntArray | None = field(init=False, default=None)
-    """The rows `columns` holds, after compaction; None for all."""
-
-    def __post_init__(self) -> None:
-        self.unanswered = self.rows
-        self._open = np.ones(self.rows, np.bool_)
-
-    def answer(self, rows: slice | IntArray) -> IntArray:
-        """Marks rows of the chunk as answered; returns their rows in the owner. Raises ProtocolViolation if one was."""
-        if not self._open[rows].all():
-            raise ProtocolViolation("the server answered a row twice")
-        self._open[rows] = False
-        positions = np.arange(self.rows)[rows] if isinstance(rows, slice) else rows
-        self.unanswered -= len(positions)
-        return positions + self.offset if self.indexes is None else self.indexes[positions]
-
-    def part(self, start: int, rows: int) -> "Chunk":
-        """Some consecutive rows of a chunk that was not sent."""
-        columns = [column.slice(start, rows) for column in self.columns]
-        indexes = None if self.indexes is None else self.indexes[start : start + rows]
-        return Chunk(self.owner, self.offset + start, rows, columns, self.bytes * rows // self.rows, indexes=indexes)
-
-    def compact(self) -> int:
-        """Lets go of rows that were answered, once most were; returns the bytes that freed.
-
-        A single slow row would otherwise hold the memory of its whole chunk.
-        """
-        holding = self.rows if self._held is None else len(self._held)
-        if not self.unanswered or self.unanswered * COMPACT_BELOW > holding:
-            return 0
-        self.columns, self._held = self._open_columns(), np.flatnonzero(self._open)
-        before, self.bytes = self.bytes, self.bytes * self.unanswered // holding
-        return before - self.bytes
-
-    def rest(self) -> "Chunk":
-        """The rows without an answer, as a chunk to be sent again."""
-        rows = np.flatnonzero(self._open)
-        indexes = rows + self.offset if self.indexes is None else self.indexes[rows]
-        return Chunk(self.owner, int(indexes[0]), len(rows), self._open_columns(), self.bytes, indexes=indexes)
-
-    def _open_columns(self) -> Sequence[pa.Array]:
-        if self.unanswered == self.rows:
-            return self.columns
-        kept = np.flatnonzero(self._open) if self._held is None else np.flatnonzero(self._open[self._held])
-        return [column.take(pa.array(kept)) for column in self.columns]
+def as_array(rows: Rows) -> IntArray:
+    """The positions as an array."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +30,74 @@ class Answer:
     """Outcomes of some rows of one owner: `rows` are positions in it, `errors` is indexed like `values`."""
 
     owner: Any
-    rows: IntArray
+    rows: Rows
     values: pa.Array
     errors: dict[int, RowError]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows of `owner`, whatever that is: `columns` holds, per argument, their values."""
+
+    owner: Any
+    rows: Rows
+    columns: Sequence[pa.Array]
+    bytes: int
+    first_row: int = 0
+    """Position in the stream it was last sent on."""
+    answered: int = 0
+    _open: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    """True for rows without an answer; None while there is none at all."""
+    _held: IntArray | None = None
+    """The rows `columns` holds, after compaction; None for all."""
+
+    @property
+    def unanswered(self) -> int:
+        return len(self.rows) - self.answered
+
+    def answer(self, inside: Rows) -> Rows:
+        """Marks rows, counted from the chunk's first, as answered; returns their rows in the owner.
+
+        Raises ProtocolViolation if one was answered before.
+        """
+        if isinstance(inside, range) and len(inside) == len(self.rows) and not self.answered:
+            self.answered = len(inside)
+            return self.rows
+        if self._open is None:
+            self._open = np.ones(len(self.rows), np.bool_)
+        chosen = slice(inside.start, inside.stop) if isinstance(inside, range) else inside
+        if not self._open[chosen].all():
+            raise ProtocolViolation("the server answered a row twice")
+        self._open[chosen] = False
+        self.answered += len(inside)
+        if not isinstance(self.rows, range):
+            return self.rows[chosen]
+        return self.rows[chosen] if isinstance(chosen, slice) else chosen + self.rows.start
+
+    def part(self, start: int, rows: int) -> "Chunk":
+        """Some consecutive rows of a chunk that was not sent."""
+        columns = [column.slice(start, rows) for column in self.columns]
+        return Chunk(self.owner, self.rows[start : start + rows], columns, self.bytes * rows // len(self.rows))
+
+    def compact(self) -> int:
+        """Lets go of rows that were answered, once most were; returns the bytes that freed.
+
+        A single slow row would otherwise hold the memory of its whole chunk.
+        """
+        holding = len(self.rows) if self._held is None else len(self._held)
+        if self._open is None or not self.unanswered or self.unanswered * COMPACT_BELOW > holding:
+            return 0
+        self.columns, self._held = self._open_columns(), np.flatnonzero(self._open)
+        before, self.bytes = self.bytes, self.bytes * self.unanswered // holding
+        return before - self.bytes
+
+    def rest(self) -> "Chunk":
+        """The rows without an answer, as a chunk to be sent again."""
+        if self._open is None:
+            return Chunk(self.owner, self.rows, self.columns, self.bytes)
+        return Chunk(self.owner, as_array(self.rows)[self._open], self._open_columns(), self.bytes)
+
+    def _open_columns(self) -> Sequence[pa.Array]:
+        assert self._open is not None
+        kept = np.flatnonzero(self._open if self._held is None else self._open[self._held])
+        return [column.take(pa.array(kept)) for column in self.columns]

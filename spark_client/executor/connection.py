@@ -78,11 +78,11 @@ class Connection:
     def send(self, chunk: Chunk, payload: pa.Buffer | None, waited: float) -> None:
         """Sends the chunk and notes in it where in the stream it stands."""
         chunk.first_row = self.rows_sent
-        batch = pb.Batch(sequence=self._sequence, first_row=chunk.first_row, rows=chunk.rows)
+        batch = pb.Batch(sequence=self._sequence, first_row=chunk.first_row, rows=len(chunk.rows))
         if waited:
             batch.waited.FromNanoseconds(round(waited * 1e9))
         self._sequence += 1
-        self.rows_sent += chunk.rows
+        self.rows_sent += len(chunk.rows)
         self._requests.put(encode(pb.ExecuteRequest(batch=batch), payload))
 
     def send_finish(self) -> None:

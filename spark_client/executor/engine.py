@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_client.calls import ScalarCall
-from spark_client.executor.chunks import Answer, Chunk, IntArray
+from spark_client.executor.chunks import Answer, Chunk, Rows
 from spark_client.executor.groups import Completed, Group
 from spark_client.executor.policy import blocking_errors
 from spark_client.executor.stream import CallStream
@@ -92,6 +92,8 @@ class RowEngine:
         group = Group(batch, sources)
         if self._ordered:
             self._groups.append(group)
+        else:
+            group.track()
         self._held_bytes += group.bytes
         unsent = {source: self._unsent(source, group, columns[source], batch) for source in dict.fromkeys(sources)}
         while any(part.left for part in unsent.values()):
@@ -113,12 +115,12 @@ class RowEngine:
         """The rows a call is made for; those blocked by another call's error get that error at once."""
         blocked = blocking_errors(batch, self._calls[index].errors)
         if not blocked:
-            return _Unsent(group, columns, group.rows, None)
+            return _Unsent(group, columns, range(group.rows))
         rows = np.fromiter(blocked, np.int64, len(blocked))
         nulls = pa.nulls(len(rows), self._calls[index].call.spec.result)
         self._add(index, [Answer(group, rows, nulls, dict(enumerate(blocked.values())))])
         rest = np.setdiff1d(np.arange(group.rows), rows)
-        return _Unsent(group, [column.take(pa.array(rest)) for column in columns], len(rest), rest)
+        return _Unsent(group, [column.take(pa.array(rest)) for column in columns], rest)
 
     def _sources(self, columns: Sequence[Sequence[pa.Array]], batch: pa.RecordBatch) -> list[int]:
         """Per call, the first call of the same function and options whose arguments are equal in this batch.
@@ -158,9 +160,7 @@ class RowEngine:
             while self._groups and self._groups[0].complete:
                 group = self._groups.popleft()
                 self._held_bytes -= group.bytes
-                completed = group.take_complete()
-                assert completed is not None
-                yield completed
+                yield group.take_all()
             return
         touched, self._touched = self._touched, {}
         for group in touched:
@@ -175,26 +175,27 @@ class RowEngine:
 
 
 class _Unsent:
-    """The rows of one group that one call is still to be sent."""
+    """The rows of one group that one call is still to be sent; `columns` holds just these."""
 
-    def __init__(self, group: Group, columns: Sequence[pa.Array], rows: int, indexes: IntArray | None) -> None:
-        """`indexes` are the rows of the group that `columns` hold; None for all of them."""
+    def __init__(self, group: Group, columns: Sequence[pa.Array], rows: Rows) -> None:
         self._group = group
         self._columns = columns
-        self._indexes = indexes
+        self._rows = rows
         self._sent = 0
-        self.left = rows
-        self._row_bytes = sum(column.nbytes for column in columns) / max(rows, 1)
+        self._row_bytes = sum(column.nbytes for column in columns) / max(len(rows), 1)
+
+    @property
+    def left(self) -> int:
+        return len(self._rows) - self._sent
 
     def submit(self, stream: CallStream) -> list[Answer]:
         """Sends one message's worth."""
-        rows = stream.next_rows(self.left, self._row_bytes)
-        part = [column.slice(self._sent, rows) for column in self._columns]
-        indexes = None if self._indexes is None else self._indexes[self._sent : self._sent + rows]
-        chunk = Chunk(self._group, self._sent, rows, part, int(self._row_bytes * rows) + 1, indexes=indexes)
-        self._sent += rows
-        self.left -= rows
-        return stream.submit(chunk)
+        count = stream.next_rows(self.left, self._row_bytes)
+        start, self._sent = self._sent, self._sent + count
+        columns = [column.slice(start, count) for column in self._columns]
+        return stream.submit(
+            Chunk(self._group, self._rows[start : self._sent], columns, int(self._row_bytes * count) + 1)
+        )
 
 
 class _Readers:

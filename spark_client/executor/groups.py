@@ -1,13 +1,13 @@
 """Group: one input batch on its way through its calls, and the rows of it that are complete."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from remote_udf.outcomes import RowError
-from spark_client.executor.chunks import COMPACT_BELOW, IntArray
+from spark_client.executor.chunks import COMPACT_BELOW, IntArray, Rows, as_array
 
 __all__ = ["Completed", "Group"]
 
@@ -18,31 +18,31 @@ class Completed:
 
     batch: pa.RecordBatch
     values: Sequence[pa.Array]
-    errors: Sequence[dict[int, RowError]]
+    errors: Sequence[Mapping[int, RowError]]
 
 
-class _Column:
+class _Outcomes:
     """The outcomes of one call, as they come."""
 
     def __init__(self) -> None:
-        self.rows: list[IntArray] = []
-        self.values: list[pa.Array] = []
+        self._rows: list[Rows] = []
+        self._values: list[pa.Array] = []
         self.errors: dict[int, RowError] = {}
 
-    def add(self, rows: IntArray, values: pa.Array, errors: dict[int, RowError]) -> None:
-        self.rows.append(rows)
-        self.values.append(values)
+    def add(self, rows: Rows, values: pa.Array, errors: Mapping[int, RowError]) -> None:
+        self._rows.append(rows)
+        self._values.append(values)
         for index, error in errors.items():
             self.errors[int(rows[index])] = error
 
-    def pick(self, rows: IntArray) -> pa.Array:
+    def pick(self, rows: Rows) -> pa.Array:
         """The values of these rows, in this order; each must be there."""
-        have = self.rows[0] if len(self.rows) == 1 else np.concatenate(self.rows)
-        values = self.values[0] if len(self.values) == 1 else pa.concat_arrays(self.values)
-        if len(have) == len(rows) and np.array_equal(have, rows):
-            return values
+        if len(self._rows) == 1 and _same(self._rows[0], rows):
+            return self._values[0]
+        values = pa.concat_arrays(self._values)
+        have = np.concatenate([as_array(part) for part in self._rows])
         order = np.argsort(have, kind="stable")
-        return values.take(pa.array(order[np.searchsorted(have, rows, sorter=order)]))
+        return values.take(pa.array(order[np.searchsorted(have, as_array(rows), sorter=order)]))
 
 
 class Group:
@@ -52,54 +52,84 @@ class Group:
         self.rows = batch.num_rows
         self.bytes = batch.nbytes
         self._batch = batch
-        self._held: IntArray = np.arange(self.rows)
-        """The rows `_batch` holds."""
         self._sources = sources
-        self._columns = {source: _Column() for source in sources}
-        self._missing = np.full(self.rows, len(self._columns), np.int32)
-        """Calls each row still waits for; -1 once the row has left."""
+        self._outcomes = {source: _Outcomes() for source in sources}
+        self._owed = self.rows * len(self._outcomes)
+        """Outcomes that have not come."""
+        # With unordered output only.
+        self._held: IntArray | None = None
+        """The rows `_batch` holds; None for all."""
+        self._missing: np.ndarray[tuple[int], np.dtype[np.int32]] | None = None
+        """Calls each row still waits for; -1 once it has left. None until a row is asked for alone."""
         self._left = self.rows
+
+    @property
+    def complete(self) -> bool:
+        """Every row has all its outcomes."""
+        return not self._owed
 
     @property
     def done(self) -> bool:
         """Every row has left."""
         return not self._left
 
-    @property
-    def complete(self) -> bool:
-        """Every row has all its outcomes."""
-        return not np.any(self._missing > 0)
-
-    def add(self, call: int, rows: IntArray, values: pa.Array, errors: dict[int, RowError]) -> None:
+    def add(self, call: int, rows: Rows, values: pa.Array, errors: Mapping[int, RowError]) -> None:
         """Takes outcomes of one call."""
-        self._columns[call].add(rows, values, errors)
-        self._missing[rows] -= 1
+        self._outcomes[call].add(rows, values, errors)
+        self._owed -= len(rows)
+        if self._missing is not None:
+            self._missing[as_array(rows)] -= 1
+
+    def take_all(self) -> Completed:
+        """Every row, in input order, once the group is complete."""
+        self._left = 0
+        return self._completed(self._batch, range(self.rows))
+
+    def track(self) -> None:
+        """Rows of this group will be taken as they complete. To be called before outcomes come."""
+        self._missing = np.full(self.rows, len(self._outcomes), np.int32)
 
     def take_complete(self) -> Completed | None:
         """The complete rows that have not left yet, in input order; None if there are none."""
+        assert self._missing is not None
         rows = np.flatnonzero(self._missing == 0)
-        if not len(rows) and self.rows:
+        if not len(rows):
             return None
-        picked = {source: column.pick(rows) for source, column in self._columns.items()} if self.rows else {}
-        any_failed = any(column.errors for column in self._columns.values())
-        place = {int(row): index for index, row in enumerate(rows)} if any_failed else {}
-        errors = {
-            source: {place[row]: error for row, error in column.errors.items() if row in place}
-            for source, column in self._columns.items()
-        }
-        batch = self._batch
-        if len(rows) < batch.num_rows:
-            batch = batch.take(pa.array(np.searchsorted(self._held, rows)))
         self._missing[rows] = -1
         self._left -= len(rows)
-        return Completed(batch, [picked[s] for s in self._sources], [errors[s] for s in self._sources])
+        batch = self._batch
+        if len(rows) < batch.num_rows:
+            places = rows if self._held is None else np.searchsorted(self._held, rows)
+            batch = batch.take(pa.array(places))
+        return self._completed(batch, rows)
 
     def compact(self) -> int:
         """Lets go of input rows that have left, once most have; returns the bytes that freed."""
-        if not self._left or self._left * COMPACT_BELOW > len(self._held):
+        if not self._left or self._left * COMPACT_BELOW > self._batch.num_rows:
             return 0
-        kept = np.flatnonzero(self._missing[self._held] >= 0)
+        assert self._missing is not None
+        stay = self._missing >= 0 if self._held is None else self._missing[self._held] >= 0
+        kept = np.flatnonzero(stay)
         self._batch = self._batch.take(pa.array(kept))
-        self._held = self._held[kept]
+        self._held = kept if self._held is None else self._held[kept]
         before, self.bytes = self.bytes, self._batch.nbytes
         return before - self.bytes
+
+    def _completed(self, batch: pa.RecordBatch, rows: Rows) -> Completed:
+        values = {source: outcomes.pick(rows) for source, outcomes in self._outcomes.items()}
+        errors: dict[int, Mapping[int, RowError]] = {
+            source: outcomes.errors for source, outcomes in self._outcomes.items()
+        }
+        if not isinstance(rows, range) and any(errors.values()):
+            place = {row: index for index, row in enumerate(rows.tolist())}
+            errors = {
+                source: {place[row]: error for row, error in found.items() if row in place}
+                for source, found in errors.items()
+            }
+        return Completed(batch, [values[s] for s in self._sources], [errors[s] for s in self._sources])
+
+
+def _same(one: Rows, other: Rows) -> bool:
+    if isinstance(one, range) and isinstance(other, range):
+        return one == other
+    return len(one) == len(other) and bool(np.array_equal(as_array(one), as_array(other)))

@@ -16,7 +16,7 @@ from remote_udf.outcomes import RowError, read_errors
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import ScalarCall
 from spark_client.errors import AccountingMismatch, ServerUnavailable
-from spark_client.executor.chunks import Answer, Chunk, IntArray
+from spark_client.executor.chunks import Answer, Chunk, IntArray, Rows
 from spark_client.executor.connection import Connection
 from spark_client.executor.silence import process_watch
 from spark_client.executor.task import TaskInfo
@@ -146,26 +146,25 @@ class CallStream:
         connection.send(chunk, payload, waited)
         self._pending[chunk.first_row] = chunk
         self._starts.append(chunk.first_row)
-        self._unanswered_rows += chunk.rows
+        self._unanswered_rows += len(chunk.rows)
         self._unanswered_bytes += chunk.bytes
         return []
 
     def _send_halves(self, chunk: Chunk, size: int, waited: float) -> list[Answer]:
-        if chunk.rows == 1:
+        rows = len(chunk.rows)
+        if rows == 1:
             most = self._connection.payload_bytes
             message = f"the arguments of this row take {size} bytes; a message holds {most}"
             return [self._refused(chunk, RowError(ErrorCode.ARGUMENT_TOO_LARGE, message, attempts=0))]
-        half = chunk.rows // 2
-        return [
-            answer
-            for start, rows in ((0, half), (half, chunk.rows - half))
-            for answer in self._send(chunk.part(start, rows), waited)
-        ]
+        half = rows // 2
+        parts = (chunk.part(0, half), chunk.part(half, rows - half))
+        return [answer for part in parts for answer in self._send(part, waited)]
 
     def _refused(self, chunk: Chunk, error: RowError) -> Answer:
         """The same error for every row of a chunk that is not on its way."""
-        nulls = pa.nulls(chunk.rows, self.call.spec.result)
-        return Answer(chunk.owner, chunk.answer(slice(None)), nulls, dict.fromkeys(range(chunk.rows), error))
+        count = len(chunk.rows)
+        nulls = pa.nulls(count, self.call.spec.result)
+        return Answer(chunk.owner, chunk.rows, nulls, dict.fromkeys(range(count), error))
 
     # Receiving.
 
@@ -206,9 +205,9 @@ class CallStream:
             return self._scattered(batch.column(0).to_numpy(), values, errors)
         chunk = self._chunk_at(result.first_row)
         first = result.first_row - chunk.first_row
-        if first + result.rows > chunk.rows:
+        if first + result.rows > len(chunk.rows):
             raise ProtocolViolation(f"a result for {result.rows} rows from {result.first_row} on exceeds its batch")
-        return [self._answer(chunk, slice(first, first + result.rows), values, errors)]
+        return [self._answer(chunk, range(first, first + result.rows), values, errors)]
 
     def _scattered(self, rows: IntArray, values: pa.Array, errors: dict[int, RowError]) -> list[Answer]:
         """Rows of several chunks in any order, sorted out by chunk."""
@@ -219,7 +218,7 @@ class CallStream:
             chosen = np.flatnonzero(places == place)
             chunk = self._chunk_at(int(rows[chosen[0]]))
             inside = rows[chosen] - chunk.first_row
-            if inside.max() >= chunk.rows:
+            if inside.max() >= len(chunk.rows):
                 raise ProtocolViolation(f"a result for row {rows[chosen].max()}, which was answered or never sent")
             own = {at: errors[index] for at, index in enumerate(chosen.tolist()) if index in errors}
             part = values if len(chosen) == len(rows) else values.take(pa.array(chosen))
@@ -232,16 +231,16 @@ class CallStream:
             raise ProtocolViolation(f"a result for row {row}, which was answered or never sent")
         return self._pending[self._starts[place]]
 
-    def _answer(self, chunk: Chunk, rows: slice | IntArray, values: pa.Array, errors: dict[int, RowError]) -> Answer:
-        positions = chunk.answer(rows)
-        self._unanswered_rows -= len(positions)
+    def _answer(self, chunk: Chunk, inside: Rows, values: pa.Array, errors: dict[int, RowError]) -> Answer:
+        rows = chunk.answer(inside)
+        self._unanswered_rows -= len(rows)
         if chunk.unanswered:
             self._unanswered_bytes -= chunk.compact()
         else:
             del self._pending[chunk.first_row]
             self._starts.remove(chunk.first_row)
             self._unanswered_bytes -= chunk.bytes
-        return Answer(chunk.owner, positions, values, errors)
+        return Answer(chunk.owner, rows, values, errors)
 
     def _check_counts(self, theirs: pb.StreamCounts) -> None:
         ours = self._counts

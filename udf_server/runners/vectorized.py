@@ -7,7 +7,6 @@ passes gives up the rows that have no outcome by then.
 
 import asyncio
 import collections
-import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +38,8 @@ class _Work:
         """Indexes of the rows that are called; None for all of them."""
         self.began = 0.0
         """When the first call began; 0.0 before."""
-        self.stop = threading.Event()
+        self.stopped = False
+        """It was given up; whoever calls may leave."""
         self.lane: LoopLane | None = None
         self.task: asyncio.Task[None] | None = None
         self.told = 0.0
@@ -65,21 +65,27 @@ class Vectorized(Runner):
         self._ordered = options.output_mode is OutputMode.ORDERED
         self._most_rows = min(options.batch_rows, options.buffer_capacity or options.batch_rows)
         self._calls = ASYNC_CALLS if self.function.is_async else 1
+        self._lock = threading.Lock()
+        """Guards the next three; for a plain `def` threads help themselves to what waits."""
         self._waiting: collections.deque[InputBatch] = collections.deque()
         self._working: dict[_Work, None] = {}
-        self._cancelled = False
+        self._threads = 0
+        """Threads at work or asked for."""
+        self._stop = threading.Event()
 
     # On the server's event loop.
 
     def feed(self, batch: InputBatch) -> None:
-        self._waiting.append(batch)
+        with self._lock:
+            self._waiting.append(batch)
         self._start()
 
     def cancel(self) -> None:
-        self._cancelled = True
-        self._waiting.clear()
-        for work in self._working:
-            work.stop.set()
+        self._stop.set()
+        with self._lock:
+            self._waiting.clear()
+            working = list(self._working)
+        for work in working:
             if work.task is not None and work.lane is not None:
                 work.lane.post(work.task.cancel)
 
@@ -90,21 +96,36 @@ class Vectorized(Runner):
                 self._overdue(work, now)
 
     def _start(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0]):
+        """Sees to it that as many batches are worked on as may be."""
+        if not self.function.is_async:
+            with self._lock:
+                idle = self._threads - len(self._working)
+                wanted = 1 if idle <= 0 and self._has_room() else 0
+                self._threads += wanted
+            if wanted:
+                self.setup.hosted.thread_lane.submit(self._job)
+            return
+        while (work := self._next_work()) is not None:
+            self._start_on_loop(work)
+
+    def _next_work(self) -> _Work | None:
+        with self._lock:
+            if not self._has_room():
+                return None
             batch = self._waiting.popleft()
             work = _Work(batch, Outcomes(batch.rows, self.function.result))
             self._working[work] = None
-            if self.function.is_async:
-                self._start_on_loop(work)
-            else:
-                self.setup.hosted.thread_lane.submit(functools.partial(self._job, work))
+            return work
 
-    def _has_room(self, batch: InputBatch) -> bool:
+    def _has_room(self) -> bool:
+        """Whether one more batch may be worked on now. The lock is held."""
+        if not self._waiting or self._stop.is_set():
+            return False
         capacity = self.options.buffer_capacity
         if capacity is None or not self._working:
             return len(self._working) < self._calls
         in_flight = sum(min(work.batch.rows, self._most_rows) for work in self._working)
-        return in_flight + min(batch.rows, self._most_rows) <= capacity
+        return in_flight + min(self._waiting[0].rows, self._most_rows) <= capacity
 
     def _start_on_loop(self, work: _Work) -> None:
         work.lane = self.setup.hosted.loop_lane
@@ -112,8 +133,7 @@ class Vectorized(Runner):
 
     def _overdue(self, work: _Work, now: float) -> None:
         if work.lane is None:
-            work.stop.set()
-            self._give_up(work, self.setup.hosted.thread_lane.write_off)
+            self._give_up(work, self._write_off_thread)
         elif not work.told:
             work.told = now
             assert work.task is not None
@@ -129,6 +149,9 @@ class Vectorized(Runner):
         """Times out what has no outcome. False if the work has ended by itself meanwhile."""
         if not work.claim():
             return False
+        work.stopped = True
+        with self._lock:
+            self._working.pop(work, None)
         seen = work.outcomes
         # A copy: the call may still end and write to the original.
         work.outcomes = Outcomes(seen.rows, seen.codec, dict(seen.parts), dict(seen.errors), seen.retries)
@@ -140,6 +163,11 @@ class Vectorized(Runner):
             return False
         self.setup.spawn(self._encode_aside(work))
         return True
+
+    def _write_off_thread(self) -> None:
+        with self._lock:
+            self._threads -= 1
+        self.setup.hosted.thread_lane.write_off()
 
     async def _encode_aside(self, work: _Work) -> None:
         outputs = await asyncio.get_running_loop().run_in_executor(None, self._outputs, work)
@@ -153,13 +181,12 @@ class Vectorized(Runner):
         except Exception as error:
             self.setup.fail(error)
             return
-        for work in self._working:
+        for work in list(self._working):
             if work.lane is lane and not work.began:
                 self._start_on_loop(work)
 
     def _deliver(self, work: _Work, outputs: Sequence[Output]) -> None:
-        self._working.pop(work, None)
-        if not self._cancelled:
+        if not self._stop.is_set():
             self.retries += work.outcomes.retries
             for output in outputs:
                 self.setup.emit(output)
@@ -167,15 +194,28 @@ class Vectorized(Runner):
 
     # On the function's threads or its event loop.
 
-    def _job(self, work: _Work) -> bool:
-        """Sees one batch through on a thread. False if the thread was written off meanwhile."""
+    def _job(self) -> bool:
+        """Works until no batch is left for this thread. False if the thread was written off meanwhile."""
+        while (work := self._next_work()) is not None:
+            if not self._see_through(work):
+                return False
+        with self._lock:
+            self._threads -= 1
+            more = bool(self._waiting)
+        if more:
+            # It came after the last look, when this thread still counted.
+            self.setup.post(self._start)
+        return True
+
+    def _see_through(self, work: _Work) -> bool:
+        """One batch, from arguments to outcomes. False if it was given up."""
         try:
             columns = self._prepare(work)
             steps = isolate(work.outcomes, self.retry, self._most_rows)
             answer: Answer | None = None
-            while (step := _next(steps, answer)) is not None and not work.stop.is_set():
+            while (step := _next(steps, answer)) is not None and not work.stopped:
                 if isinstance(step, Wait):
-                    work.stop.wait(step.seconds)
+                    self._stop.wait(step.seconds)
                     answer = (None, None)
                     continue
                 try:
@@ -188,7 +228,7 @@ class Vectorized(Runner):
         return self._end(work)
 
     def _create_task(self, work: _Work) -> None:
-        if not self._cancelled:
+        if not self._stop.is_set():
             work.task = asyncio.get_running_loop().create_task(self._run(work))
 
     async def _run(self, work: _Work) -> None:
@@ -206,7 +246,7 @@ class Vectorized(Runner):
                         answer = (await self._call(work, columns, step), None)
                 except BaseException as error:
                     answer = (None, error)
-                if self._cancelled:
+                if self._stop.is_set():
                     return
                 if work.told:
                     work.outcomes.fail_rest(self.timeout_error(1))
@@ -240,8 +280,10 @@ class Vectorized(Runner):
         """Emits the outcomes, unless the batch was given up; then False."""
         if not work.claim():
             return False
+        with self._lock:
+            self._working.pop(work, None)
         self.setup.metrics.observe_rows([self.setup.clock() - work.began], [work.batch.rows])
-        self.setup.post(self._deliver, work, [] if self._cancelled else self._outputs(work))
+        self.setup.post(self._deliver, work, [] if self._stop.is_set() else self._outputs(work))
         return True
 
     def _outputs(self, work: _Work) -> list[Output]:
