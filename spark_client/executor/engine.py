@@ -13,6 +13,7 @@ import pyarrow as pa
 from spark_client.calls import ScalarCall
 from spark_client.executor.chunks import Answer, Chunk, Rows
 from spark_client.executor.groups import Completed, Group
+from spark_client.executor.merging import merged
 from spark_client.executor.policy import blocking_errors
 from spark_client.executor.stream import CallStream
 
@@ -64,10 +65,9 @@ class RowEngine:
         """
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self._close)
-            for batch in batches:
-                if batch.num_rows:
-                    self._open(batch.schema)
-                    yield from self._feed(batch)
+            for batch in merged(batches, self._wanted_rows):
+                self._open(batch.schema)
+                yield from self._feed(batch)
             while any(stream.unanswered for stream in self._streams.values()):
                 self._receive()
                 yield from self._ready()
@@ -75,6 +75,10 @@ class RowEngine:
                 self._readers.stop()
             for stream in self._streams.values():
                 stream.finish()
+
+    def _wanted_rows(self) -> int:
+        """Rows that the fastest of the calls would take in one message."""
+        return max((stream.message_rows for stream in self._streams.values()), default=1)
 
     def _open(self, schema: pa.Schema) -> None:
         if self._streams:

@@ -39,6 +39,9 @@ class _Outcomes:
         """The values of these rows, in this order; each must be there."""
         if len(self._rows) == 1 and _same(self._rows[0], rows):
             return self._values[0]
+        if isinstance(rows, range) and all(isinstance(part, range) for part in self._rows):
+            starts = sorted(range(len(self._rows)), key=lambda part: self._rows[part][0])
+            return pa.concat_arrays([self._values[part] for part in starts])
         values = pa.concat_arrays(self._values)
         have = np.concatenate([as_array(part) for part in self._rows])
         order = np.argsort(have, kind="stable")

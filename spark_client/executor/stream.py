@@ -82,6 +82,11 @@ class CallStream:
         """Rows submitted and not answered."""
         return self._unanswered_rows
 
+    @property
+    def message_rows(self) -> int:
+        """Rows the next message should have, if there are as many."""
+        return self._window.rows
+
     def has_room(self) -> bool:
         """Whether `submit` may be called now."""
         return self._window.has_room(self._unanswered_rows, self._unanswered_bytes)

@@ -1,0 +1,47 @@
+"""Merging: several small input batches as one, when messages may be larger than what Spark hands over."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from spark_client.executor.window import MESSAGE_BYTES
+
+__all__ = ["merged"]
+
+PATIENCE_SECONDS = 0.005
+"""Input that takes longer than this to come is slower than what is done with it: no use to wait for more."""
+
+
+def merged(
+    batches: Iterator[pa.RecordBatch], wanted_rows: Callable[[], int], clock: Callable[[], float] = time.monotonic
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, in batches of up to `wanted_rows` and MESSAGE_BYTES; never smaller than given.
+
+    Batches without rows are left out. A message costs about the same whatever it holds, so that a cheap
+    function is several times faster with 64k rows per message than with Spark's 10k.
+    """
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    while True:
+        asked = clock()
+        batch = next(batches, None)
+        slow = clock() - asked > PATIENCE_SECONDS
+        if batch is not None and not batch.num_rows:
+            continue
+        fits = batch is not None and rows + batch.num_rows <= wanted_rows() and size + batch.nbytes <= MESSAGE_BYTES
+        if held and not fits:
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+        if batch is None:
+            return
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if slow or rows >= wanted_rows():
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
