@@ -87,6 +87,9 @@ class ExecuteStream:
         self._background: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
+        """What ended the stream from within."""
+        self._main: asyncio.Task[Any] | None = None
+        """The task that talks to the client, while it can be interrupted."""
         self._wrote = clock()
         self._progress_seconds = PROGRESS_SECONDS[1]
 
@@ -111,8 +114,18 @@ class ExecuteStream:
 
     async def _serve(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> tuple[pb.ExecuteResponse, str]:
         """The last message of the stream, and how it ended."""
+        self._main = asyncio.current_task()
         try:
-            return await self._exchange(requests, tasks)
+            try:
+                return await self._exchange(requests, tasks)
+            except asyncio.CancelledError:
+                if self._error is None or self._main is None:
+                    raise
+                # Not gRPC cancelled this, but _fail, since the client may send nothing more to wake it.
+                self._main.uncancel()
+                raise self._error from None
+            finally:
+                self._main = None
         except StreamError as error:
             return _error_message(error), "failed"
         except ProtocolViolation as error:
@@ -210,21 +223,19 @@ class ExecuteStream:
             return False
         await answered
         more.cancel()
-        if self._error is not None:
-            raise self._error
         return True
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Waits for the condition, which results bring about. Raises the stream's error if it comes first."""
-        while self._error is None and not condition():
+        """Waits for the condition, which results bring about."""
+        while not condition():
             self._changed.clear()
             await self._changed.wait()
-        if self._error is not None:
-            raise self._error
 
     def _fail(self, error: BaseException) -> None:
-        self._error = self._error or error
-        self._changed.set()
+        if self._error is None:
+            self._error = error
+            if self._main is not None:
+                self._main.cancel()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
         """Runs something until the stream ends. A failure ends the stream with an Error, not a broken connection."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from remote_udf.arrow import read_batch, write_batch, write_schema
+from remote_udf.arrow import BatchWriter, read_columns, write_schema
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import encode, read_response
@@ -146,7 +146,7 @@ class _Exchange:
             data = None
             if self._columns:
                 sliced = [column.slice(first, rows) for column in self._columns]
-                data = write_batch(pa.RecordBatch.from_arrays(sliced, schema=self._schema))
+                data = BatchWriter(self._schema).write(pa.RecordBatch.from_arrays(sliced, schema=self._schema))
             yield encode(pb.ExecuteRequest(batch=pb.Batch(sequence=sequence, first_row=first, rows=rows)), data)
         yield encode(pb.ExecuteRequest(finish=pb.Finish()))
 
@@ -172,12 +172,12 @@ class _Exchange:
     def _take(self, result: pb.Result, data: memoryview) -> None:
         value = pa.field(VALUE, self._function.spec.result)
         fields = [pa.field("row", pa.int64(), nullable=False), value] if self._unordered else [value]
-        batch = read_batch(data, pa.schema(fields), result.rows)
+        columns = read_columns(data, pa.schema(fields), result.rows)
         if self._unordered:
-            rows = batch.column(0).to_pylist()
+            rows = columns[0].to_pylist()
         else:
             rows = list(range(result.first_row, result.first_row + result.rows))
-        self._parts.append((rows, batch.column(batch.num_columns - 1)))
+        self._parts.append((rows, columns[-1]))
         if result.errors:
             self._errors |= {rows[index]: error for index, error in read_errors(result.errors).items()}
 

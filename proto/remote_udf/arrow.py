@@ -1,12 +1,16 @@
 """Arrow schemas and batches as bytes. One place, so that a copy saved is saved everywhere."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable
 
 import pyarrow as pa
 
 from remote_udf.errors import ProtocolViolation
 
-__all__ = ["batch_from", "read_batch", "read_schema", "write_batch", "write_schema"]
+__all__ = ["BatchWriter", "Buffers", "read_columns", "read_schema", "write_schema"]
+
+Buffers = list[bytes | pa.Buffer]
+"""Parts of one message, to be joined where they are copied anyway."""
 
 
 def write_schema(schema: pa.Schema) -> bytes:
@@ -22,26 +26,76 @@ def read_schema(data: bytes | memoryview) -> pa.Schema:
         raise ProtocolViolation(f"not an Arrow schema: {error}") from error
 
 
-def write_batch(batch: pa.RecordBatch) -> pa.Buffer:
-    """An Arrow IPC record batch message, without the schema."""
-    return batch.serialize()
+class BatchWriter:
+    """Writes tables of one schema as Arrow IPC record batch messages, without copying their values.
+
+    Arrow's own serialize() copies everything into new memory, only for it to be copied into the message.
+    Safe to use from several threads.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._sink = _Sink()
+        self._lock = threading.Lock()
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), schema)
+        # The writer puts the schema, which the other end knows, before its first batch.
+        self._writer.write(pa.RecordBatch.from_pylist([], schema))
+        self._sink.take()
+
+    def write(self, table: pa.Table | pa.RecordBatch) -> Buffers:
+        """The table as one message per chunk, back to back. Buffers refer to the table's memory."""
+        with self._lock:
+            self._writer.write(table)
+            return self._sink.take()
 
 
-def read_batch(data: bytes | memoryview, schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """The batch of an IPC record batch message; its buffers refer to `data`, nothing is copied.
+class _Sink:
+    """What Arrow's writer needs of a Python file, and no more."""
 
-    Raises ProtocolViolation if the bytes are no batch of that schema, or one of another length.
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: Buffers = []
+
+    def write(self, part: bytes | pa.Buffer) -> int:
+        self._parts.append(part)
+        return len(part)
+
+    def take(self) -> Buffers:
+        parts, self._parts = self._parts, []
+        return parts
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def read_columns(data: bytes | memoryview, schema: pa.Schema, rows: int) -> list[pa.Array]:
+    """The columns of IPC record batch messages that stand back to back, each column in one piece.
+
+    With one message the columns refer to `data`. Raises ProtocolViolation if the bytes are no batches of
+    that schema, or do not hold `rows` rows.
     """
     try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
-        batch.validate()
+        batches = [pa.ipc.read_record_batch(message, schema) for message in _messages(data)]
+        for batch in batches:
+            batch.validate()
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ProtocolViolation(f"not a batch of schema ({', '.join(map(str, schema))}): {error}") from error
-    if batch.num_rows != rows:
-        raise ProtocolViolation(f"a batch announced with {rows} rows has {batch.num_rows}")
-    return batch
+        raise ProtocolViolation(f"no batch of schema ({', '.join(map(str, schema))}): {error}") from error
+    found = sum(batch.num_rows for batch in batches)
+    if found != rows or not batches:
+        raise ProtocolViolation(f"a batch announced with {rows} rows has {found}")
+    if len(batches) == 1:
+        return list(batches[0].columns)
+    return [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))]
 
 
-def batch_from(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """The batch, or UnsupportedType's cousin ArrowInvalid if a column is not of its type."""
-    return pa.RecordBatch.from_arrays(list(columns), schema=schema)
+def _messages(data: bytes | memoryview) -> Iterable[pa.Message]:
+    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
+    while True:
+        try:
+            yield reader.read_next_message()
+        except StopIteration:
+            return

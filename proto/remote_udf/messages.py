@@ -8,9 +8,9 @@ protobuf, and returns `data` as a view into the message.
 
 from typing import Generic, NamedTuple, TypeVar
 
-import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from remote_udf.arrow import Buffers
 from remote_udf.errors import ProtocolViolation
 from remote_udf.v1 import message_pb2 as pb
 
@@ -33,14 +33,14 @@ class Message(NamedTuple, Generic[EnvelopeT]):
     data: memoryview | None
 
 
-def encode(envelope: pb.ExecuteRequest | pb.ExecuteResponse, data: pa.Buffer | bytes | None = None) -> bytes:
-    """The message's bytes. `envelope.data` and `envelope.padding` must not be set; one copy of `data` is made."""
+def encode(envelope: pb.ExecuteRequest | pb.ExecuteResponse, data: Buffers | None = None) -> bytes:
+    """The message's bytes. `envelope.data` and `envelope.padding` must not be set; `data` is copied once, here."""
     head = envelope.SerializeToString()
     if data is None:
         return head
-    tail = bytes((_DATA_TAG,)) + _varint(len(data))
+    tail = bytes((_DATA_TAG,)) + _varint(sum(map(len, data)))
     gap = -(len(head) + 2 + len(tail)) % _ALIGNMENT
-    return b"".join((head, bytes((_PADDING_TAG, gap)), bytes(gap), tail, data))
+    return b"".join((head, bytes((_PADDING_TAG, gap)), bytes(gap), tail, *data))
 
 
 def read_request(message: bytes) -> Message[pb.ExecuteRequest]:

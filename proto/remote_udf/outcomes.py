@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from remote_udf.arrow import read_batch, write_batch
+from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, capped
 
 __all__ = ["ERROR_SCHEMA", "MESSAGE_LIMIT", "RowError", "read_errors", "write_errors"]
@@ -52,21 +52,21 @@ def write_errors(errors: Mapping[int, RowError]) -> bytes:
         pa.array([error.retryable for error in chosen], pa.bool_()),
         pa.array([_encodable(capped(error.traceback)) for error in chosen], pa.string()),
     ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=ERROR_SCHEMA)
     # The count in front lets the reader check the batch against it.
-    return len(rows).to_bytes(8, "little") + write_batch(batch).to_pybytes()
+    batch = pa.RecordBatch.from_arrays(columns, schema=ERROR_SCHEMA)
+    return len(rows).to_bytes(8, "little") + batch.serialize().to_pybytes()
 
 
 def read_errors(data: bytes | memoryview) -> dict[int, RowError]:
     """The errors by row. Raises ProtocolViolation if the bytes are not what write_errors makes."""
     view = memoryview(data)
-    batch = read_batch(view[8:], ERROR_SCHEMA, int.from_bytes(view[:8], "little"))
+    columns = read_columns(view[8:], ERROR_SCHEMA, int.from_bytes(view[:8], "little"))
     try:
         return {
-            row["row"]: RowError(
-                ErrorCode(row["code"]), row["message"], row["attempts"], row["retryable"], row["traceback"]
+            row: RowError(ErrorCode(code), message, attempts, retryable, traceback)
+            for row, code, message, attempts, retryable, traceback in zip(
+                *(column.to_pylist() for column in columns), strict=True
             )
-            for row in batch.to_pylist()
         }
     except ValueError as error:
         raise ProtocolViolation(f"unknown error code in a result: {error}") from error

@@ -41,7 +41,7 @@ class Chunk:
 
     owner: Any
     rows: Rows
-    columns: Sequence[pa.Array]
+    columns: Sequence[pa.ChunkedArray]
     bytes: int
     first_row: int = 0
     """Position in the stream it was last sent on."""
@@ -97,7 +97,7 @@ class Chunk:
             return Chunk(self.owner, self.rows, self.columns, self.bytes)
         return Chunk(self.owner, as_array(self.rows)[self._open], self._open_columns(), self.bytes)
 
-    def _open_columns(self) -> Sequence[pa.Array]:
+    def _open_columns(self) -> Sequence[pa.ChunkedArray]:
         assert self._open is not None
         kept = np.flatnonzero(self._open if self._held is None else self._open[self._held])
         return [column.take(pa.array(kept)) for column in self.columns]

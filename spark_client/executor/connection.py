@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from remote_udf.arrow import read_schema, write_batch, write_schema
+from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_response
@@ -40,6 +40,7 @@ class Connection:
     ) -> None:
         """Opens the stream. Raises StreamError if the server refuses, TransportLost if there is none."""
         self._arguments = arguments
+        self._writer = BatchWriter(arguments)
         self._clock = clock
         self._waiting_since: float | None = None
         self._last_message = clock()
@@ -69,13 +70,13 @@ class Connection:
         interval = opened.progress_interval.ToNanoseconds() / 1e9
         self._silent_after = min(max(SILENT_INTERVALS * interval, SILENT_SECONDS[0]), SILENT_SECONDS[1])
 
-    def payload(self, chunk: Chunk) -> pa.Buffer | None:
-        """The chunk's arguments as bytes; None for a function called without any."""
+    def payload(self, chunk: Chunk) -> Buffers | None:
+        """The chunk's arguments; None for a function called without any."""
         if not chunk.columns:
             return None
-        return write_batch(pa.RecordBatch.from_arrays(list(chunk.columns), schema=self._arguments))
+        return self._writer.write(pa.Table.from_arrays(list(chunk.columns), schema=self._arguments))
 
-    def send(self, chunk: Chunk, payload: pa.Buffer | None, waited: float) -> None:
+    def send(self, chunk: Chunk, payload: Buffers | None, waited: float) -> None:
         """Sends the chunk and notes in it where in the stream it stands."""
         chunk.first_row = self.rows_sent
         batch = pb.Batch(sequence=self._sequence, first_row=chunk.first_row, rows=len(chunk.rows))

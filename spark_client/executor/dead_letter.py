@@ -21,7 +21,7 @@ DEAD_LETTER_COLUMNS = ("_function", "_error")
 class DeadLetterWriter:
     """Writes into the directory `path`, a local path or a URI pyarrow.fs knows (file, s3, gs, hdfs).
 
-    The file's name comes from the operation, the micro-batch and the partition, so that a task that
+    The file's name comes from the operation, the micro-table and the partition, so that a task that
     is run again, whatever for, replaces its own file instead of adding one. It appears under that name
     when the task ends; a task that fails leaves nothing.
     """
@@ -39,13 +39,13 @@ class DeadLetterWriter:
         self._base = ""
         self._writer: pq.ParquetWriter | None = None
 
-    def write(self, batch: pa.RecordBatch, functions: Mapping[int, str], errors: Mapping[int, RowError]) -> None:
+    def write(self, table: pa.Table, functions: Mapping[int, str], errors: Mapping[int, RowError]) -> None:
         """Adds the rows of the batch that have an error; `functions` says whose, by row. Raises OSError."""
         rows = sorted(errors)
-        letters = batch.take(pa.array(rows, pa.int64()))
+        letters = table.take(pa.array(rows, pa.int64()))
         names = pa.array([functions[row] for row in rows], pa.string())
         error = error_array(len(rows), {index: errors[row] for index, row in enumerate(rows)})
-        self._open().write_batch(pa.RecordBatch.from_arrays([*letters.columns, names, error], schema=self._schema))
+        self._open().write_table(pa.Table.from_arrays([*letters.columns, names, error], schema=self._schema))
 
     def commit(self) -> None:
         """The task has ended well: the file appears, replacing one of an earlier attempt."""

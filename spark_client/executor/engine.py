@@ -65,9 +65,9 @@ class RowEngine:
         """
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self._close)
-            for batch in merged(batches, self._wanted_rows):
-                self._open(batch.schema)
-                yield from self._feed(batch)
+            for table in merged(batches, self._wanted_rows):
+                self._open(table.schema)
+                yield from self._feed(table)
             while any(stream.unanswered for stream in self._streams.values()):
                 self._receive()
                 yield from self._ready()
@@ -89,17 +89,17 @@ class RowEngine:
         if not self._ordered and len(self._streams) > 1:
             self._readers = _Readers(self._streams)
 
-    def _feed(self, batch: pa.RecordBatch) -> Iterator[Completed]:
+    def _feed(self, table: pa.Table) -> Iterator[Completed]:
         """Sends a batch through all its calls, as far as their windows allow at a time."""
-        columns = [[batch.column(column) for column in planned.columns] for planned in self._calls]
-        sources = self._sources(columns, batch)
-        group = Group(batch, sources)
+        columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
+        sources = self._sources(columns, table)
+        group = Group(table, sources)
         if self._ordered:
             self._groups.append(group)
         else:
             group.track()
         self._held_bytes += group.bytes
-        unsent = {source: self._unsent(source, group, columns[source], batch) for source in dict.fromkeys(sources)}
+        unsent = {source: self._unsent(source, group, columns[source], table) for source in dict.fromkeys(sources)}
         while any(part.left for part in unsent.values()):
             for index, part in unsent.items():
                 stream = self._streams[index]
@@ -115,9 +115,9 @@ class RowEngine:
             self._receive()
             yield from self._ready()
 
-    def _unsent(self, index: int, group: Group, columns: Sequence[pa.Array], batch: pa.RecordBatch) -> "_Unsent":
+    def _unsent(self, index: int, group: Group, columns: Sequence[pa.Array], table: pa.Table) -> "_Unsent":
         """The rows a call is made for; those blocked by another call's error get that error at once."""
-        blocked = blocking_errors(batch, self._calls[index].errors)
+        blocked = blocking_errors(table, self._calls[index].errors)
         if not blocked:
             return _Unsent(group, columns, range(group.rows))
         rows = np.fromiter(blocked, np.int64, len(blocked))
@@ -126,16 +126,16 @@ class RowEngine:
         rest = np.setdiff1d(np.arange(group.rows), rows)
         return _Unsent(group, [column.take(pa.array(rest)) for column in columns], rest)
 
-    def _sources(self, columns: Sequence[Sequence[pa.Array]], batch: pa.RecordBatch) -> list[int]:
+    def _sources(self, columns: Sequence[Sequence[pa.Array]], table: pa.Table) -> list[int]:
         """Per call, the first call of the same function and options whose arguments are equal in this batch.
 
         Comparing values is sound where comparing expressions is not: two columns may print alike.
         """
         sources: list[int] = []
         for index, planned in enumerate(self._calls):
-            inputs = [*columns[index], *(batch.column(error) for error in planned.errors)]
+            inputs = [*columns[index], *(table.column(error) for error in planned.errors)]
             for other in dict.fromkeys(sources):
-                others = [*columns[other], *(batch.column(error) for error in self._calls[other].errors)]
+                others = [*columns[other], *(table.column(error) for error in self._calls[other].errors)]
                 if _same_call(self._calls[other].call, planned.call) and _equal(others, inputs):
                     sources.append(other)
                     break

@@ -16,7 +16,7 @@ __all__ = ["Completed", "Group"]
 class Completed:
     """Rows with an outcome of every call: input rows, and per call the values and the errors by row."""
 
-    batch: pa.RecordBatch
+    table: pa.Table
     values: Sequence[pa.Array]
     errors: Sequence[Mapping[int, RowError]]
 
@@ -51,10 +51,10 @@ class _Outcomes:
 class Group:
     """`sources` says, per call, which call of this batch it shares its outcomes with: itself, or an equal one."""
 
-    def __init__(self, batch: pa.RecordBatch, sources: Sequence[int]) -> None:
-        self.rows = batch.num_rows
-        self.bytes = batch.nbytes
-        self._batch = batch
+    def __init__(self, table: pa.Table, sources: Sequence[int]) -> None:
+        self.rows = table.num_rows
+        self.bytes = table.nbytes
+        self._table = table
         self._sources = sources
         self._outcomes = {source: _Outcomes() for source in sources}
         self._owed = self.rows * len(self._outcomes)
@@ -86,7 +86,7 @@ class Group:
     def take_all(self) -> Completed:
         """Every row, in input order, once the group is complete."""
         self._left = 0
-        return self._completed(self._batch, range(self.rows))
+        return self._completed(self._table, range(self.rows))
 
     def track(self) -> None:
         """Rows of this group will be taken as they complete. To be called before outcomes come."""
@@ -100,25 +100,25 @@ class Group:
             return None
         self._missing[rows] = -1
         self._left -= len(rows)
-        batch = self._batch
-        if len(rows) < batch.num_rows:
+        table = self._table
+        if len(rows) < table.num_rows:
             places = rows if self._held is None else np.searchsorted(self._held, rows)
-            batch = batch.take(pa.array(places))
-        return self._completed(batch, rows)
+            table = table.take(pa.array(places))
+        return self._completed(table, rows)
 
     def compact(self) -> int:
         """Lets go of input rows that have left, once most have; returns the bytes that freed."""
-        if not self._left or self._left * COMPACT_BELOW > self._batch.num_rows:
+        if not self._left or self._left * COMPACT_BELOW > self._table.num_rows:
             return 0
         assert self._missing is not None
         stay = self._missing >= 0 if self._held is None else self._missing[self._held] >= 0
         kept = np.flatnonzero(stay)
-        self._batch = self._batch.take(pa.array(kept))
+        self._table = self._table.take(pa.array(kept))
         self._held = kept if self._held is None else self._held[kept]
-        before, self.bytes = self.bytes, self._batch.nbytes
+        before, self.bytes = self.bytes, self._table.nbytes
         return before - self.bytes
 
-    def _completed(self, batch: pa.RecordBatch, rows: Rows) -> Completed:
+    def _completed(self, table: pa.Table, rows: Rows) -> Completed:
         values = {source: outcomes.pick(rows) for source, outcomes in self._outcomes.items()}
         errors: dict[int, Mapping[int, RowError]] = {
             source: outcomes.errors for source, outcomes in self._outcomes.items()
@@ -129,7 +129,7 @@ class Group:
                 source: {place[row]: error for row, error in found.items() if row in place}
                 for source, found in errors.items()
             }
-        return Completed(batch, [values[s] for s in self._sources], [errors[s] for s in self._sources])
+        return Completed(table, [values[s] for s in self._sources], [errors[s] for s in self._sources])
 
 
 def _same(one: Rows, other: Rows) -> bool:

@@ -46,11 +46,11 @@ def error_array(rows: int, errors: Mapping[int, RowError]) -> pa.Array:
     return pa.array(values, ERROR_TYPE)
 
 
-def blocking_errors(batch: pa.RecordBatch, columns: Sequence[int]) -> dict[int, RowError]:
+def blocking_errors(table: pa.Table, columns: Sequence[int]) -> dict[int, RowError]:
     """The errors that stand in these error columns, by row; of several in a row the first."""
     found: dict[int, RowError] = {}
     for index in columns:
-        column = batch.column(index)
+        column = table.column(index)
         if column.null_count == len(column):
             continue
         for row, value in enumerate(column.to_pylist()):
@@ -70,20 +70,20 @@ class PolicyKeeper:
         self.rows = 0
         self.failed = 0
 
-    def look(self, batch: pa.RecordBatch, errors: Mapping[int, RowError]) -> None:
+    def look(self, table: pa.Table, errors: Mapping[int, RowError]) -> None:
         """Counts the rows. Raises FunctionFailed for the first failed row, or ErrorBudgetExceeded."""
-        self.rows += batch.num_rows
+        self.rows += table.num_rows
         self.failed += len(errors)
         if not errors:
             return
         row = min(errors)
         if self.policy.on_error is OnError.FAIL:
-            raise FunctionFailed(self._described(batch, row, errors[row]))
+            raise FunctionFailed(self._described(table, row, errors[row]))
         most, rate = self.policy.max_errors, self.policy.max_error_rate
         over_count = most is not None and self.failed > most
         over_rate = rate is not None and self.rows >= RATE_FROM_ROWS and self.failed > rate * self.rows
         if over_count or over_rate:
-            raise ErrorBudgetExceeded(f"{self._budget()}; the last of them: {self._described(batch, row, errors[row])}")
+            raise ErrorBudgetExceeded(f"{self._budget()}; the last of them: {self._described(table, row, errors[row])}")
 
     def finish(self) -> None:
         """The task's last row has been looked at. Raises ErrorBudgetExceeded."""
@@ -100,11 +100,11 @@ class PolicyKeeper:
             f"more than {' and '.join(limits)} allow"
         )
 
-    def _described(self, batch: pa.RecordBatch, row: int, error: RowError) -> str:
+    def _described(self, table: pa.Table, row: int, error: RowError) -> str:
         spec = self._call.spec
         shown = []
         for position, column in enumerate(self._columns):
-            value = repr(_python(batch.column(column), row))
+            value = repr(_python(table.column(column), row))
             cut = value if len(value) <= ARGUMENT_LIMIT else value[:ARGUMENT_LIMIT] + "..."
             shown.append(f"{spec.parameter(position).name}={cut}")
         trace = f"\nRemote traceback:\n{capped(error.traceback)}" if error.traceback else ""

@@ -53,10 +53,8 @@ def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     try:
         for completed in engine.run(batches):
             for keeper, errors in zip(keepers, completed.errors, strict=True):
-                keeper.look(completed.batch, errors)
-            kept = letters.sort_out(completed)
-            if kept.batch.num_rows:
-                yield _output(plan, kept)
+                keeper.look(completed.table, errors)
+            yield from _output(plan, letters.sort_out(completed)).to_batches()
         for keeper in keepers:
             keeper.finish()
         letters.commit()
@@ -64,16 +62,16 @@ def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
         letters.abort()
 
 
-def _output(plan: RowPlan, completed: Completed) -> pa.RecordBatch:
+def _output(plan: RowPlan, completed: Completed) -> pa.Table:
     columns = []
     for column in plan.output:
         if column.source is Source.INPUT:
-            columns.append(completed.batch.column(column.index))
+            columns.append(completed.table.column(column.index))
         elif column.source is Source.VALUE:
             columns.append(completed.values[column.index])
         else:
-            columns.append(error_array(completed.batch.num_rows, completed.errors[column.index]))
-    return pa.RecordBatch.from_arrays(columns, names=[column.name for column in plan.output])
+            columns.append(error_array(completed.table.num_rows, completed.errors[column.index]))
+    return pa.Table.from_arrays(columns, names=[column.name for column in plan.output])
 
 
 class _Letters:
@@ -91,14 +89,14 @@ class _Letters:
             return completed
         names = [planned.call.spec.key for planned in self._plan.calls]
         owners, first = dead_letters(failed, names)
-        batch = completed.batch
-        inputs = batch.select(list(self._plan.letter))
+        table = completed.table
+        inputs = table.select(list(self._plan.letter))
         self._open(inputs.schema).write(inputs, owners, first)
-        rest = np.setdiff1d(np.arange(batch.num_rows), np.fromiter(first, np.int64, len(first)))
+        rest = np.setdiff1d(np.arange(table.num_rows), np.fromiter(first, np.int64, len(first)))
         rows = pa.array(rest)
         place = {int(row): index for index, row in enumerate(rest)}
         return Completed(
-            batch.take(rows),
+            table.take(rows),
             [values.take(rows) for values in completed.values],
             [{place[row]: error for row, error in errors.items() if row in place} for errors in completed.errors],
         )

@@ -39,7 +39,7 @@ def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Arra
     type_ = result_type(call)
     for completed in engine.run(itertools.chain([first], rows)):
         errors = completed.errors[0]
-        keeper.look(completed.batch, errors)
+        keeper.look(completed.table, errors)
         values = completed.values[0]
         if call.policy.on_error is OnError.COLUMN:
             yield pa.StructArray.from_arrays([values, error_array(len(values), errors)], fields=list(type_))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.arrow import read_batch
+from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.v1 import message_pb2 as pb
@@ -146,8 +146,8 @@ class CallStream:
     def _send(self, chunk: Chunk, waited: float = 0.0) -> list[Answer]:
         connection = self._connection
         payload = connection.payload(chunk)
-        if payload is not None and payload.size > connection.payload_bytes:
-            return self._send_halves(chunk, payload.size, waited)
+        if payload is not None and (size := sum(map(len, payload))) > connection.payload_bytes:
+            return self._send_halves(chunk, size, waited)
         connection.send(chunk, payload, waited)
         self._pending[chunk.first_row] = chunk
         self._starts.append(chunk.first_row)
@@ -197,8 +197,8 @@ class CallStream:
     def _take(self, result: pb.Result, data: memoryview | None) -> list[Answer]:
         if data is None:
             raise ProtocolViolation("a result without data")
-        batch = read_batch(data, self._connection.schema, result.rows)
-        values = batch.column(batch.num_columns - 1)
+        columns = read_columns(data, self._connection.schema, result.rows)
+        values = columns[-1]
         errors = read_errors(result.errors) if result.errors else {}
         self._lost_at = None
         self._window.answered(result.rows)
@@ -207,7 +207,7 @@ class CallStream:
         counts.rows_failed += len(errors)
         counts.rows_skipped += result.skipped
         if not self.ordered:
-            return self._scattered(batch.column(0).to_numpy(), values, errors)
+            return self._scattered(columns[0].to_numpy(), values, errors)
         chunk = self._chunk_at(result.first_row)
         first = result.first_row - chunk.first_row
         if first + result.rows > len(chunk.rows):

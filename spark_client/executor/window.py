@@ -16,7 +16,8 @@ VECTORIZED_SECONDS = 1.0
 MESSAGE_BYTES = 4 << 20
 ADAPT_SECONDS = 0.01
 DEFAULT_CAPACITY = 100
-VECTORIZED_LEAST = 1_000
+VECTORIZED_FIRST = 10_000
+"""Rows of the first message to a vectorized function: as many as Spark hands over at a time."""
 GROWTH = 4
 
 
@@ -34,7 +35,7 @@ class Window:
         vectorized = execution is Execution.VECTORIZED
         self._seconds = VECTORIZED_SECONDS if vectorized else ROWS_SECONDS
         self._least = min(batch_rows, 1 if vectorized else capacity or DEFAULT_CAPACITY)
-        self.rows = min(batch_rows, VECTORIZED_LEAST) if vectorized else self._least
+        self.rows = min(batch_rows, VECTORIZED_FIRST) if vectorized else self._least
         """Rows the next message should have."""
         self._answered = 0
         self._since = clock()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from remote_udf.arrow import write_batch
+from remote_udf.arrow import BatchWriter
 from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE
 from remote_udf.messages import encode
@@ -42,13 +42,14 @@ Emit = Callable[[Output], None]
 
 
 class OutputWriter:
-    """Writes Results of one stream. Stateless, so threads may share it."""
+    """Writes Results of one stream, from any thread."""
 
     def __init__(self, result: pa.DataType, *, ordered: bool, max_message_bytes: int) -> None:
         self._ordered = ordered
         self._limit = max_message_bytes - _HEADROOM
         value = pa.field(VALUE, result)
-        self.schema = pa.schema([value] if ordered else [pa.field(ROW, pa.int64(), nullable=False), value])
+        self._schema = pa.schema([value] if ordered else [pa.field(ROW, pa.int64(), nullable=False), value])
+        self._writer = BatchWriter(self._schema)
 
     def write(
         self,
@@ -76,14 +77,14 @@ class OutputWriter:
         rows: Sequence[int] | None,
     ) -> list[Output]:
         columns = [values] if self._ordered else [pa.array(rows, pa.int64()), values]
-        data = write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        data = self._writer.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         failed = write_errors(errors) if errors else b""
-        count = len(values)
-        if len(data) + len(failed) > self._limit:
+        count, size = len(values), sum(map(len, data))
+        if size + len(failed) > self._limit:
             if count > 1:
                 return self._halves(batch, first_row, values, errors, skipped, rows)
             if not errors:
-                error = RowError(ErrorCode.RESULT_TOO_LARGE, self._too_large(len(data)), attempts=1)
+                error = RowError(ErrorCode.RESULT_TOO_LARGE, self._too_large(size), attempts=1)
                 return self._write(batch, first_row, pa.nulls(1, values.type), {0: error}, skipped, rows)
         result = pb.Result(first_row=first_row, rows=count, skipped=skipped)
         codes: dict[str, int] = {}

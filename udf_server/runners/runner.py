@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from remote_udf.arrow import read_batch
+from remote_udf.arrow import read_columns
 from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode
 from remote_udf.options import ScalarOptions
@@ -50,7 +50,7 @@ class Arguments:
         """The batch's columns in the types the function declared. Raises ProtocolViolation."""
         if batch.data is None:
             return []
-        return cast_columns(read_batch(batch.data, self.schema, batch.rows).columns, self.targets)
+        return cast_columns(read_columns(batch.data, self.schema, batch.rows), self.targets)
 
 
 def cast_columns(columns: Sequence[pa.Array], targets: Sequence[pa.DataType]) -> list[pa.Array]:
