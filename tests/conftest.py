@@ -1,0 +1,135 @@
+"""What most tests share: a real server in this process, and one Spark session per process."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from udf_server.config import ServerConfig
+from udf_server.functions import Function
+from udf_server.registry import Registry
+from udf_server.server import Server
+
+# Deterministic, so that a failure comes back; REMOTE_UDF_SEED=random looks for new ones. Hypothesis prints the seed.
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("random" if os.environ.get("REMOTE_UDF_SEED") == "random" else "fixed")
+
+
+@dataclass
+class Serving:
+    """A server that runs on a thread of the test process, so that tests and functions share variables."""
+
+    server: Server
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def target(self) -> str:
+        return self.server.target
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A sample of the server's metrics; 0.0 if there is none."""
+        return self.server.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    def stop(self, drain_seconds: float = 0.0) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.stop(drain_seconds), self.loop).result(30)
+
+
+Serve = Callable[..., Serving]
+
+
+@contextlib.contextmanager
+def serving(*functions: Function, **settings: Any) -> Iterator[Serving]:
+    """A server with these functions on a free port, or with other settings."""
+    started: list[Serving] = []
+    failures: list[BaseException] = []
+    ready, done = threading.Event(), threading.Event()
+
+    async def run() -> None:
+        config = ServerConfig(**{"port": 0, "metrics_port": 0, "entry_points": False, **settings})
+        server = Server(config, Registry([("test", function) for function in functions]))
+        try:
+            await server.start()
+        except BaseException as error:
+            failures.append(error)
+            ready.set()
+            return
+        started.append(Serving(server, asyncio.get_running_loop()))
+        ready.set()
+        await asyncio.get_running_loop().run_in_executor(None, done.wait)
+        await server.stop(drain_seconds=0.0)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="test-server", daemon=True)
+    thread.start()
+    ready.wait(30)
+    if failures:
+        raise failures[0]
+    try:
+        yield started[0]
+    finally:
+        done.set()
+        thread.join(30)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts servers: `serve(function, ..., setting=value)`. They stop at the end of the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *functions, **settings: stack.enter_context(serving(*functions, **settings))
+
+
+SPARK_MODE = os.environ.get("REMOTE_UDF_TEST_SPARK", "classic")
+"""`connect` runs the tests marked so against Spark Connect; test_connect.py does."""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The process's Spark session, with two local executors' worth of cores."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if SPARK_MODE == "connect":
+        builder = SparkSession.builder.remote("local[2]")
+    else:
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    session = builder.getOrCreate()
+    session.conf.set("spark.sql.shuffle.partitions", "4")
+    # Not the machine's and not UTC, so that a test notices who mixes them up.
+    session.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def remote(spark: Any, serve: Serve) -> Callable[..., Any]:
+    """A remote session over a server with these functions: `remote(function, ...)`."""
+    from spark_client import connect
+
+    return lambda *functions, **settings: connect(spark, serve(*functions, **settings).target)
+
+
+@pytest.fixture(autouse=True)
+def _only_connect_tests(request: pytest.FixtureRequest) -> None:
+    if SPARK_MODE == "connect" and request.node.get_closest_marker("connect") is None:
+        pytest.skip("this run is for tests marked connect")
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Callable[[str], str]:
+    """Writes a plugin file; returns its path, as `--plugin` takes it."""
+
+    def write(text: str, name: str = "a_plugin.py") -> str:
+        path = tmp_path / name
+        path.write_text(text)
+        return str(path)
+
+    return write
