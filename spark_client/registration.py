@@ -1,7 +1,7 @@
 """Makes remote functions known to Spark SQL."""
 
 from spark_client.options import session_options
-from spark_client.scalar import RemoteFunction, plan_call
+from spark_client.scalar import RemoteFunction
 
 __all__ = ["register_function"]
 
@@ -18,8 +18,7 @@ def register_function(function: RemoteFunction, name: str) -> str:
     spec, spark = function.spec, function.spark
     session = session_options(spark, spec.kind, spec.name)
     options = {**function.options, "output_mode": "ordered"}
-    call = plan_call(spec, function.config, None if spec.parameters else 0, options, session)
-    udf = function.user_defined_function(call)
+    udf = function.user_defined_function(None if spec.parameters else 0, options, session)
     if spec.parameters:
         spark.udf.register(name, udf)
         return name

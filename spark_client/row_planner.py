@@ -29,6 +29,7 @@ from spark_client.types import arrow_type, spark_type
 __all__ = ["plan_select", "plan_with_columns"]
 
 HIDDEN = "__remote_udf_{}"
+PASSED = "__remote_udf_column_{}"
 ERROR_SUFFIX = "_error"
 
 
@@ -40,8 +41,8 @@ class _Node:
     mark: CallMark
     call: ScalarCall
     level: int = 0
-    arguments: list["str | _Node"] = dataclasses.field(default_factory=list)
-    """Per argument, the column of the base frame that holds it, or the call it is the value of."""
+    arguments: list["int | str | _Node"] = dataclasses.field(default_factory=list)
+    """Per argument, the column of the base frame that holds it, by position or name, or the call it is the value of."""
     hidden: str = ""
 
     @property
@@ -54,7 +55,7 @@ class _Node:
         return self.call.policy.on_error is OnError.COLUMN
 
 
-_Item = tuple[Source, int] | tuple[Source, _Node]
+_Item = tuple[Source, int | _Node]
 """An output column: a column of the base frame by position, or a call's value or error."""
 
 
@@ -67,14 +68,15 @@ def plan_with_columns(
     PlanError, InvalidOption or UnsupportedType before anything runs.
     """
     planner = _Planner(spark, config, options)
+    for position, name in enumerate(frame.columns):
+        planner.passes(name, position)
     nodes = {name: planner.node(name, _required_mark(name, call)) for name, call in calls.items()}
-    same = str.casefold if spark.conf.get("spark.sql.caseSensitive", "false") == "false" else str
-    by_name = {same(name): node for name, node in nodes.items()}
+    left = {planner.same(name): node for name, node in nodes.items()}
     items: list[_Item] = []
     for position, name in enumerate(frame.columns):
-        node = by_name.get(same(name))
-        items += [(Source.INPUT, position)] if node is None else _columns_of(nodes.pop(node.name or "", node))
-    items += [item for node in nodes.values() for item in _columns_of(node)]
+        node = left.pop(planner.same(name), None)
+        items += [(Source.INPUT, position)] if node is None else _columns_of(node)
+    items += [item for node in left.values() for item in _columns_of(node)]
     return planner.plan(frame, ["*"], len(frame.columns), items)
 
 
@@ -87,20 +89,24 @@ def plan_select(
 ) -> DataFrame:
     """The given columns of `frame`, calls among them; error columns follow their call. Raises as above."""
     planner = _Planner(spark, config, options)
-    passed: list[str | Column] = []
-    width = 0
+    passed = [column for column in columns if mark_of(column) is None]
+    widths: list[int] = []
+    for column in passed:
+        plain = isinstance(column, str) and "*" not in column
+        if plain:
+            planner.passes(str(column), sum(widths))
+        widths.append(1 if plain else len(frame.select(column).columns))
     items: list[_Item] = []
+    left, position = iter(widths), 0
     for column in columns:
         mark = mark_of(column)
         if mark is not None:
             items += _columns_of(planner.node(mark.alias or frame.select(column).columns[0], mark))
-            continue
-        plain = isinstance(column, str) and "*" not in column
-        count = 1 if plain else len(frame.select(column).columns)
-        items += [(Source.INPUT, width + index) for index in range(count)]
-        width += count
-        passed.append(column)
-    return planner.plan(frame, passed, width, items)
+        else:
+            width = next(left)
+            items += [(Source.INPUT, position + index) for index in range(width)]
+            position += width
+    return planner.plan(frame, passed, sum(widths), items)
 
 
 def _required_mark(name: str, call: object) -> CallMark:
@@ -122,13 +128,25 @@ class _Planner:
         self._spark = spark
         self._config = config
         self._options = {name.replace("-", "_"): value for name, value in options.items()}
-        self._nodes: dict[CallMark, _Node] = {}
+        self._sensitive = str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+        self._passed: dict[str, int | None] = {}
+        """Names of passed columns to their position in the base frame; None for a name that stands twice."""
+        self._nodes: list[_Node] = []
+        self._by_mark: dict[CallMark, _Node] = {}
         self._expressions: dict[str, Column] = {}
         """Hidden columns of the base frame: arguments that are not plain columns of it."""
 
+    def same(self, name: str) -> str:
+        """Two names are one to Spark if this is equal."""
+        return name if self._sensitive else name.casefold()
+
+    def passes(self, name: str, position: int) -> None:
+        """The base frame has this column at that position."""
+        self._passed[self.same(name)] = None if self.same(name) in self._passed else position
+
     def node(self, name: str | None, mark: CallMark) -> _Node:
         """The call, planned, after the calls among its arguments."""
-        known = self._nodes.get(mark)
+        known = self._by_mark.get(mark)
         if known is not None and (name is None or known.name is None):
             known.name = known.name or name
             return known
@@ -144,81 +162,94 @@ class _Planner:
                 node.arguments.append(nested)
             else:
                 node.arguments.append(self._argument(argument))
-        node.hidden = HIDDEN.format(len(self._nodes) + len(self._expressions))
-        self._nodes[mark] = node
+        node.hidden = self._new_name()
+        self._nodes.append(node)
+        self._by_mark[mark] = node
         return node
 
     def plan(self, frame: DataFrame, passed: Sequence[str | Column], width: int, items: Sequence[_Item]) -> DataFrame:
         """The operators over `frame`. `passed` makes the first `width` columns of the base frame."""
-        nodes = list(self._nodes.values())
-        names = [node.name for node in nodes if node.name is not None]
-        if not nodes:
+        if not self._nodes:
             return frame.select(*passed)
         base = frame.select(*passed, *(column.alias(name) for name, column in self._expressions.items()))
-        repeated = {name for name in names if names.count(name) > 1}
-        if repeated:
-            raise PlanError(f"two columns to add are named {', '.join(sorted(repeated))}")
-        last = max(node.level for node in nodes)
-        for level in range(last + 1):
-            base = self._operator(base, width, [n for n in nodes if n.level == level], items if level == last else None)
-        return base
+        names = base.columns
+        output = [_name_of(source, of, names) for source, of in items]
+        # mapInArrow goes by names, so columns of one name get others for the time being.
+        if self._has_twins(names):
+            base = base.toDF(*(PASSED.format(i) if i < width else name for i, name in enumerate(names)))
+        last = max(node.level for node in self._nodes)
+        for level in range(last):
+            base = self._operator(base, width, level, None)
+        twins = self._has_twins(output)
+        final = [
+            (PASSED.format(i) if twins else name, *item)
+            for i, (name, item) in enumerate(zip(output, items, strict=True))
+        ]
+        base = self._operator(base, width, last, final)
+        return base.toDF(*output) if twins else base
 
-    def _argument(self, argument: Any) -> str:
+    def _has_twins(self, names: Sequence[str]) -> bool:
+        return len({self.same(name) for name in names}) < len(names)
+
+    def _argument(self, argument: Any) -> str | int:
+        """The position of the passed column the argument names, or the name of a hidden column made for it."""
+        if isinstance(argument, str) and (position := self._passed.get(self.same(argument))) is not None:
+            return position
         for name, column in self._expressions.items():
             if column is argument:
                 return name
-        name = HIDDEN.format(len(self._nodes) + len(self._expressions))
+        name = self._new_name()
         self._expressions[name] = column_of(argument)
         return name
 
+    def _new_name(self) -> str:
+        return HIDDEN.format(len(self._nodes) + len(self._expressions))
+
     def _operator(
-        self, frame: DataFrame, width: int, nodes: Sequence[_Node], final: Sequence[_Item] | None
+        self, frame: DataFrame, width: int, level: int, final: "Sequence[tuple[str, Source, int | _Node]] | None"
     ) -> DataFrame:
-        """One mapInArrow that makes these calls; the last one, which has `final` columns, drops the hidden ones."""
+        """One mapInArrow that makes the calls of a level.
+
+        The last one has the `final` columns, by name. The others hand everything on, and their calls in
+        hidden columns.
+        """
+        nodes = [node for node in self._nodes if node.level == level]
         fields = frame.schema.fields
         place = {field.name: width + index for index, field in enumerate(fields[width:])}
         ordered = not all(_output_mode(node.call) is OutputMode.UNORDERED for node in nodes)
         planned = [self._planned(node, place, fields, ordered) for node in nodes]
-        index_of = {node: index for index, node in enumerate(nodes)}
-        output: list[tuple[OutputColumn, StructField]] = []
-
-        def add(name: str, source: Source, index: int, field: StructField) -> None:
-            output.append((OutputColumn(name, source, index), StructField(name, field.dataType, True, field.metadata)))
-
-        def add_call(source: Source, node: _Node, name: str) -> None:
-            """A call's column: of this operator, or of an earlier one by way of its hidden column."""
-            type_ = node.mark.spec.result if source is Source.VALUE else ERROR_TYPE
-            field = StructField(name, spark_type(type_))
-            hidden = node.hidden + (ERROR_SUFFIX if source is Source.ERROR else "")
-            if node in index_of:
-                add(name, source, index_of[node], field)
-            else:
-                add(name, Source.INPUT, place[hidden], field)
-
         if final is None:
-            for index, field in enumerate(fields):
-                add(field.name, Source.INPUT, index, field)
-            for node in nodes:
-                for source, _ in _columns_of(node):
-                    add_call(source, node, node.hidden + (ERROR_SUFFIX if source is Source.ERROR else ""))
-        else:
-            for source, of in final:
-                if isinstance(of, _Node):
-                    add_call(source, of, of.error_name if source is Source.ERROR else of.name or "")
-                else:
-                    add(fields[of].name, Source.INPUT, of, fields[of])
-        plan = RowPlan(tuple(planned), tuple(column for column, _ in output), tuple(range(width)), ordered)
+            final = [(field.name, Source.INPUT, index) for index, field in enumerate(fields)]
+            final += [(_hidden_name(source, each), source, each) for each in nodes for source, _ in _columns_of(each)]
+        columns: list[OutputColumn] = []
+        schema: list[StructField] = []
+        for name, source, of in final:
+            if not isinstance(of, _Node):
+                columns.append(OutputColumn(name, Source.INPUT, of))
+                schema.append(StructField(name, fields[of].dataType, True, fields[of].metadata))
+                continue
+            if of in nodes:
+                columns.append(OutputColumn(name, source, nodes.index(of)))
+            else:
+                columns.append(OutputColumn(name, Source.INPUT, place[_hidden_name(source, of)]))
+            schema.append(StructField(name, spark_type(of.mark.spec.result if source is Source.VALUE else ERROR_TYPE)))
+        plan = RowPlan(tuple(planned), tuple(columns), tuple(range(width)), ordered)
 
         def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return map_rows(plan, batches)
 
-        return frame.mapInArrow(operate, StructType([field for _, field in output]))
+        return frame.mapInArrow(operate, StructType(schema))
 
     def _planned(
         self, node: _Node, place: Mapping[str, int], fields: Sequence[StructField], ordered: bool
     ) -> PlannedCall:
         """The call with the positions of its arguments, their types checked."""
-        columns = [place[argument.hidden if isinstance(argument, _Node) else argument] for argument in node.arguments]
+        columns = [
+            argument
+            if isinstance(argument, int)
+            else place[argument.hidden if isinstance(argument, _Node) else argument]
+            for argument in node.arguments
+        ]
         blocking = [inner for inner in node.arguments if isinstance(inner, _Node) and inner.has_error]
         spec = node.mark.spec
         types = [
@@ -231,8 +262,19 @@ class _Planner:
             raise PlanError(error.message) from None
         mode = OutputMode.ORDERED if ordered else OutputMode.UNORDERED
         call = dataclasses.replace(node.call, options={**node.call.options, "output-mode": mode.value})
-        errors = tuple(place[inner.hidden + ERROR_SUFFIX] for inner in blocking)
+        errors = tuple(place[_hidden_name(Source.ERROR, inner)] for inner in blocking)
         return PlannedCall(call, tuple(columns), errors)
+
+
+def _hidden_name(source: Source, node: _Node) -> str:
+    return node.hidden + (ERROR_SUFFIX if source is Source.ERROR else "")
+
+
+def _name_of(source: Source, of: "int | _Node", names: Sequence[str]) -> str:
+    """What an output column is called."""
+    if isinstance(of, _Node):
+        return of.error_name if source is Source.ERROR else of.name or ""
+    return names[of]
 
 
 def _output_mode(call: ScalarCall) -> OutputMode:

@@ -36,6 +36,8 @@ class RemoteFunction:
     spark: SparkSession = dataclasses.field(repr=False)
     config: ClientConfig = dataclasses.field(repr=False)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    _planned: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    """Spark's functions made so far. Spark merges equal calls only if they are calls of one object."""
 
     def with_options(self, **options: Any) -> "RemoteFunction":
         """The same function with call options set, such as `timeout="2 s"`; they win over all others.
@@ -56,10 +58,10 @@ class RemoteFunction:
         session = session_options(self.spark, self.spec.kind, self.spec.name)
         # A scalar function of Spark's keeps the order of rows, whatever anybody allows.
         options = {**self.options, "output_mode": OutputMode.ORDERED.value}
-        call = plan_call(self.spec, self.config, len(positional), options, session)
         columns = [column_of(argument) for argument in positional]
+        function = self.user_defined_function(len(positional), options, session)
         # Spark has no scalar Arrow function without arguments: one column is sent for its length.
-        column = self.user_defined_function(call)(*(columns or [F.lit(True)]))
+        column = function(*(columns or [F.lit(True)]))
         return mark(column, CallMark(self.spec, tuple(positional), self.options))
 
     def __repr__(self) -> str:
@@ -69,8 +71,17 @@ class RemoteFunction:
     def __doc__(self) -> str:  # type: ignore[override]
         return f"{self.spec.signature}\n\n{self.spec.description}"
 
-    def user_defined_function(self, call: ScalarCall) -> Any:
-        """The call as a Spark scalar Arrow-iterator UDF."""
+    def user_defined_function(
+        self, arguments: int | None, options: Mapping[str, Any], session: Mapping[str, str]
+    ) -> Any:
+        """Calls with so many arguments and these options as a Spark scalar Arrow-iterator UDF; always the same one."""
+        call = plan_call(self.spec, self.config, arguments, options, session)
+        key = (self.spec.key, arguments, tuple(sorted(call.options.items())), call.policy)
+        if key not in self._planned:
+            self._planned[key] = self._new_user_defined_function(call)
+        return self._planned[key]
+
+    def _new_user_defined_function(self, call: ScalarCall) -> Any:
         if call.policy.on_error is OnError.DEAD_LETTER:
             raise PlanError(
                 f"call of {self.spec.key}: a dead letter holds whole rows; use with_columns or select of the "

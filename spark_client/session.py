@@ -55,6 +55,7 @@ class RemoteSession:
         self.embedded = embedded
         """The embedded server, if `connect` started or found one."""
         self._functions = list(functions)
+        self._planned: dict[Any, Any] = {}
 
     def functions(self) -> list[FunctionSpec]:
         """Every function in every version, by name, then version."""
@@ -65,7 +66,7 @@ class RemoteSession:
 
         Raises UnknownFunction, with what there is.
         """
-        return RemoteFunction(find_function(self._functions, name), self.spark, self.config, options)
+        return RemoteFunction(find_function(self._functions, name), self.spark, self.config, options, self._planned)
 
     def register(self, *names: str, prefix: str = "", **options: Any) -> list[str]:
         """Makes functions known to SQL and returns the names they got there.

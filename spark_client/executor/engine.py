@@ -1,6 +1,5 @@
 """RowEngine: sends the rows of a task through its calls and gives them back complete."""
 
-import collections
 import contextlib
 import queue
 import threading
@@ -51,8 +50,8 @@ class RowEngine:
         self._open_stream = open_stream
         self._ordered = ordered
         self._streams: dict[int, CallStream] = {}
-        self._groups: collections.deque[Group] = collections.deque()
-        """With ordered output: the groups that have not left, oldest first."""
+        self._here: dict[Group, None] = {}
+        """The groups with rows that have not left, oldest first."""
         self._touched: dict[Group, None] = {}
         """Groups that got outcomes since rows last left."""
         self._held_bytes = 0
@@ -68,7 +67,7 @@ class RowEngine:
             for table in merged(batches, self._wanted_rows):
                 self._open(table.schema)
                 yield from self._feed(table)
-            while any(stream.unanswered for stream in self._streams.values()):
+            while self._here:
                 self._receive()
                 yield from self._ready()
             if self._readers is not None:
@@ -94,9 +93,8 @@ class RowEngine:
         columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
         sources = self._sources(columns, table)
         group = Group(table, sources)
-        if self._ordered:
-            self._groups.append(group)
-        else:
+        self._here[group] = None
+        if not self._ordered:
             group.track()
         self._held_bytes += group.bytes
         unsent = {source: self._unsent(source, group, columns[source], table) for source in dict.fromkeys(sources)}
@@ -111,7 +109,7 @@ class RowEngine:
             if blocked:
                 self._receive(blocked[0])
             yield from self._ready()
-        while self._held_bytes > HELD_BYTES and any(stream.unanswered for stream in self._streams.values()):
+        while self._held_bytes > HELD_BYTES and self._here:
             self._receive()
             yield from self._ready()
 
@@ -161,8 +159,8 @@ class RowEngine:
         """Rows that may leave now."""
         if self._ordered:
             self._touched.clear()
-            while self._groups and self._groups[0].complete:
-                group = self._groups.popleft()
+            while self._here and (group := next(iter(self._here))).complete:
+                del self._here[group]
                 self._held_bytes -= group.bytes
                 yield group.take_all()
             return
@@ -171,6 +169,8 @@ class RowEngine:
             completed = group.take_complete()
             if completed is not None:
                 yield completed
+            if group.done:
+                del self._here[group]
             self._held_bytes -= group.bytes if group.done else group.compact()
 
     def _close(self) -> None:

@@ -1,0 +1,96 @@
+"""Registered functions in Spark SQL."""
+
+import pytest
+from pyspark.sql import Row
+
+import udf_server as udf
+from spark_client import PlanError
+
+
+@udf.scalar
+async def plus_ten(x: int) -> int:
+    return x + 10
+
+
+@udf.scalar
+def split_words(text: str) -> list[str]:
+    return text.split()
+
+
+@udf.scalar
+def answer() -> int:
+    return 42
+
+
+@pytest.mark.connect
+def test_functions_are_registered_under_their_names_and_versions(remote, spark):
+    @udf.scalar(name="plus_ten", version="2")
+    async def plus_ten_and_a_half(x: int) -> float:
+        return x + 10.5
+
+    session = remote(plus_ten, plus_ten_and_a_half)
+    assert session.register() == ["plus_ten@1", "plus_ten@2", "plus_ten"]
+    row = spark.sql("SELECT plus_ten(1) AS newest, `plus_ten@1`(1) AS first").first()
+    assert row == Row(newest=11.5, first=11)
+
+
+@pytest.mark.connect
+def test_some_functions_under_a_prefix_with_options(remote, spark):
+    @udf.scalar
+    def fail(x: int) -> int:
+        raise ValueError("no")
+
+    session = remote(plus_ten, fail)
+    assert session.register("fail", prefix="safe_", on_error="null") == ["safe_fail"]
+    assert spark.sql("SELECT safe_fail(1) AS x").first().x is None
+    with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
+        spark.sql("SELECT fail(1)").collect()
+
+
+@pytest.mark.connect
+def test_calls_stand_wherever_sql_takes_a_function(remote, spark):
+    remote(plus_ten, split_words).register()
+    spark.createDataFrame([(1, "a b"), (2, "c")], "k bigint, text string").createOrReplaceTempView("lines")
+    query = """
+        WITH words AS (SELECT k, word FROM lines LATERAL VIEW explode(split_words(text)) AS word)
+        SELECT plus_ten(k) AS k, count(*) AS n FROM words
+        WHERE plus_ten(k) > 10 GROUP BY plus_ten(k) HAVING plus_ten(count(*)) > 10 ORDER BY plus_ten(k) DESC
+    """
+    assert spark.sql(query).collect() == [Row(k=12, n=1), Row(k=11, n=2)]
+    lateral = spark.sql("SELECT word FROM lines, LATERAL explode(split_words(text)) AS t(word) ORDER BY word")
+    assert [row.word for row in lateral.collect()] == ["a", "b", "c"]
+
+
+@pytest.mark.connect
+def test_a_function_without_parameters_is_called_without_arguments(remote, spark):
+    remote(answer).register()
+    assert spark.sql("SELECT answer() AS x, id FROM range(2)").collect() == [Row(x=42, id=0), Row(x=42, id=1)]
+
+
+@pytest.mark.connect
+def test_wrong_arguments_are_clear_errors(remote, spark):
+    remote(plus_ten).register()
+    with pytest.raises(Exception, match=r"plus_ten@1 takes 1 arguments, got 2: plus_ten\(x bigint\) -> bigint"):
+        spark.sql("SELECT plus_ten(1, 2)").collect()
+    with pytest.raises(Exception, match=r"plus_ten@1, parameter 'x': expected bigint, found double"):
+        spark.sql("SELECT plus_ten(1.5D)").collect()
+
+
+def test_a_dead_letter_is_refused_since_sql_functions_never_see_whole_rows(remote):
+    session = remote(plus_ten)
+    with pytest.raises(PlanError, match="a dead letter holds whole rows"):
+        session.register(on_error="dead-letter", dead_letter="/nowhere")
+
+
+@pytest.mark.connect
+def test_one_call_in_where_and_select_is_made_once_per_row(remote, spark):
+    seen = []
+
+    @udf.scalar
+    async def noted(x: int) -> int:
+        seen.append(x)
+        return x
+
+    remote(noted).register()
+    spark.sql("SELECT noted(id), noted(id) + 1 FROM range(10)").collect()
+    assert len(seen) == 10
