@@ -120,7 +120,7 @@ def test_unordered_rows_leave_while_a_slow_one_is_still_called(remote, spark):
     @udf.scalar(timeout="60 s")
     def wait_for_zero(x: int) -> int:
         if x == 0:
-            release.wait(50)
+            assert release.wait(50)
         return x
 
     @udf.scalar
@@ -131,18 +131,16 @@ def test_unordered_rows_leave_while_a_slow_one_is_still_called(remote, spark):
         return x
 
     session = remote(wait_for_zero, watch)
-    slow = session.with_columns(
-        spark.range(0, 1000, 1, 1), {"y": session.function("wait_for_zero")("id")}, output_mode="unordered"
-    )
+    # Spark hands rows on when a buffer of 64 KiB is full; the padding fills it.
+    frame = spark.range(0, 1000, 1, 1).withColumn("padding", F.repeat(F.lit("x"), 2000))
+    slow = session.with_columns(frame, {"y": session.function("wait_for_zero")("id")}, output_mode="unordered")
     # The second operator sees rows of the first while its row 0 still waits: that is what ends the waiting.
     result = session.with_columns(slow, {"z": session.function("watch")("y")}, output_mode="unordered")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark.conf, "get", spark.conf.get)
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-        try:
-            assert {row.id for row in result.collect()} == set(range(1000))
-        finally:
-            spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        assert {row.id for row in result.select("id").collect()} == set(range(1000))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert release.is_set()
 
 
