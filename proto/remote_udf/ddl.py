@@ -1,6 +1,9 @@
 """Spark DDL types ("struct<lat:double,lon:double>") to Arrow types. The parser is sqlglot's."""
 
+import re
+
 import pyarrow as pa
+import sqlglot
 from sqlglot import ErrorLevel, exp
 from sqlglot.errors import SqlglotError
 
@@ -35,13 +38,26 @@ def parse_type(text: str) -> pa.DataType:
     DECIMAL alone is DECIMAL(10,0), as in Spark (Spark SQL reference, "Data Types").
     """
     try:
-        # The parser forgives a bracket that is never closed; a type with one is a typing error.
-        if text.count("<") != text.count(">") or text.count("(") != text.count(")"):
-            raise UnsupportedType(f"{text!r} is not a Spark type: brackets do not match")
-        parsed = exp.DataType.build(text, dialect="spark", error_level=ErrorLevel.RAISE)
-        return require_supported(_arrow(parsed), repr(text))
-    except SqlglotError:
+        return require_supported(_arrow(_parsed(text)), repr(text))
+    # A depth of nesting nobody means ends the parser's recursion.
+    except (SqlglotError, RecursionError):
         raise UnsupportedType(f"{text!r} is not a Spark type") from None
+    except UnsupportedType as error:
+        raise UnsupportedType(f"{text!r}: {error}") from None
+
+
+def _parsed(text: str) -> exp.DataType:
+    """The whole text as a type. By way of a CAST, since the parser for types alone passes over what follows one."""
+    text = re.sub(r"(?i)\bstruct\s*<>", "struct< >", text)  # "<>" is an operator otherwise
+    statements = sqlglot.parse(f"CAST(NULL AS {text}\n)", dialect="spark", error_level=ErrorLevel.RAISE)
+    cast = statements[0]
+    if (
+        len(statements) != 1
+        or not isinstance(cast, exp.Cast)
+        or any(cast.args[name] for name in cast.args if name not in ("this", "to"))
+    ):
+        raise SqlglotError("more than a type")
+    return cast.to
 
 
 def _arrow(parsed: exp.DataType) -> pa.DataType:
@@ -49,8 +65,7 @@ def _arrow(parsed: exp.DataType) -> pa.DataType:
     if isinstance(kind, exp.DType) and kind in _SIMPLE:
         return _SIMPLE[kind]
     if kind == exp.DType.DECIMAL:
-        precision, scale = [*(int(part.name) for part in inner), *(10, 0)[len(inner) :]][:2]
-        return pa.decimal128(precision, scale)
+        return _decimal([part.name for part in inner])
     if kind == exp.DType.ARRAY and len(inner) == 1:
         return pa.list_(_arrow(inner[0]))
     if kind == exp.DType.MAP and len(inner) == 2:
@@ -63,3 +78,10 @@ def _arrow(parsed: exp.DataType) -> pa.DataType:
         if parts and parts <= {"DAY", "HOUR", "MINUTE", "SECOND"}:
             return pa.duration("us")
     raise UnsupportedType(f"type {parsed.sql('spark')} cannot be sent to a remote function")
+
+
+def _decimal(parts: list[str]) -> pa.DataType:
+    precision, scale = [*parts, *("10", "0")[len(parts) :]][:2]
+    if not (precision.isdecimal() and scale.isdecimal() and 1 <= int(precision) <= 38 and int(scale) <= int(precision)):
+        raise UnsupportedType("a decimal has a precision from 1 to 38 and a scale up to that")
+    return pa.decimal128(int(precision), int(scale))

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 from remote_udf.errors import InvalidOption
 
@@ -18,6 +19,9 @@ _SECONDS = {
 }
 """The spellings of Flink's TimeUtils and of Spark's JavaUtils.timeStringAs."""
 
+_UNITS = tuple((unit, round(_SECONDS[unit] * 1e9)) for unit in ("d", "h", "min", "s", "ms", "us"))
+"""Units to write, with their nanoseconds."""
+
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", re.IGNORECASE)
 
 
@@ -26,15 +30,16 @@ def parse_seconds(text: str | timedelta) -> float:
     if isinstance(text, timedelta):
         return text.total_seconds()
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if match is None or match[2].lower() not in _SECONDS:
+    if match is None or match[2].lower() not in _SECONDS or len(match[1]) > 30:
         raise InvalidOption(f"{text!r} is not a duration: write a number and a unit, such as '2 s' or '100 ms'")
     return float(match[1]) * _SECONDS[match[2].lower()]
 
 
 def format_seconds(seconds: float) -> str:
-    """The shortest exact spelling: 0.25 -> "250 ms", 180.0 -> "3 min"."""
-    for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        count = seconds / length
-        if count >= 1 and abs(count - round(count)) < 1e-9:
-            return f"{round(count)} {unit}"
-    return f"{seconds:.9g} s"
+    """In the largest unit that leaves a whole number: 0.25 -> "250 ms", 180.0 -> "3 min"; reads back the same."""
+    # More digits than this would show how floating point numbers round.
+    nanoseconds = round(Decimal(f"{seconds * 1e9:.12g}"))
+    for unit, length in _UNITS:
+        if nanoseconds >= length and nanoseconds % length == 0:
+            return f"{nanoseconds // length} {unit}"
+    return f"{nanoseconds} ns"

@@ -16,7 +16,10 @@ from remote_udf.v1 import message_pb2 as pb
 
 __all__ = ["Message", "encode", "read_request", "read_response"]
 
+_VARINT = 0
 _LENGTH_DELIMITED = 2
+_FIXED = {1: 8, 5: 4}
+"""Wire type to bytes."""
 _PADDING_TAG = 14 << 3 | _LENGTH_DELIMITED
 _DATA_TAG = 15 << 3 | _LENGTH_DELIMITED
 _ALIGNMENT = 16
@@ -61,9 +64,7 @@ def _read(message: bytes, kind: type[EnvelopeT]) -> Message[EnvelopeT]:
         while position < len(view):
             start = position
             tag, position = _read_varint(view, position)
-            if tag & 7 != _LENGTH_DELIMITED:
-                raise ProtocolViolation(f"{kind.__name__}: unexpected field {tag >> 3} of wire type {tag & 7}")
-            length, position = _read_varint(view, position)
+            length, position = _length(tag & 7, view, position)
             end = position + length
             if end > len(view):
                 raise ProtocolViolation(f"{kind.__name__}: field {tag >> 3} is cut short")
@@ -75,6 +76,17 @@ def _read(message: bytes, kind: type[EnvelopeT]) -> Message[EnvelopeT]:
         return Message(kind.FromString(b"".join(kept)), data)
     except (IndexError, DecodeError) as error:
         raise ProtocolViolation(f"not a {kind.__name__}: {error}") from error
+
+
+def _length(wire_type: int, view: memoryview, position: int) -> tuple[int, int]:
+    """Bytes of a field's value and where it begins. Numbers are fields of a newer protocol, which protobuf skips."""
+    if wire_type == _LENGTH_DELIMITED:
+        return _read_varint(view, position)
+    if wire_type == _VARINT:
+        return _read_varint(view, position)[1] - position, position
+    if wire_type in _FIXED:
+        return _FIXED[wire_type], position
+    raise ProtocolViolation(f"a field of wire type {wire_type}, which proto3 does not have")
 
 
 def _varint(number: int) -> bytes:

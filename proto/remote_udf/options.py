@@ -7,7 +7,7 @@ that order, each option by itself. Python spells them with underscores, everythi
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -74,9 +74,10 @@ def _count(minimum: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         try:
             number = int(value)
-        except (TypeError, ValueError):
-            number = None
-        if number is None or isinstance(value, (bool, float)) or number < minimum:
+            whole = isinstance(value, str) or number == value
+        except (TypeError, ValueError, OverflowError):
+            number, whole = minimum, False
+        if not whole or isinstance(value, (bool, float)) or number < minimum:
             raise InvalidOption(f"{value!r} is not a whole number of at least {minimum}")
         return number
 
@@ -118,9 +119,12 @@ def _fraction(value: Any) -> float:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else list(value)
+    if isinstance(value, str):
+        parts: Sequence[Any] = value.split(",") if value.strip() else ()
+    else:
+        parts = tuple(value) if isinstance(value, Iterable) and not isinstance(value, type) else (value,)
     names = tuple(part.__name__ if isinstance(part, type) else str(part).strip() for part in parts)
-    if not all(name.isidentifier() for name in names if name) or not all(names):
+    if not all(name.isidentifier() for name in names):
         raise InvalidOption(f"{value!r} is not a list of exception class names")
     return names
 
