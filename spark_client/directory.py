@@ -3,14 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 
-import grpc
-
 from remote_udf.functions import FunctionSpec, split_name, version_key
-from remote_udf.v1 import service_pb2
 from spark_client.config import ClientConfig
 from spark_client.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
 from spark_client.executor.connection import PROTOCOL_VERSION
-from spark_client.executor.transport import SERVICE_NAME, TransportLost, channel_for, translated
+from spark_client.executor.transport import Transport, TransportLost, transport_for
 
 __all__ = ["find_function", "list_functions"]
 
@@ -20,6 +17,7 @@ RETRY_SECONDS = 0.1
 def list_functions(
     config: ClientConfig,
     *,
+    transport: Transport | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[FunctionSpec]:
@@ -28,25 +26,17 @@ def list_functions(
     Waits up to `connect_seconds` for a server that is just starting. Raises ServerUnavailable, or
     NotARemoteUdfServer for something else at that address, or a server that speaks another protocol.
     """
-    method = channel_for(config).unary_unary(
-        f"/{SERVICE_NAME}/ListFunctions",
-        request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
-        response_deserializer=service_pb2.ListFunctionsResponse.FromString,
-    )
+    transport = transport or transport_for(config)
     deadline = clock() + config.connect_seconds
     while True:
         try:
-            left = max(deadline - clock(), RETRY_SECONDS)
-            response = method(service_pb2.ListFunctionsRequest(), timeout=left)
+            response = transport.list_functions(max(deadline - clock(), RETRY_SECONDS))
             break
-        except grpc.RpcError as error:
-            problem = translated(error, config.target)
-            if not isinstance(problem, TransportLost):
-                raise problem from error
+        except TransportLost as lost:
             if clock() + RETRY_SECONDS > deadline:
                 raise ServerUnavailable(
-                    f"no remote-udf server at {config.target} within {config.connect_seconds:g} s: {problem}"
-                ) from error
+                    f"no remote-udf server at {config.target} within {config.connect_seconds:g} s: {lost}"
+                ) from lost
             sleep(RETRY_SECONDS)
     if PROTOCOL_VERSION not in response.protocol_versions:
         raise NotARemoteUdfServer(

@@ -1,6 +1,6 @@
 """Chunk: rows of one message under way, kept until they are answered, so that they can be sent again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Answer:
     owner: Any
     rows: Rows
     values: pa.Array
-    errors: dict[int, RowError]
+    errors: Mapping[int, RowError]
 
 
 @dataclass(slots=True)
@@ -70,6 +70,8 @@ class Chunk:
             raise ProtocolViolation("the server answered a row twice")
         self._open[chosen] = False
         self.answered += len(inside)
+        if not isinstance(chosen, slice) and np.count_nonzero(self._open) != self.unanswered:
+            raise ProtocolViolation("the server answered a row twice in one result")
         if not isinstance(self.rows, range):
             return self.rows[chosen]
         return self.rows[chosen] if isinstance(chosen, slice) else chosen + self.rows.start
@@ -84,18 +86,25 @@ class Chunk:
 
         A single slow row would otherwise hold the memory of its whole chunk.
         """
-        holding = len(self.rows) if self._held is None else len(self._held)
-        if self._open is None or not self.unanswered or self.unanswered * COMPACT_BELOW > holding:
+        if self._open is None or not self.unanswered or self.unanswered * COMPACT_BELOW > self._holding:
             return 0
+        before, self.bytes = self.bytes, self._open_bytes()
         self.columns, self._held = self._open_columns(), np.flatnonzero(self._open)
-        before, self.bytes = self.bytes, self.bytes * self.unanswered // holding
         return before - self.bytes
 
     def rest(self) -> "Chunk":
         """The rows without an answer, as a chunk to be sent again."""
         if self._open is None:
             return Chunk(self.owner, self.rows, self.columns, self.bytes)
-        return Chunk(self.owner, as_array(self.rows)[self._open], self._open_columns(), self.bytes)
+        return Chunk(self.owner, as_array(self.rows)[self._open], self._open_columns(), self._open_bytes())
+
+    @property
+    def _holding(self) -> int:
+        """Rows in `columns`."""
+        return len(self.rows) if self._held is None else len(self._held)
+
+    def _open_bytes(self) -> int:
+        return self.bytes * self.unanswered // self._holding
 
     def _open_columns(self) -> Sequence[pa.ChunkedArray]:
         assert self._open is not None

@@ -14,6 +14,7 @@ from remote_udf.options import OutputMode, resolve_scalar
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import ScalarCall
 from spark_client.executor.chunks import Chunk
+from spark_client.executor.silence import process_watch
 from spark_client.executor.task import TaskInfo
 from spark_client.executor.transport import Transport, TransportLost
 
@@ -38,12 +39,18 @@ class Connection:
         transport: Transport,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Opens the stream. Raises StreamError if the server refuses, TransportLost if there is none."""
+        """Opens the stream. Raises StreamError if the server refuses, TransportLost if there is none.
+
+        A function's `open` hook may take its time, of which the server says nothing: it gets as long as a
+        row may take.
+        """
         self._arguments = arguments
         self._writer = BatchWriter(arguments)
         self._clock = clock
         self._waiting_since: float | None = None
         self._last_message = clock()
+        self._silent_after = max(call.config.connect_seconds, resolve_scalar(call.spec.options, call.options).timeout)
+        self._given_up = False
         self._sequence = 0
         self.rows_sent = 0
         # Bounded by the rows the window lets under way.
@@ -60,7 +67,15 @@ class Connection:
             context=task.to_proto(call.operation_id),
         )
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
-        opened = self._read_opened()
+        process_watch().add(self)
+        try:
+            self._agree(self._read_opened())
+        except BaseException:
+            self.close(cancel=True)
+            raise
+
+    def _agree(self, opened: pb.Opened) -> None:
+        """Takes on what the server decided."""
         self.options = resolve_scalar(opened.options)
         self.ordered = self.options.output_mode is OutputMode.ORDERED
         value = read_schema(opened.result).field(0).with_name(VALUE)
@@ -92,40 +107,48 @@ class Connection:
 
     def read(self) -> Message[pb.ExecuteResponse]:
         """The next message; an Error is raised as StreamError. Blocks. Raises TransportLost if the server is gone."""
-        self._waiting_since = self._clock()
-        try:
-            message = read_response(next(self._responses))
-        except StopIteration:
-            raise TransportLost("the stream ended before its last message") from None
-        finally:
-            self._waiting_since = None
-        self._last_message = self._clock()
+        message = self._next("the stream ended before its last message")
         if message.envelope.HasField("error"):
             raise _stream_error(message.envelope.error)
         return message
 
-    def check_silence(self, now: float) -> None:
+    def check_silence(self) -> None:
         """Gives the connection up if somebody waits for the server and it has said nothing for too long."""
         since = self._waiting_since
-        if since is not None and now - max(since, self._last_message) > self._silent_after:
+        if since is not None and self._clock() - max(since, self._last_message) > self._silent_after:
+            self._given_up = True
             self._responses.cancel()
 
     def close(self, *, cancel: bool) -> None:
         """Ends this side. With `cancel` the server stops what is under way. Safe to call twice."""
+        process_watch().discard(self)
         self._requests.put(None)
         if cancel:
             self._responses.cancel()
 
     def _read_opened(self) -> pb.Opened:
-        try:
-            envelope, _ = read_response(next(self._responses))
-        except StopIteration:
-            raise TransportLost("the server ended the stream at once") from None
+        envelope, _ = self._next("the server ended the stream at once")
         if envelope.HasField("error"):
             raise _stream_error(envelope.error)
         if not envelope.HasField("opened"):
             raise ProtocolViolation(f"the server answered Open with {envelope.WhichOneof('response')}")
         return envelope.opened
+
+    def _next(self, ended: str) -> Message[pb.ExecuteResponse]:
+        """The next message of any kind; `ended` says what it means that there is none."""
+        self._waiting_since = self._clock()
+        try:
+            message = read_response(next(self._responses))
+        except StopIteration:
+            raise TransportLost(ended) from None
+        except TransportLost:
+            if not self._given_up:
+                raise
+            raise TransportLost(f"the server has said nothing for {self._silent_after:.3g} s") from None
+        finally:
+            self._waiting_since = None
+        self._last_message = self._clock()
+        return message
 
 
 def _until_none(requests: "queue.SimpleQueue[bytes | None]") -> Iterator[bytes]:

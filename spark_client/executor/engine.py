@@ -19,7 +19,7 @@ from spark_client.executor.stream import CallStream
 __all__ = ["OpenStream", "PlannedCall", "RowEngine"]
 
 HELD_BYTES = 64 << 20
-"""Input that waits for outcomes; no more is read beyond it."""
+"""Input that waits for outcomes, and values that wait for their neighbours; no more is read beyond it."""
 
 OpenStream = Callable[[ScalarCall, pa.Schema], CallStream]
 """Opens the stream of a call whose arguments have this schema."""
@@ -70,8 +70,6 @@ class RowEngine:
             while self._here:
                 self._receive()
                 yield from self._ready()
-            if self._readers is not None:
-                self._readers.stop()
             for stream in self._streams.values():
                 stream.finish()
 
@@ -109,6 +107,8 @@ class RowEngine:
             if blocked:
                 self._receive(blocked[0])
             yield from self._ready()
+        self._take_read()
+        yield from self._ready()
         while self._held_bytes > HELD_BYTES and self._here:
             self._receive()
             yield from self._ready()
@@ -145,15 +145,24 @@ class RowEngine:
         """Waits for outcomes: of this call, or of any that owes some."""
         if self._readers is not None:
             self._add(*self._readers.get())
+            self._take_read()
             return
         if index is None:
             index = next(index for index, stream in self._streams.items() if stream.unanswered)
         self._add(index, self._streams[index].receive())
 
+    def _take_read(self) -> None:
+        """Takes the outcomes that other threads have received already, without waiting."""
+        while self._readers is not None and self._readers.ready():
+            self._add(*self._readers.get())
+
     def _add(self, index: int, answers: Sequence[Answer]) -> None:
         for answer in answers:
-            answer.owner.add(index, answer.rows, answer.values, answer.errors)
-            self._touched[answer.owner] = None
+            group: Group = answer.owner
+            self._held_bytes -= group.bytes
+            group.add(index, answer.rows, answer.values, answer.errors)
+            self._held_bytes += group.bytes
+            self._touched[group] = None
 
     def _ready(self) -> Iterator[Completed]:
         """Rows that may leave now."""
@@ -166,14 +175,18 @@ class RowEngine:
             return
         touched, self._touched = self._touched, {}
         for group in touched:
+            self._held_bytes -= group.bytes
             completed = group.take_complete()
-            if completed is not None:
-                yield completed
+            group.compact()
+            self._held_bytes += group.bytes
             if group.done:
                 del self._here[group]
-            self._held_bytes -= group.bytes if group.done else group.compact()
+            if completed is not None:
+                yield completed
 
     def _close(self) -> None:
+        if self._readers is not None:
+            self._readers.stop()
         for stream in self._streams.values():
             stream.close()
 
@@ -211,13 +224,16 @@ class _Readers:
         self._streams = streams
         self._work = {index: threading.Event() for index in streams}
         self._stopped = False
-        self._threads = [threading.Thread(target=self._read, args=(index,), daemon=True) for index in streams]
-        for thread in self._threads:
-            thread.start()
+        for index in streams:
+            threading.Thread(target=self._read, args=(index,), name="remote-udf-reader", daemon=True).start()
 
     def wake(self, index: int) -> None:
         """Rows were submitted to this stream."""
         self._work[index].set()
+
+    def ready(self) -> bool:
+        """Whether `get` would return at once."""
+        return not self._inbox.empty()
 
     def get(self) -> tuple[int, list[Answer]]:
         """The next outcomes of any stream. Raises what reading it raised."""
@@ -227,22 +243,18 @@ class _Readers:
         return item
 
     def stop(self) -> None:
-        """Ends the threads; no rows may be unanswered."""
+        """Lets the threads end, which they do once no row is unanswered or their stream is closed."""
         self._stopped = True
         for event in self._work.values():
             event.set()
-        for thread in self._threads:
-            thread.join()
 
     def _read(self, index: int) -> None:
         stream, work = self._streams[index], self._work[index]
         try:
-            while True:
+            while not self._stopped:
                 work.wait()
                 work.clear()
-                if self._stopped:
-                    return
-                while stream.unanswered:
+                while stream.unanswered and not self._stopped:
                     self._inbox.put((index, stream.receive()))
         except BaseException as error:
             self._inbox.put(error)

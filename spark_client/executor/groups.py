@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,31 +22,53 @@ class Completed:
     errors: Sequence[Mapping[int, RowError]]
 
 
+class _Picked(NamedTuple):
+    """Outcomes of some rows: `errors` is indexed like `values`."""
+
+    values: pa.Array
+    errors: Mapping[int, RowError]
+
+
 class _Outcomes:
     """The outcomes of one call, as they come."""
 
     def __init__(self) -> None:
+        self.bytes = 0
+        """What the values hold, about."""
         self._rows: list[Rows] = []
         self._values: list[pa.Array] = []
-        self.errors: dict[int, RowError] = {}
+        self._errors: dict[int, RowError] = {}
 
     def add(self, rows: Rows, values: pa.Array, errors: Mapping[int, RowError]) -> None:
         self._rows.append(rows)
         self._values.append(values)
+        self.bytes += values.nbytes
         for index, error in errors.items():
-            self.errors[int(rows[index])] = error
+            self._errors[int(rows[index])] = error
 
-    def pick(self, rows: Rows) -> pa.Array:
-        """The values of these rows, in this order; each must be there."""
-        if len(self._rows) == 1 and _same(self._rows[0], rows):
-            return self._values[0]
-        if isinstance(rows, range) and all(isinstance(part, range) for part in self._rows):
-            starts = sorted(range(len(self._rows)), key=lambda part: self._rows[part][0])
-            return pa.concat_arrays([self._values[part] for part in starts])
-        values = pa.concat_arrays(self._values)
+    def all(self) -> _Picked:
+        """Every row's, in order, once they are there."""
+        if not all(isinstance(part, range) for part in self._rows):
+            return self.take(np.arange(sum(map(len, self._rows))))
+        starts = sorted(range(len(self._rows)), key=lambda part: self._rows[part][0])
+        return _Picked(_joined([self._values[part] for part in starts]), self._errors)
+
+    def take(self, rows: IntArray) -> _Picked:
+        """These rows' in this order, which are let go; each must be there."""
         have = np.concatenate([as_array(part) for part in self._rows])
+        values = _joined(self._values)
         order = np.argsort(have, kind="stable")
-        return values.take(pa.array(order[np.searchsorted(have, as_array(rows), sorter=order)]))
+        places = order[np.searchsorted(have, rows, sorter=order)]
+        stay = np.ones(len(have), np.bool_)
+        stay[places] = False
+        self._rows, self._values = ([have[stay]], [values.filter(pa.array(stay))]) if stay.any() else ([], [])
+        self.bytes = sum(part.nbytes for part in self._values)
+        errors: dict[int, RowError] = {}
+        if self._errors:
+            for place, row in enumerate(rows.tolist()):
+                if row in self._errors:
+                    errors[place] = self._errors.pop(row)
+        return _Picked(values.take(pa.array(places)), errors)
 
 
 class Group:
@@ -53,8 +76,8 @@ class Group:
 
     def __init__(self, table: pa.Table, sources: Sequence[int]) -> None:
         self.rows = table.num_rows
-        self.bytes = table.nbytes
         self._table = table
+        self._table_bytes = table.nbytes
         self._sources = sources
         self._outcomes = {source: _Outcomes() for source in sources}
         self._owed = self.rows * len(self._outcomes)
@@ -65,6 +88,11 @@ class Group:
         self._missing: np.ndarray[tuple[int], np.dtype[np.int32]] | None = None
         """Calls each row still waits for; -1 once it has left. None until a row is asked for alone."""
         self._left = self.rows
+
+    @property
+    def bytes(self) -> int:
+        """What its rows that are here hold, about: input and values."""
+        return self._table_bytes + sum(outcomes.bytes for outcomes in self._outcomes.values()) if self._left else 0
 
     @property
     def complete(self) -> bool:
@@ -86,7 +114,7 @@ class Group:
     def take_all(self) -> Completed:
         """Every row, in input order, once the group is complete."""
         self._left = 0
-        return self._completed(self._table, range(self.rows))
+        return self._completed(self._table, {source: outcomes.all() for source, outcomes in self._outcomes.items()})
 
     def track(self) -> None:
         """Rows of this group will be taken as they complete. To be called before outcomes come."""
@@ -104,35 +132,23 @@ class Group:
         if len(rows) < table.num_rows:
             places = rows if self._held is None else np.searchsorted(self._held, rows)
             table = table.take(pa.array(places))
-        return self._completed(table, rows)
+        return self._completed(table, {source: outcomes.take(rows) for source, outcomes in self._outcomes.items()})
 
-    def compact(self) -> int:
-        """Lets go of input rows that have left, once most have; returns the bytes that freed."""
+    def compact(self) -> None:
+        """Lets go of input rows that have left, once most have."""
         if not self._left or self._left * COMPACT_BELOW > self._table.num_rows:
-            return 0
+            return
         assert self._missing is not None
         stay = self._missing >= 0 if self._held is None else self._missing[self._held] >= 0
         kept = np.flatnonzero(stay)
         self._table = self._table.take(pa.array(kept))
         self._held = kept if self._held is None else self._held[kept]
-        before, self.bytes = self.bytes, self._table.nbytes
-        return before - self.bytes
+        self._table_bytes = self._table.nbytes
 
-    def _completed(self, table: pa.Table, rows: Rows) -> Completed:
-        values = {source: outcomes.pick(rows) for source, outcomes in self._outcomes.items()}
-        errors: dict[int, Mapping[int, RowError]] = {
-            source: outcomes.errors for source, outcomes in self._outcomes.items()
-        }
-        if not isinstance(rows, range) and any(errors.values()):
-            place = {row: index for index, row in enumerate(rows.tolist())}
-            errors = {
-                source: {place[row]: error for row, error in found.items() if row in place}
-                for source, found in errors.items()
-            }
-        return Completed(table, [values[s] for s in self._sources], [errors[s] for s in self._sources])
+    def _completed(self, table: pa.Table, picked: Mapping[int, _Picked]) -> Completed:
+        chosen = [picked[source] for source in self._sources]
+        return Completed(table, [part.values for part in chosen], [part.errors for part in chosen])
 
 
-def _same(one: Rows, other: Rows) -> bool:
-    if isinstance(one, range) and isinstance(other, range):
-        return one == other
-    return len(one) == len(other) and bool(np.array_equal(as_array(one), as_array(other)))
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)

@@ -5,7 +5,7 @@ import pyarrow as pa
 from spark_client.calls import ScalarCall
 from spark_client.executor.stream import CallStream
 from spark_client.executor.task import current_task
-from spark_client.executor.transport import GrpcTransport
+from spark_client.executor.transport import transport_for
 
 __all__ = ["open_stream"]
 
@@ -16,4 +16,4 @@ def open_stream(call: ScalarCall, arguments: pa.Schema) -> CallStream:
     The arguments' types are checked here first, so that a wrong one is found before anything is sent.
     """
     call.spec.check_arguments(arguments.types)
-    return CallStream(call, arguments, current_task(), GrpcTransport(call.config))
+    return CallStream(call, arguments, current_task(), transport_for(call.config))

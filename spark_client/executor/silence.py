@@ -8,7 +8,6 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from typing import Protocol
 
 __all__ = ["SilenceWatch", "process_watch"]
@@ -17,14 +16,14 @@ LOOK_SECONDS = 0.5
 
 
 class _Watched(Protocol):
-    def check_silence(self, now: float) -> None: ...
+    def check_silence(self) -> None: ...
 
 
 class SilenceWatch:
     """Looks at every stream it knows about, twice a second, while there is one."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, look_seconds: float = LOOK_SECONDS) -> None:
+        self._look_seconds = look_seconds
         self._watched: weakref.WeakSet[_Watched] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._running = False
@@ -42,14 +41,14 @@ class SilenceWatch:
 
     def _run(self) -> None:
         while True:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(self._look_seconds)
             with self._lock:
                 streams = list(self._watched)
                 if not streams:
                     self._running = False
                     return
             for stream in streams:
-                stream.check_silence(self._clock())
+                stream.check_silence()
 
 
 _watches: dict[int, SilenceWatch] = {}

@@ -1,13 +1,11 @@
 """CallStream: one call's rows on their way to a server and back, whatever happens to the server."""
 
-import bisect
 import functools
 import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from remote_udf.arrow import read_columns
@@ -16,9 +14,9 @@ from remote_udf.outcomes import RowError, read_errors
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import ScalarCall
 from spark_client.errors import AccountingMismatch, ServerUnavailable
-from spark_client.executor.chunks import Answer, Chunk, IntArray, Rows
+from spark_client.executor.chunks import Answer, Chunk
 from spark_client.executor.connection import Connection
-from spark_client.executor.silence import process_watch
+from spark_client.executor.pending import Pending
 from spark_client.executor.task import TaskInfo
 from spark_client.executor.transport import Transport, TransportLost
 from spark_client.executor.window import Window
@@ -33,7 +31,7 @@ class CallStream:
     """Sends chunks of rows, gives back their outcomes, and sends again what a lost server left unanswered.
 
     The caller asks `has_room` before `submit`, so that no more rows are under way than the window
-    allows. One thread may submit while another receives.
+    allows. One thread may submit while another receives; any may close.
     """
 
     def __init__(
@@ -56,21 +54,17 @@ class CallStream:
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.RLock()
-        self._pending: dict[int, Chunk] = {}
-        """First row in the stream to the chunk, in order."""
-        self._starts: list[int] = []
-        """The keys of `_pending`."""
-        self._unanswered_rows = 0
-        self._unanswered_bytes = 0
+        self._pending = Pending()
         self._finishing = False
         self._done = False
         self._lost_at: float | None = None
         """When the server was lost and no result has come since; None while all is well."""
+        self._losses = 0
+        """Times it was lost since then."""
         self._counts = pb.StreamCounts()
         self._connection = self._connect(clock() + call.config.connect_seconds)
         options = self._connection.options
         self._window = Window(call.spec.execution, options.buffer_capacity, options.batch_rows, clock)
-        process_watch().add(self)
 
     @property
     def ordered(self) -> bool:
@@ -80,7 +74,7 @@ class CallStream:
     @property
     def unanswered(self) -> int:
         """Rows submitted and not answered."""
-        return self._unanswered_rows
+        return self._pending.rows
 
     @property
     def message_rows(self) -> int:
@@ -89,7 +83,7 @@ class CallStream:
 
     def has_room(self) -> bool:
         """Whether `submit` may be called now."""
-        return self._window.has_room(self._unanswered_rows, self._unanswered_bytes)
+        return self._window.has_room(self._pending.rows, self._pending.bytes)
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
         """How many of the available rows the next chunk should have."""
@@ -104,13 +98,13 @@ class CallStream:
             return self._send(chunk)
 
     def receive(self) -> list[Answer]:
-        """Waits for outcomes. Empty only if no row is unanswered.
+        """Waits for outcomes. Empty only if no row is unanswered or the stream was closed.
 
         Raises StreamError when the server ends the stream for good, AccountingMismatch, or
         ProtocolViolation. A server that is lost is replaced; where that fails until the deadline, the
         rows under way get the error SERVER_UNAVAILABLE.
         """
-        while self._unanswered_rows:
+        while self._pending.rows and not self._done:
             answers = self._receive_one()
             if answers:
                 return answers
@@ -119,8 +113,11 @@ class CallStream:
     def finish(self) -> pb.StreamCounts:
         """Ends the stream after the last answer and compares the server's counts with this end's.
 
-        Raises AccountingMismatch if they differ.
+        Raises AccountingMismatch if they differ. A server that is lost now took its counts with it, and
+        nothing else that anybody waits for.
         """
+        if self._pending.rows:
+            raise AccountingMismatch(f"function {self.call.spec.key}: {self._pending.rows} rows without an outcome")
         with self._lock:
             self._finishing = True
             self._connection.send_finish()
@@ -133,13 +130,8 @@ class CallStream:
 
     def close(self) -> None:
         """Gives up whatever is under way. Safe to call twice."""
-        process_watch().discard(self)
-        self._connection.close(cancel=not self._done)
-        self._done = True
-
-    def check_silence(self, now: float) -> None:
-        """Called by the watch: ends the connection if the server owes results and says nothing."""
-        self._connection.check_silence(now)
+        done, self._done = self._done, True
+        self._connection.close(cancel=not done)
 
     # Sending.
 
@@ -149,10 +141,7 @@ class CallStream:
         if payload is not None and (size := sum(map(len, payload))) > connection.payload_bytes:
             return self._send_halves(chunk, size, waited)
         connection.send(chunk, payload, waited)
-        self._pending[chunk.first_row] = chunk
-        self._starts.append(chunk.first_row)
-        self._unanswered_rows += len(chunk.rows)
-        self._unanswered_bytes += chunk.bytes
+        self._pending.add(chunk)
         return []
 
     def _send_halves(self, chunk: Chunk, size: int, waited: float) -> list[Answer]:
@@ -178,7 +167,7 @@ class CallStream:
         try:
             envelope, data = self._connection.read()
         except TransportLost as lost:
-            return [] if self._done else self._recover(lost, 0.0)
+            return self._recover(lost, 0.0)
         except StreamError as error:
             if not error.retryable:
                 raise
@@ -200,95 +189,69 @@ class CallStream:
         columns = read_columns(data, self._connection.schema, result.rows)
         values = columns[-1]
         errors = read_errors(result.errors) if result.errors else {}
-        self._lost_at = None
+        if errors and not 0 <= min(errors) <= max(errors) < result.rows:
+            raise ProtocolViolation(f"an error for row {max(errors)} of a result of {result.rows} rows")
+        self._lost_at, self._losses = None, 0
         self._window.answered(result.rows)
         counts = self._counts
         counts.rows_ok += result.rows - len(errors) - result.skipped
         counts.rows_failed += len(errors)
         counts.rows_skipped += result.skipped
-        if not self.ordered:
-            return self._scattered(columns[0].to_numpy(), values, errors)
-        chunk = self._chunk_at(result.first_row)
-        first = result.first_row - chunk.first_row
-        if first + result.rows > len(chunk.rows):
-            raise ProtocolViolation(f"a result for {result.rows} rows from {result.first_row} on exceeds its batch")
-        return [self._answer(chunk, range(first, first + result.rows), values, errors)]
-
-    def _scattered(self, rows: IntArray, values: pa.Array, errors: dict[int, RowError]) -> list[Answer]:
-        """Rows of several chunks in any order, sorted out by chunk."""
-        places = np.searchsorted(self._starts, rows, side="right") - 1
-        answers = []
-        # From the last, since an answered chunk leaves the list.
-        for place in sorted(set(places.tolist()), reverse=True):
-            chosen = np.flatnonzero(places == place)
-            chunk = self._chunk_at(int(rows[chosen[0]]))
-            inside = rows[chosen] - chunk.first_row
-            if inside.max() >= len(chunk.rows):
-                raise ProtocolViolation(f"a result for row {rows[chosen].max()}, which was answered or never sent")
-            own = {at: errors[index] for at, index in enumerate(chosen.tolist()) if index in errors}
-            part = values if len(chosen) == len(rows) else values.take(pa.array(chosen))
-            answers.append(self._answer(chunk, inside, part, own))
-        return answers
-
-    def _chunk_at(self, row: int) -> Chunk:
-        place = bisect.bisect_right(self._starts, row) - 1
-        if place < 0:
-            raise ProtocolViolation(f"a result for row {row}, which was answered or never sent")
-        return self._pending[self._starts[place]]
-
-    def _answer(self, chunk: Chunk, inside: Rows, values: pa.Array, errors: dict[int, RowError]) -> Answer:
-        rows = chunk.answer(inside)
-        self._unanswered_rows -= len(rows)
-        if chunk.unanswered:
-            self._unanswered_bytes -= chunk.compact()
-        else:
-            del self._pending[chunk.first_row]
-            self._starts.remove(chunk.first_row)
-            self._unanswered_bytes -= chunk.bytes
-        return Answer(chunk.owner, rows, values, errors)
+        if self.ordered:
+            return self._pending.answer(result.first_row, values, errors)
+        if columns[0].null_count:
+            raise ProtocolViolation("a result for a row without a position")
+        return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
 
     def _check_counts(self, theirs: pb.StreamCounts) -> None:
         ours = self._counts
         ours.rows_in, ours.retries = self._connection.rows_sent, theirs.retries
-        if self._unanswered_rows or ours != theirs:
+        if self._pending.rows or ours != theirs:
             raise AccountingMismatch(
                 f"function {self.call.spec.key}: rows do not add up; sent and received here: {_shown(ours)}, "
-                f"unanswered {self._unanswered_rows}; the server says: {_shown(theirs)}"
+                f"unanswered {self._pending.rows}; the server says: {_shown(theirs)}"
             )
 
     # Losing a server and finding one.
 
     def _connect(self, deadline: float) -> Connection:
-        """Opens a stream. Raises ServerUnavailable after the deadline, StreamError if refused for good."""
-        wait, longest = BACKOFF_SECONDS
-        while True:
+        """Opens a stream. Raises ServerUnavailable after the deadline or close, StreamError if refused for good."""
+        function, target = self.call.spec.key, self.call.config.target
+        attempts = 0
+        while not self._done:
             hint = 0.0
             try:
                 return self._connector()
             except TransportLost as lost:
                 problem: Exception = lost
+                why = f"no server at {target}: {lost}"
             except StreamError as error:
                 if not error.retryable:
                     raise
                 problem, hint = error, error.retry_after or 0.0
-            # Jitter, so that the tasks of a job do not come back all at once.
-            pause = max(wait * random.uniform(0.5, 1.0), hint)
+                why = f"the server at {target} does not take the stream: {error}"
+            pause = max(_backoff(attempts), hint)
+            attempts += 1
             if self._clock() + pause > deadline:
-                raise ServerUnavailable(
-                    f"function {self.call.spec.key}: no server at {self.call.config.target}: {problem}"
-                ) from problem
+                raise ServerUnavailable(f"function {function}: {why}") from problem
             self._sleep(pause)
-            wait = min(wait * 2, longest)
+        raise ServerUnavailable(f"function {function}: the stream was closed")
 
-    def _recover(self, problem: Exception, pause: float) -> list[Answer]:
+    def _recover(self, problem: Exception, hint: float) -> list[Answer]:
         """Sends what is unanswered again, on a new stream, until the deadline that began with the loss."""
+        if self._done or self._finishing:
+            self._done = True
+            return []
         with self._lock:
             now = self._clock()
-            self._lost_at = self._lost_at or now
+            self._lost_at = now if self._lost_at is None else self._lost_at
             deadline = self._lost_at + self._connection.options.timeout
-            rest = [chunk.rest() for chunk in self._pending.values()]
+            # The first time at once; a server that takes streams and loses them needs a rest.
+            pause = max(hint, _backoff(self._losses - 1) if self._losses else 0.0)
+            self._losses += 1
+            rest = self._pending.rest()
             self._connection.close(cancel=True)
-            self._forget_pending()
+            self._pending, self._counts = Pending(), pb.StreamCounts()
             try:
                 if now + pause >= deadline:
                     raise ServerUnavailable(f"function {self.call.spec.key}: {problem}")
@@ -296,25 +259,24 @@ class CallStream:
                 self._connection = self._connect(deadline)
             except ServerUnavailable as unavailable:
                 return self._give_up(rest, f"{unavailable} (server lost: {problem})")
+            if self._done:  # closed meanwhile
+                self._connection.close(cancel=True)
+                return []
             self.replays += 1
-            waited = self._clock() - now
-            answers = [answer for chunk in rest for answer in self._send(chunk, waited)]
-            if self._finishing:
-                self._connection.send_finish()
-            return answers
-
-    def _forget_pending(self) -> None:
-        self._pending, self._starts = {}, []
-        self._unanswered_rows = self._unanswered_bytes = 0
-        self._counts = pb.StreamCounts()
+            waited = self._clock() - self._lost_at
+            return [answer for chunk in rest for answer in self._send(chunk, waited)]
 
     def _give_up(self, rest: Sequence[Chunk], problem: str) -> list[Answer]:
         """The deadline has passed without a server: the rows under way fail, and the next ones try anew."""
-        self._lost_at = None
-        # While finishing every row was answered; only the counts of the lost stream are missing.
-        self._done = self._finishing
+        self._lost_at, self._losses = None, 0
         error = RowError(ErrorCode.SERVER_UNAVAILABLE, problem, attempts=0, retryable=True)
         return [self._refused(chunk, error) for chunk in rest]
+
+
+def _backoff(attempts: int) -> float:
+    """Seconds to wait after so many attempts; with jitter, so that the tasks of a job do not come back all at once."""
+    first, longest = BACKOFF_SECONDS
+    return min(first * 2.0 ** min(attempts, 16), longest) * random.uniform(0.5, 1.0)
 
 
 def _shown(counts: pb.StreamCounts) -> str:

@@ -16,7 +16,7 @@ from remote_udf.v1 import service_pb2
 from spark_client.config import ClientConfig
 from spark_client.errors import NotARemoteUdfServer, ServerUnavailable
 
-__all__ = ["GrpcTransport", "Responses", "Transport", "TransportLost", "channel_for", "translated"]
+__all__ = ["GrpcTransport", "Responses", "Transport", "TransportLost", "translated", "transport_for"]
 
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
@@ -70,16 +70,31 @@ class Transport(Protocol):
         """Opens an Execute stream. `requests` is consumed on another thread."""
         ...
 
+    def list_functions(self, seconds: float) -> service_pb2.ListFunctionsResponse:
+        """The functions there are. Raises TransportLost, after so many seconds at most, or an error of spark_client."""
+        ...
+
 
 class GrpcTransport:
     """Streams over the process's channel."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
+    def __init__(self, target: str) -> None:
+        self._target = target
 
     def execute(self, requests: Iterator[bytes]) -> Responses:
-        method = channel_for(self._config).stream_stream(f"/{SERVICE_NAME}/Execute")
-        return _GrpcResponses(method(requests), self._config.target)
+        method = _channel(self._target).stream_stream(f"/{SERVICE_NAME}/Execute")
+        return _GrpcResponses(method(requests), self._target)
+
+    def list_functions(self, seconds: float) -> service_pb2.ListFunctionsResponse:
+        method = _channel(self._target).unary_unary(
+            f"/{SERVICE_NAME}/ListFunctions",
+            request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
+            response_deserializer=service_pb2.ListFunctionsResponse.FromString,
+        )
+        try:
+            return method(service_pb2.ListFunctionsRequest(), timeout=seconds)
+        except grpc.RpcError as error:
+            raise translated(error, self._target) from error
 
 
 class _GrpcResponses:
@@ -97,16 +112,26 @@ class _GrpcResponses:
         self._call.cancel()
 
 
+def transport_for(config: ClientConfig) -> Transport:
+    """The way to the configured target: over the network, or into this process for "local:...", as tests have it."""
+    scheme, _, plugin = config.target.partition(":")
+    if scheme == "local" and not plugin.isdigit():  # a port makes it a host of that name
+        from spark_client.testing import local_transport  # noqa: PLC0415 - needs the server's package, which only tests have
+
+        return local_transport(plugin)
+    return GrpcTransport(config.target)
+
+
 _channels: dict[tuple[int, str], grpc.Channel] = {}
 _lock = threading.Lock()
 
 
-def channel_for(config: ClientConfig) -> grpc.Channel:
+def _channel(target: str) -> grpc.Channel:
     """The process's channel to the target."""
-    key = (os.getpid(), config.target)
+    key = (os.getpid(), target)
     with _lock:
         if key not in _channels:
-            _channels[key] = grpc.insecure_channel(config.target, options=CHANNEL_OPTIONS)
+            _channels[key] = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
         return _channels[key]
 
 

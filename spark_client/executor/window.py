@@ -47,7 +47,7 @@ class Window:
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
         """Rows of the next message, at least one."""
-        by_bytes = int(MESSAGE_BYTES / bytes_per_row) if bytes_per_row else available
+        by_bytes = int(min(MESSAGE_BYTES / bytes_per_row, available)) if bytes_per_row else available
         return max(1, min(available, self.rows, by_bytes))
 
     def answered(self, rows: int) -> None:

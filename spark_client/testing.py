@@ -1,0 +1,295 @@
+"""For the tests of job authors: a client without a network, and a network that is worse than any.
+
+A job runs its functions inside Spark's own Python workers when its target says where they are; the
+server's package must be installed there, but none runs:
+
+```python
+remote = connect(spark, "local:geo_udfs")             # a module, or "local:/path/to/geo_udfs.py"
+rows = spark.range(3).select(remote.function("plus_one")("id")).collect()
+```
+
+Without Spark, a transport takes the place of the network below everything that sends rows:
+
+```python
+with LocalTransport(plus_one) as transport:
+    worse = FaultyTransport(transport, seed=1, loss_rate=0.2)
+    stream = CallStream(call, schema, TaskInfo(), worse)
+```
+"""
+
+import asyncio
+import contextlib
+import functools
+import os
+import queue
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
+
+from remote_udf.v1 import service_pb2
+from remote_udf.version import __version__
+from spark_client.executor.connection import PROTOCOL_VERSION
+from spark_client.executor.transport import Responses, Transport, TransportLost
+
+if TYPE_CHECKING:
+    from udf_server.functions import Function
+
+__all__ = ["FaultyTransport", "LocalTransport", "local_transport"]
+
+MESSAGES_QUEUED = 4
+"""Messages of one stream that wait for the other end, each way; a network holds about as much."""
+
+
+class LocalTransport:
+    """Streams to functions in this process, run as a server runs them: hooks, options, deadlines and all.
+
+    Starts a thread with an event loop at once; `close` stops it, after the functions' `close` hooks.
+    """
+
+    def __init__(self, *functions: "Function", seed: int = 0, message_bytes: int = 64 << 20) -> None:
+        """`seed` is for the jitter of retries. Raises FunctionClash for two functions of one name and version."""
+        # The server's package is installed where its functions are tested, and nowhere else.
+        from udf_server.hosting import FunctionHost  # noqa: PLC0415
+        from udf_server.metrics import ServerMetrics  # noqa: PLC0415
+        from udf_server.registry import Registry  # noqa: PLC0415
+        from udf_server.stream import ExecuteStream, StreamLimits  # noqa: PLC0415
+
+        self._host = FunctionHost(Registry([("local", function) for function in functions]))
+        limits = StreamLimits(message_bytes=message_bytes)
+        self._new_stream = functools.partial(
+            ExecuteStream, self._host, ServerMetrics(), limits, random=random.Random(seed)
+        )
+        self._streams: set[_LocalStream] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="local-transport", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def load(cls, plugin: str) -> "LocalTransport":
+        """The functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, naming it."""
+        from udf_server.plugins import build_plugin_manager, load_functions  # noqa: PLC0415
+
+        manager = build_plugin_manager([plugin], entry_points=False)
+        return cls(*(function for _, function in load_functions(manager)))
+
+    def execute(self, requests: Iterator[bytes]) -> Responses:
+        with self._lock:
+            if self._closed:
+                raise TransportLost("the local transport is closed")
+            stream = _LocalStream(self._loop, requests, self._new_stream().run, self._forget)
+            self._streams.add(stream)
+            stream.start()
+        return stream
+
+    def list_functions(self, seconds: float = 0.0) -> service_pb2.ListFunctionsResponse:
+        return service_pb2.ListFunctionsResponse(
+            functions=[function.spec.to_proto() for function in self._host.registry],
+            server_version=__version__,
+            protocol_versions=[PROTOCOL_VERSION],
+        )
+
+    def close(self) -> None:
+        """Cancels open streams, runs the `close` hooks of functions that were used, and stops. Safe to call twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
+        asyncio.run_coroutine_threadsafe(self._host.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def __enter__(self) -> "LocalTransport":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            if left := asyncio.all_tasks(self._loop):
+                self._loop.run_until_complete(asyncio.wait(left))
+        finally:
+            self._loop.close()
+
+    def _forget(self, stream: "_LocalStream") -> None:
+        with self._lock:
+            self._streams.discard(stream)
+
+
+Run = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+"""ExecuteStream.run."""
+
+
+class _LocalStream:
+    """One stream: a task on the loop, a thread that feeds it, and what waits between the two."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        requests: Iterator[bytes],
+        run: Run,
+        ended: "Callable[[_LocalStream], None]",
+    ) -> None:
+        self._loop = loop
+        self._given = requests
+        self._run = run
+        self._ended = ended
+        # Both are bounded by the semaphore beside them.
+        self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._room_for_requests = threading.Semaphore(MESSAGES_QUEUED)
+        self._responses: queue.SimpleQueue[bytes | TransportLost | None] = queue.SimpleQueue()
+        self._room_for_responses = asyncio.Semaphore(MESSAGES_QUEUED)
+        self._over = False
+        self._cancelled = False
+
+    def start(self) -> None:
+        self._task = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
+        threading.Thread(target=self._feed, name="local-requests", daemon=True).start()
+
+    def __next__(self) -> bytes:
+        item = None if self._cancelled else self._responses.get()
+        if self._cancelled:
+            raise TransportLost("cancelled")
+        if item is None:
+            self._responses.put(None)
+            raise StopIteration
+        if isinstance(item, TransportLost):
+            self._responses.put(item)
+            raise item
+        self._post(self._room_for_responses.release)
+        return item
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._responses.put(None)
+        self._task.cancel()
+
+    async def _serve(self) -> None:
+        last: TransportLost | None = None
+        try:
+            await self._run(self._received(), self._write)
+        except Exception as error:
+            last = TransportLost(f"the stream failed: {error!r}")
+        finally:
+            self._over = True
+            self._room_for_requests.release()
+            self._responses.put(last)
+            self._ended(self)
+
+    async def _received(self) -> AsyncIterator[bytes]:
+        while (message := await self._requests.get()) is not None:
+            self._room_for_requests.release()
+            yield message
+
+    async def _write(self, message: bytes) -> None:
+        await self._room_for_responses.acquire()
+        self._responses.put(message)
+
+    def _feed(self) -> None:
+        for message in self._given:
+            self._room_for_requests.acquire()
+            if self._over:
+                return
+            self._post(self._requests.put_nowait, message)
+        self._post(self._requests.put_nowait, None)
+
+    def _post(self, callback: Callable[..., object], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+_locals: dict[tuple[int, str], LocalTransport] = {}
+_lock = threading.Lock()
+
+
+def local_transport(plugin: str) -> LocalTransport:
+    """This process's transport to the functions of a module or file: what the target "local:..." means."""
+    key = (os.getpid(), plugin)
+    with _lock:
+        if key not in _locals:
+            _locals[key] = LocalTransport.load(plugin)
+        return _locals[key]
+
+
+class FaultyTransport:
+    """Another transport, with a connection that breaks and stalls; when, the seed decides.
+
+    The fate of a stream depends on the seed and on how many came before it, not on how threads take
+    turns. Rates are shares of messages from the server, from 0 to 1: before one of them the connection
+    is lost, with the message, or it is late by up to `delay_seconds`.
+    """
+
+    def __init__(
+        self,
+        inner: Transport,
+        seed: int,
+        *,
+        loss_rate: float = 0.0,
+        most_losses: int | None = None,
+        delay_rate: float = 0.0,
+        delay_seconds: float = 0.01,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """After `most_losses` no more are lost, so that a test comes to an end."""
+        self._inner = inner
+        self._seed = seed
+        self._loss_rate, self._most_losses = loss_rate, most_losses
+        self._delay_rate, self._delay_seconds = delay_rate, delay_seconds
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self.streams = 0
+        """Streams opened so far."""
+        self.losses = 0
+        """Connections lost so far."""
+
+    def execute(self, requests: Iterator[bytes]) -> Responses:
+        with self._lock:
+            self.streams += 1
+            fate = random.Random(f"{self._seed}/{self.streams}")
+        return _FaultyResponses(self, self._inner.execute(requests), fate)
+
+    def list_functions(self, seconds: float) -> service_pb2.ListFunctionsResponse:
+        return self._inner.list_functions(seconds)
+
+    def meddle(self, fate: random.Random) -> None:
+        """Before a message: waits, or raises TransportLost."""
+        if fate.random() < self._delay_rate:
+            self._sleep(fate.uniform(0.0, self._delay_seconds))
+        if fate.random() < self._loss_rate:
+            with self._lock:
+                if self._most_losses is not None and self.losses >= self._most_losses:
+                    return
+                self.losses += 1
+            raise TransportLost("injected fault")
+
+
+class _FaultyResponses:
+    def __init__(self, transport: FaultyTransport, inner: Responses, fate: random.Random) -> None:
+        self._transport = transport
+        self._inner = inner
+        self._fate = fate
+        self._lost = False
+
+    def __next__(self) -> bytes:
+        if self._lost:
+            raise TransportLost("injected fault")
+        message = next(self._inner)
+        try:
+            self._transport.meddle(self._fate)
+        except TransportLost:
+            self._lost = True
+            self._inner.cancel()
+            raise
+        return message
+
+    def cancel(self) -> None:
+        self._inner.cancel()
