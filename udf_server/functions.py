@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.functions import FunctionSpec
+from udf_server.context import CallContext
 from udf_server.values import Codec
 
 __all__ = ["Function", "Hook"]
@@ -22,7 +23,8 @@ class Function:
 
     `call` is the author's code. `parameters` holds, per parameter, a codec for each type it takes,
     and `result` the codec of the value. `context_parameter` names the parameter that wants the
-    CallContext, or is None. `origin` says where it was defined, for messages.
+    CallContext, or is None; `context_position` counts the arguments before it, unless it takes the context by
+    name only. `origin` says where it was defined, for messages.
     """
 
     spec: FunctionSpec
@@ -32,6 +34,7 @@ class Function:
     context_parameter: str | None
     origin: str
     is_async: bool
+    context_position: int | None = None
     opens: list[Hook] = field(default_factory=list)
     closes: list[Hook] = field(default_factory=list)
 
@@ -48,6 +51,15 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the author's code directly, as if it had not been decorated."""
         return self.call(*args, **kwargs)
+
+    def call_with(self, arguments: Sequence[Any], context: CallContext) -> Any:
+        """Calls the author's code, with the context in its place if it wants one."""
+        if self.context_parameter is None:
+            return self.call(*arguments)
+        place = self.context_position
+        if place is None or place > len(arguments):
+            return self.call(*arguments, **{self.context_parameter: context})
+        return self.call(*arguments[:place], context, *arguments[place:])
 
     def __repr__(self) -> str:
         return f"<{self.spec.kind} function {self.spec.signature} version {self.spec.version} from {self.origin}>"

@@ -108,6 +108,7 @@ def scalar(
             parameters=[column.codecs for column in columns],
             result=result,
             context_parameter=body.context_parameter,
+            context_position=body.context_position,
             origin=f"{code.__module__}:{code.__qualname__}",
             is_async=inspect.iscoroutinefunction(code),
             opens=[instance.open] if hasattr(instance, "open") else [],
@@ -141,19 +142,27 @@ class _Body:
         if len(contexts) > 1:
             raise DeclarationError(f"{where}: {contexts[0]!r} and {contexts[1]!r} both want the call context")
         self.context_parameter = contexts[0] if contexts else None
+        self.context_position = self._context_position()
         if vectorized:
             self.execution = Execution.VECTORIZED
         else:
             asynchronous = inspect.iscoroutinefunction(code)
             self.execution = Execution.ASYNC_ROWS if asynchronous else Execution.THREADED_ROWS
 
+    def _context_position(self) -> int | None:
+        for position, parameter in enumerate(self._signature):
+            if parameter.name == self.context_parameter:
+                return None if parameter.kind is parameter.KEYWORD_ONLY else position
+        return None
+
     def parameters(self, given: str | Mapping[str, Any] | None) -> list[_Column]:
         types = self._explicit(given)
         columns = []
         for parameter in self._signature:
             if parameter.name == self.context_parameter:
-                if parameter.kind is parameter.POSITIONAL_ONLY:
-                    raise DeclarationError(f"{self._where}: the context parameter must not be positional-only")
+                if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                    where = f"{self._where}, parameter {parameter.name!r}"
+                    raise DeclarationError(f"{where}: the call context is passed by name or in its place")
                 continue
             if parameter.kind is parameter.VAR_KEYWORD or parameter.kind is parameter.KEYWORD_ONLY:
                 raise DeclarationError(

@@ -39,6 +39,8 @@ class RowBatch:
         self.rows = rows
         self.waited = waited
         self.values: list[Any] = [UNSET] * rows
+        self.columns: Sequence[pa.Array] = columns if function.context_parameter is not None else ()
+        """The arguments as they came, if the function may ask its context for them."""
         self.errors: dict[int, RowError] = {}
         self.attempts: dict[int, int] = {}
         """Calls made for a row, where more than one."""
@@ -73,7 +75,7 @@ class RowBatch:
         for row, arguments in enumerate(rows):
             if row in self.errors:
                 self.values[row] = None
-            elif skips and None in arguments:
+            elif skips and any(argument is None for argument in arguments):
                 self.values[row] = None
                 self.skipped += 1
             else:

@@ -213,12 +213,13 @@ class CoroutinePool:
         self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, deadline: float | None = None
     ) -> Awaitable[Any]:
         """Calls the function, with the context if it wants one."""
+        function = self._runner.function
         if self._context_parameter is None:
-            return self._runner.function.call(*arguments)
+            return function.call(*arguments)
         if deadline is None:
             deadline = self._setup.clock() + self._options.timeout - batch.waited
-        context = self._runner.call_context(batch.first_row + index, 1, attempt, deadline)
-        return self._runner.function.call(*arguments, **{self._context_parameter: context})
+        row = batch.first_row + index
+        return function.call_with(arguments, self._runner.call_context(row, 1, attempt, deadline, batch.columns, index))
 
     async def _failed(
         self, worker: Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException

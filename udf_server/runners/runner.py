@@ -113,8 +113,11 @@ class Runner(ABC):
     def cancel(self) -> None:
         """Starts no more calls, cancels what can be cancelled and emits nothing any more. Safe to call twice."""
 
-    def call_context(self, first_row: int, rows: int, attempt: int, deadline: float) -> CallContext:
-        return CallContext(self.setup.context, first_row, rows, attempt, deadline, self.setup.clock)
+    def call_context(
+        self, row: int, rows: int, attempt: int, deadline: float, columns: Sequence[pa.Array], offset: int
+    ) -> CallContext:
+        """The context of a call for `rows` rows from position `row` on; its arguments begin at `offset`."""
+        return CallContext(self.setup.context, row, rows, attempt, deadline, self.setup.clock, columns, offset)
 
     def timeout_error(self, attempts: int, last: str = "") -> RowError:
         """The outcome of a row whose deadline passed during or after so many calls."""

@@ -240,8 +240,8 @@ class ThreadedRows(Runner):
             return self.function.call(*arguments)
         if deadline is None:
             deadline = self.setup.clock() + self.options.timeout - batch.waited
-        context = self.call_context(batch.first_row + index, 1, attempt, deadline)
-        return self.function.call(*arguments, **{self._context_parameter: context})
+        context = self.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
+        return self.function.call_with(arguments, context)
 
     def _failed(
         self, worker: _Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException

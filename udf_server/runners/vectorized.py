@@ -273,8 +273,10 @@ class Vectorized(Runner):
         if self.function.context_parameter is None:
             return self.function.call(*arguments)
         deadline = work.began + self.options.timeout - work.batch.waited
-        context = self.call_context(work.batch.first_row + call.first, call.rows, call.attempt, deadline)
-        return self.function.call(*arguments, **{self.function.context_parameter: context})
+        first = call.first if work.called is None else int(work.called[call.first])
+        row = work.batch.first_row + first
+        context = self.call_context(row, call.rows, call.attempt, deadline, columns, call.first)
+        return self.function.call_with(arguments, context)
 
     def _end(self, work: _Work) -> bool:
         """Emits the outcomes, unless the batch was given up; then False."""
