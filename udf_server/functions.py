@@ -76,11 +76,11 @@ class Function:
 
     async def close(self) -> None:
         """Runs every close hook; the first exception is raised after the last hook."""
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
         for hook in self.closes:
             try:
                 await _run(hook)
-            except Exception as error:
+            except BaseException as error:
                 failures.append(error)
         if failures:
             raise failures[0]

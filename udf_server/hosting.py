@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
-from remote_udf.functions import Execution
 from remote_udf.options import ScalarOptions, resolve_scalar
 from udf_server.errors import FunctionBlocked
-from udf_server.failures import traceback_of
+from udf_server.failures import describe, traceback_of
 from udf_server.functions import Function
 from udf_server.lanes import LoopLane, ThreadLane
 from udf_server.registry import Registry
@@ -27,6 +28,10 @@ class HostLimits:
     """Threads that run one function's calls at once, over all streams."""
     lost_calls: int = 16
     """Calls of one function that may never come back before it is refused; each may hold a thread."""
+    open_seconds: float = 600.0
+    """How long a function's `open` hooks may take; loading a model takes minutes."""
+    close_seconds: float = 5.0
+    """How long its `close` hooks may take when the server stops."""
 
 
 class HostedFunction:
@@ -94,45 +99,42 @@ class HostedFunction:
     async def open(self) -> None:
         """Runs the function's `open` hooks unless they have run.
 
-        Raises StreamError OPEN_FAILED if one fails; the next stream tries again.
+        Raises StreamError OPEN_FAILED if one fails or takes too long; the next stream tries again.
         """
         if self._opened or not self.function.opens:
             return
         async with self._opening:
             if self._opened:
                 return
+            lane, limit = self.loop_lane, self._limits.open_seconds
             try:
-                await asyncio.wrap_future(self.loop_lane.run(self.function.open()))
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                raise StreamError(
-                    ErrorKind.USER, ErrorCode.OPEN_FAILED,
-                    f"function {self.spec.key}: open failed: {type(error).__name__}: {error}",
-                    traceback=capped(traceback_of(error)), retryable=True,
-                ) from error  # fmt: skip
+                error = await _run_hooks(lane, self.function.open(), limit)
+            except TimeoutError:
+                # Whether it waits or blocks its loop cannot be told from here.
+                self.replace_loop_lane(lane)
+                raise self._open_failed(f"not done after {format_seconds(limit)}") from None
+            if error is not None:
+                raise self._open_failed(describe(error), capped(traceback_of(error))) from error
             self._opened = True
+
+    def _open_failed(self, why: str, traceback: str = "") -> StreamError:
+        message = f"function {self.spec.key}: open failed: {why}"
+        return StreamError(ErrorKind.USER, ErrorCode.OPEN_FAILED, message, traceback=traceback, retryable=True)
 
     async def close(self) -> None:
         """Runs the `close` hooks if the function was opened, and stops the lanes."""
         try:
             if self._loop_lane is not None and (self._opened or not self.function.opens) and self.function.closes:
-                await asyncio.wrap_future(self._loop_lane.run(self.function.close()))
-        except Exception:
-            log.exception("close hook failed", extra={"function": self.spec.key})
+                error = await _run_hooks(self._loop_lane, self.function.close(), self._limits.close_seconds)
+                if error is not None:
+                    log.error("close hook failed", exc_info=error, extra={"function": self.spec.key})
+        except TimeoutError:
+            log.error("close hook given up", extra={"function": self.spec.key})
         finally:
             if self._loop_lane is not None:
                 self._loop_lane.stop()
             if self._thread_lane is not None:
                 self._thread_lane.stop()
-
-    @property
-    def runs_on_loop(self) -> bool:
-        return self.function.is_async
-
-    @property
-    def is_vectorized(self) -> bool:
-        return self.spec.execution is Execution.VECTORIZED
 
 
 class FunctionHost:
@@ -167,5 +169,17 @@ class FunctionHost:
     async def close(self) -> None:
         """Closes every function that was used. Safe to call twice."""
         hosted, self._hosted = self._hosted, {}
-        for function in hosted.values():
-            await function.close()
+        await asyncio.gather(*(function.close() for function in hosted.values()))
+
+
+async def _run_hooks(lane: LoopLane, hooks: Coroutine[Any, Any, None], limit: float) -> BaseException | None:
+    """What the hooks raised on their lane; a SystemExit among it must not end the lane. Raises TimeoutError."""
+
+    async def guarded() -> BaseException | None:
+        try:
+            await hooks
+        except BaseException as error:
+            return error
+        return None
+
+    return await asyncio.wait_for(asyncio.wrap_future(lane.run(guarded())), limit)

@@ -9,6 +9,7 @@ limit.
 import asyncio
 import collections
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -19,6 +20,8 @@ import uvloop
 from udf_server.errors import FunctionBlocked
 
 __all__ = ["Job", "LoopLane", "ThreadLane"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -31,13 +34,19 @@ class LoopLane:
 
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"loop-{name}", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            while not self._stopped:
+                try:
+                    self._loop.run_forever()
+                except BaseException:
+                    # A task of the author's raised SystemExit or the like, which asyncio lets through.
+                    log.exception("loop went on", extra={"thread": self._thread.name})
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
@@ -58,6 +67,7 @@ class LoopLane:
 
     def stop(self) -> None:
         """Ends the thread after what is ready has run; a loop that blocks is left behind."""
+        self._stopped = True
         self.post(self._loop.stop)
 
 

@@ -11,7 +11,7 @@ import datetime
 import decimal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, repeat, starmap
 from operator import attrgetter
 from typing import Any
 
@@ -172,15 +172,16 @@ class StructCodec(Codec):
 
     def _decode(self, array: pa.Array) -> list[Any]:
         columns = [codec.decode(child) for codec, child in zip(self.fields.values(), array.flatten(), strict=True)]
-        rows: list[Any]
-        if self._make is not None:
-            rows = list(map(self._make, *columns)) if columns else [self._make() for _ in range(len(array))]
-        else:
-            rows = [dict(zip(self.fields, row, strict=True)) for row in zip(*columns, strict=True)]
-        if array.null_count:
-            for index in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)):
-                rows[index] = None
-        return rows
+        parts = zip(*columns, strict=True) if columns else repeat((), len(array))
+        make = self._make or self._dictionary
+        if not array.null_count:
+            return list(starmap(make, parts))
+        # A record is not made for a null: its class may refuse fields that are None.
+        present = array.is_valid().to_pylist()
+        return [make(*part) if here else None for part, here in zip(parts, present, strict=True)]
+
+    def _dictionary(self, *values: Any) -> dict[str, Any]:
+        return dict(zip(self.fields, values, strict=True))
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         missing = [value is None for value in values]
@@ -231,7 +232,8 @@ def decode_rows(codec: Codec, array: pa.Array) -> tuple[list[Any], Failures]:
     """Python values by row, and the rows whose value Python cannot hold (None stands for those)."""
     try:
         return codec.decode(array), {}
-    except (ValueError, OverflowError, TypeError, pa.ArrowException):
+    except Exception:
+        # Any exception: making the author's records runs the author's code.
         values, failures = [], {}
         for row in range(len(array)):
             try:

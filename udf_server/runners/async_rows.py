@@ -4,6 +4,8 @@ The rows are worked on by a `CoroutinePool` on the function's own event loop. Th
 server's loop: it feeds the pool, watches deadlines, and replaces the pool if its loop blocks.
 """
 
+import collections
+
 from udf_server.runners.outputs import Output
 from udf_server.runners.pool import GRACE_SECONDS, CoroutinePool
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
@@ -20,6 +22,12 @@ class AsyncRows(Runner):
         self._pool = CoroutinePool(self)
         self._asked = 0.0
         """When the pool was last told to look at its deadlines; 0.0 once it has."""
+        self._sent: collections.deque[InputBatch] = collections.deque()
+        """Batches the pool may not have taken yet, oldest first."""
+        self._taken = 0
+        """How many the pool has taken of those that have left `_sent`."""
+        self._since = 0.0
+        """When the oldest in `_sent` was first seen there by the watch; 0.0 if none was."""
         self._held: list[InputBatch] | None = None
         """Batches that came while the pool is being replaced; None at other times."""
         self._cancelled = False
@@ -28,6 +36,8 @@ class AsyncRows(Runner):
         if self._held is not None:
             self._held.append(batch)
         else:
+            self._forget_taken(self._pool.taken)
+            self._sent.append(batch)
             self._lane.post(self._pool.feed, batch)
 
     def cancel(self) -> None:
@@ -45,12 +55,29 @@ class AsyncRows(Runner):
                 overdue.append((worker, seen[0], seen[1]))
         if not overdue:
             self._asked = 0.0
-        elif self._asked and now - self._asked > GRACE_SECONDS:
+        if self._is_stuck(now):
             self._held = []
             self.setup.spawn(self._replace_pool())
-        else:
+        elif overdue:
             self._asked = self._asked or now
             self._lane.post(self._pool.expire, overdue)
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether the loop turns no more: the pool does not react to deadlines, or takes no batches."""
+        self._forget_taken(self._pool.taken)
+        if not self._sent:
+            self._since = 0.0
+        else:
+            self._since = self._since or now
+        return (self._asked > 0 and now - self._asked > GRACE_SECONDS) or (
+            self._since > 0 and now - self._since > self.options.timeout + GRACE_SECONDS
+        )
+
+    def _forget_taken(self, taken: int) -> None:
+        while self._taken < taken:
+            self._taken += 1
+            self._sent.popleft()
+            self._since = 0.0
 
     def answered(self, pool: CoroutinePool) -> None:
         """The pool has looked at its deadlines, so its loop is not blocked."""
@@ -74,6 +101,7 @@ class AsyncRows(Runner):
     async def _replace_pool(self) -> None:
         """The function blocks its loop: rows it was working on time out, the others go to a new loop."""
         stuck, self._asked = self._pool, 0.0
+        self._forget_taken(stuck.close())
         try:
             self._lane = self.setup.hosted.replace_loop_lane(self._lane)
             await self.setup.hosted.open()
@@ -82,6 +110,8 @@ class AsyncRows(Runner):
             return
         self._pool = CoroutinePool(self)
         self._lane.post(self._pool.take_over, stuck)
-        held, self._held = self._held or [], None
-        for batch in held:
+        left, self._held = [*self._sent, *(self._held or ())], None
+        self._sent.clear()
+        self._taken, self._since = 0, 0.0
+        for batch in left:
             self.feed(batch)

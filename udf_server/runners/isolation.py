@@ -4,7 +4,7 @@ Written without I/O: `isolate` is a generator that says what to do next, call or
 it went. Threads and coroutines drive the same one.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ class Wait:
 
 Step = Call | Wait
 Answer = tuple[Any, BaseException | None]
-"""To a Call: what the function returned, and what it raised. To a Wait: anything."""
+"""To a Call: what the function returned, and what it raised. To a Wait: an error if the deadline comes sooner."""
 
 
 class WrongResult(Exception):
@@ -87,12 +87,15 @@ class Outcomes:
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.nulls(0, self.codec.type)
 
 
-def isolate(outcomes: Outcomes, retry: RetryPolicy, most_rows: int) -> Generator[Step, Answer, None]:
+def isolate(
+    outcomes: Outcomes, retry: RetryPolicy, most_rows: int, timed_out: Callable[[int, str], RowError]
+) -> Generator[Step, Answer, None]:
     """Settles every row: calls for at most `most_rows` of them; where that fails, retries; then halves.
 
     The halves are called once each, until a bad row stands alone and gets all its attempts. So what
     becomes of a row does not depend on its neighbours. Whoever drives the generator watches the
-    deadline.
+    deadline; a row that cannot wait for its next attempt gets what `timed_out` says of the number of
+    attempts and the last error.
     """
     starts = range(0, outcomes.rows, most_rows)
     todo = [(first, min(most_rows, outcomes.rows - first), True) for first in reversed(starts)]
@@ -110,11 +113,14 @@ def isolate(outcomes: Outcomes, retry: RetryPolicy, most_rows: int) -> Generator
                     error = wrong
             delay = retry.delay(error, attempt) if whole or rows == 1 else None
             if delay is not None:
-                yield Wait(delay)
-                attempt += 1
-                outcomes.retries += 1
-                continue
-            if rows == 1:
+                _, late = yield Wait(delay)
+                if late is None:
+                    attempt += 1
+                    outcomes.retries += 1
+                    continue
+            if rows == 1 and delay is not None:
+                outcomes.fail(first, 1, timed_out(attempt, describe(error)))
+            elif rows == 1:
                 outcomes.fail(first, 1, _row_error(error, attempt, retry, len(outcomes.errors)))
             else:
                 half = rows // 2

@@ -7,6 +7,7 @@ batch while others still wait in this one.
 
 import asyncio
 import collections
+import threading
 from collections.abc import Awaitable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -74,14 +75,23 @@ class CoroutinePool:
         self._flush: asyncio.TimerHandle | None = None
         self._durations = Durations()
         self._closed = False
+        self._gate = threading.Lock()
+        """Makes sure that a batch is either taken or left to a successor."""
+        self.taken = 0
+        """Batches taken from the runner."""
 
     def workers(self) -> list[Worker]:
         """Those at work or parked, for the watch over deadlines. From any thread."""
         return self._workers.copy()
 
+    def close(self) -> int:
+        """Starts and takes nothing more; the number of batches taken before. From any thread."""
+        with self._gate:
+            self._closed = True
+            return self.taken
+
     def surrender(self) -> list[RowBatch]:
-        """Closes the pool for its successor: what is unfinished, with errors for rows at work. From any thread."""
-        self._closed = True
+        """What is left for the successor of a closed pool, with errors for rows at work. From any thread."""
         timeout_error = self._runner.timeout_error
         return [
             batch.continued(
@@ -95,8 +105,10 @@ class CoroutinePool:
         ]
 
     def feed(self, batch: InputBatch) -> None:
-        if self._closed:
-            return
+        with self._gate:
+            if self._closed:
+                return
+            self.taken += 1
         try:
             columns = self._setup.arguments.columns(batch)
             self._take(
@@ -106,7 +118,7 @@ class CoroutinePool:
             self._setup.post(self._setup.fail, error)
 
     def take_over(self, stuck: "CoroutinePool") -> None:
-        """Goes on where a pool has stopped whose loop is blocked. Rows it was working on are given up."""
+        """Goes on where a closed pool has stopped whose loop is blocked. Rows it was working on are given up."""
         for batch in stuck.surrender():
             self._take(batch)
 
@@ -291,7 +303,11 @@ class CoroutinePool:
     def _flush_now(self) -> None:
         self._flush = None
         writer = self._setup.writer
-        outputs = [output for batch in list(self._unfinished) for output in batch.fresh_outputs(writer)]
+        try:
+            outputs = [output for batch in list(self._unfinished) for output in batch.fresh_outputs(writer)]
+        except Exception as error:
+            self._setup.post(self._setup.fail, error)
+            return
         self._deliver(outputs, 0)
 
     def _finish(self, batch: RowBatch) -> None:

@@ -41,6 +41,8 @@ class _Work:
         self.stopped = False
         """It was given up; whoever calls may leave."""
         self.lane: LoopLane | None = None
+        self.posted = 0.0
+        """When it was handed to its lane."""
         self.task: asyncio.Task[None] | None = None
         self.told = 0.0
         """When the coroutine was cancelled for its deadline; 0.0 if it was not."""
@@ -94,6 +96,10 @@ class Vectorized(Runner):
         for work in list(self._working):
             if work.began and now > work.began + self.options.timeout - work.batch.waited:
                 self._overdue(work, now)
+            elif not work.began and work.lane and now > work.posted + self.options.timeout + GRACE_SECONDS:
+                # A call of another stream blocks the loop.
+                work.posted = now
+                self.setup.spawn(self._leave_lane(work.lane))
 
     def _start(self) -> None:
         """Sees to it that as many batches are worked on as may be."""
@@ -128,8 +134,8 @@ class Vectorized(Runner):
         return in_flight + min(self._waiting[0].rows, self._most_rows) <= capacity
 
     def _start_on_loop(self, work: _Work) -> None:
-        work.lane = self.setup.hosted.loop_lane
-        work.lane.post(self._create_task, work)
+        work.lane, work.posted = self.setup.hosted.loop_lane, self.setup.clock()
+        work.lane.post(self._create_task, work, work.lane)
 
     def _overdue(self, work: _Work, now: float) -> None:
         if work.lane is None:
@@ -211,12 +217,14 @@ class Vectorized(Runner):
         """One batch, from arguments to outcomes. False if it was given up."""
         try:
             columns = self._prepare(work)
-            steps = isolate(work.outcomes, self.retry, self._most_rows)
+            steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
             answer: Answer | None = None
-            while (step := _next(steps, answer)) is not None and not work.stopped:
+            while (step := _next(steps, answer)) is not None and not work.stopped and not self._stop.is_set():
                 if isinstance(step, Wait):
-                    self._stop.wait(step.seconds)
-                    answer = (None, None)
+                    late = self._too_late(work, step)
+                    if late is None:
+                        self._stop.wait(step.seconds)
+                    answer = (None, late)
                     continue
                 try:
                     answer = (self._call(work, columns, step), None)
@@ -227,21 +235,22 @@ class Vectorized(Runner):
             return work.claim()
         return self._end(work)
 
-    def _create_task(self, work: _Work) -> None:
-        if not self._stop.is_set():
+    def _create_task(self, work: _Work, lane: LoopLane) -> None:
+        if not self._stop.is_set() and work.lane is lane:
             work.task = asyncio.get_running_loop().create_task(self._run(work))
 
     async def _run(self, work: _Work) -> None:
         """Sees one batch through on the event loop."""
         try:
             columns = self._prepare(work)
-            steps = isolate(work.outcomes, self.retry, self._most_rows)
+            steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
             answer: Answer | None = None
             while (step := _next(steps, answer)) is not None:
                 try:
                     if isinstance(step, Wait):
-                        await asyncio.sleep(step.seconds)
-                        answer = (None, None)
+                        late = self._too_late(work, step)
+                        await asyncio.sleep(0.0 if late else step.seconds)
+                        answer = (None, late)
                     else:
                         answer = (await self._call(work, columns, step), None)
                 except BaseException as error:
@@ -255,6 +264,11 @@ class Vectorized(Runner):
             self.setup.post(self.setup.fail, error)
             return
         self._end(work)
+
+    def _too_late(self, work: _Work, wait: Wait) -> TimeoutError | None:
+        """An error if the batch's deadline would pass during the wait."""
+        deadline = work.began + self.options.timeout - work.batch.waited
+        return TimeoutError() if self.setup.clock() + wait.seconds >= deadline else None
 
     def _prepare(self, work: _Work) -> list[pa.Array]:
         """The arguments of the rows that are called."""
