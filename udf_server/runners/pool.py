@@ -215,6 +215,8 @@ class CoroutinePool:
             worker.batch = None
             if not self._closed:
                 self._leave(batch)
+            # A worker that is parked, or was cancelled there, would hold on to its last batch.
+            del batch, values
 
     async def _park(self) -> None:
         future = asyncio.get_running_loop().create_future()
