@@ -1,0 +1,50 @@
+"""`python -m benchmarks --suite scalar`: runs suites, prints tables, writes build/bench/<suite>.json."""
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.results import Results
+from benchmarks.scalar import run_scalar
+
+SUITES: dict[str, Callable[[Results, bool], None] | None] = {
+    "scalar": run_scalar,
+    "aggregate": None,
+    "window": None,
+    "table": None,
+    "peers": None,
+}
+"""None for a suite whose subject does not exist yet."""
+
+
+def main() -> int:
+    """Runs what the command line asks for; status 2 for a suite that does not exist yet."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
+    parser.add_argument("--quick", action="store_true", help="small inputs, to see that all runs; not for numbers")
+    parser.add_argument("--output", type=Path, default=Path("build/bench"), help="directory of the JSON files")
+    chosen = parser.parse_args()
+    names = list(SUITES) if chosen.suite == "all" else [chosen.suite]
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # a server that ends says so to its clients' logs
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    print(f"{cores} cores, Python {platform.python_version()}, {platform.machine()}; load before: {load:.2f}")
+    if load > 0.5:
+        print("other processes are using this machine: the numbers below are too low; run again when it is quiet")
+    for name in names:
+        run = SUITES[name]
+        if run is None:
+            print(f"{name}: there is no such suite yet" + ("; skipped" if chosen.suite == "all" else ""))
+            continue
+        print(f"{name}:")
+        results = Results(name)
+        results.add("load_before", load, "load average of the last minute; 0 is a quiet machine")
+        run(results, chosen.quick)
+        print(f"written to {results.write(chosen.output)}")
+    return 2 if all(SUITES[name] is None for name in names) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

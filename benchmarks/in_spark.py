@@ -1,0 +1,121 @@
+"""Scalar functions called from Spark, against what people use today, in the same run."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.functions import LOOKUP_SECONDS, STRAGGLER_SECONDS
+from benchmarks.results import Results
+from benchmarks.server import ServerProcess
+from benchmarks.spark import TASKS, run_query
+from benchmarks.timing import alternating, medians
+from spark_client import RemoteSession, connect
+
+__all__ = ["measure_look_ups", "measure_stragglers", "measure_vectorized"]
+
+MESSAGE_ROWS = {"": 10_000, "_64k": 65_536}
+"""Rows Spark hands over at a time: its default, and what suits cheap functions."""
+
+
+def measure_vectorized(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
+    """Two longs in, one out, and nothing done: what leaving the process costs on top of leaving the JVM."""
+    rows, repetitions = (200_000, 1) if quick else (5_000_000, 7)
+    frame = spark.range(0, rows, 1, TASKS).select(F.col("id").alias("a"), (F.col("id") * 2).alias("b"))
+    remote = connect(spark, server.target).function("first_of_two")
+    for suffix, batch in MESSAGE_ROWS.items():
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch))
+        sides = {"local": frame.select(_local_identity()("a", "b")), "remote": frame.select(remote("a", "b"))}
+        time_ = medians(alternating(_timed(sides), repetitions))
+        note = f"rows/s of ours over a local Arrow UDF's, {batch} rows at a time"
+        results.add(f"vectorized_vs_local_arrow_udf{suffix}", time_["local"] / time_["remote"], note)
+        results.add(f"vectorized_rows_per_second{suffix}", rows / time_["remote"], "in Spark")
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
+    """Look-ups of 10 ms on two tasks, rows/s: one at a time, gathered by hundreds or thousands, and ours."""
+    rows, repetitions = (2_000, 1) if quick else (20_000, 3)
+    remote = connect(spark, server.target)
+    look_up = remote.function("look_up", buffer_capacity=1000)
+    frame = _numbers(spark, rows)
+    # A twentieth of the rows: it takes as long as all of them take the others.
+    few = _numbers(spark, rows // 20)
+    sides = {
+        "blocking_udf": few.select(F.udf(partial(_blocking, LOOKUP_SECONDS), "bigint")("x")),
+        "pandas_gather_100": frame.select(_gathering(100)("x")),
+        "pandas_gather_1000": frame.select(_gathering(1000)("x")),
+        "remote_ordered": frame.select(look_up("x")),
+        "remote_unordered": _unordered(remote, frame, look_up("x")),
+    }
+    counts = dict.fromkeys(sides, rows) | {"blocking_udf": rows // 20}
+    time_ = medians(alternating(_timed(sides), repetitions))
+    rates = {name: counts[name] / time_[name] for name in sides}
+    results.add_all(
+        {f"look_ups_{name}": rate for name, rate in rates.items()}, f"rows/s, {rows} look-ups of 10 ms, {TASKS} tasks"
+    )
+    results.add("look_ups_vs_pandas_gather_100", rates["remote_ordered"] / rates["pandas_gather_100"], "ours, ordered")
+
+
+def measure_stragglers(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
+    """One row in a hundred takes fifty times as long; 100 in flight."""
+    rows, repetitions = (1_000, 1) if quick else (20_000, 3)
+    remote = connect(spark, server.target)
+    straggle = remote.function("straggle", buffer_capacity=100)
+    frame = _numbers(spark, rows)
+    sides = {
+        "ordered": remote.with_columns(frame, {"y": straggle("x")}, output_mode="ordered"),
+        "unordered": _unordered(remote, frame, straggle("x")),
+    }
+    time_ = medians(alternating(_timed(sides), repetitions))
+    note = f"rows/s of unordered over ordered, {LOOKUP_SECONDS * 1000:g} ms, stragglers {STRAGGLER_SECONDS * 1000:g} ms"
+    results.add("unordered_vs_ordered_1pct_stragglers", time_["ordered"] / time_["unordered"], note)
+
+
+def _timed(frames: Mapping[str, DataFrame]) -> dict[str, Callable[[], float]]:
+    return {name: partial(run_query, frame) for name, frame in frames.items()}
+
+
+def _unordered(remote: RemoteSession, frame: DataFrame, call: Column) -> DataFrame:
+    return remote.with_columns(frame, {"y": call}, output_mode="unordered")
+
+
+def _numbers(spark: SparkSession, rows: int) -> DataFrame:
+    return spark.range(0, rows, 1, TASKS).withColumnRenamed("id", "x")
+
+
+def _local_identity() -> Callable[..., Column]:
+    def first(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        for a, _ in batches:
+            yield a
+
+    return F.arrow_udf(first, "bigint")
+
+
+def _blocking(seconds: float, x: int) -> int:
+    time.sleep(seconds)
+    return x
+
+
+def _gathering(at_once: int) -> Callable[..., Column]:
+    """What people write: a pandas UDF that gathers so many requests, waits for all of them, and goes on."""
+
+    async def one(x: int) -> int:
+        await asyncio.sleep(0.01)
+        return x
+
+    async def every(values: list[int]) -> list[int]:
+        found: list[int] = []
+        for first in range(0, len(values), at_once):
+            found += await asyncio.gather(*map(one, values[first : first + at_once]))
+        return found
+
+    def gathering(x: pd.Series) -> pd.Series:
+        return pd.Series(asyncio.run(every(x.tolist())))
+
+    return F.pandas_udf(gathering, "bigint")

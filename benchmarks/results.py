@@ -1,0 +1,38 @@
+"""Results: a flat map from name to number, as JSON and as a table."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Results"]
+
+
+@dataclass
+class Results:
+    """What a suite found. Names never change their meaning; a new meaning gets a new name."""
+
+    suite: str
+    numbers: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, number: float, note: str) -> None:
+        """One number. `note` says in a few words what it is, and its unit."""
+        self.numbers[name] = float(f"{number:.4g}")
+        self.notes[name] = note
+        print(f"  {name:44} {self.numbers[name]:>12,.4g}  {note}", flush=True)
+
+    def add_all(self, numbers: Mapping[str, float], note: str) -> None:
+        """Several numbers of one meaning."""
+        for name, number in numbers.items():
+            self.add(name, number, note)
+
+    def write(self, directory: Path) -> Path:
+        """Writes `<suite>.json`, whole or not at all."""
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"{self.suite}.json"
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(self.numbers, indent=2) + "\n")
+        draft.replace(path)
+        return path

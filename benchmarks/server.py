@@ -1,0 +1,55 @@
+"""A server process with the functions of this benchmark."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+__all__ = ["ServerProcess", "server_process"]
+
+FUNCTIONS = Path(__file__).with_name("functions.py")
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    """A server that is ready."""
+
+    target: str
+    process: psutil.Process
+
+    def cpu_seconds(self) -> float:
+        """Processor time of the server so far."""
+        times = self.process.cpu_times()
+        return times.user + times.system
+
+
+@contextlib.contextmanager
+def server_process(*, one_core: bool = False) -> Iterator[ServerProcess]:
+    """A server on a free TCP port; it ends with the block.
+
+    With `one_core` it is pinned to the last core there is, and this process to the others, so that
+    neither takes time of the other.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    command = [
+        sys.executable, "-m", "udf_server", "serve", "--plugin", str(FUNCTIONS), "--no-entry-points",
+        "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin",
+    ]  # fmt: skip
+    try:
+        if one_core:
+            os.sched_setaffinity(0, cores[-1:])  # the child inherits it
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        os.sched_setaffinity(0, cores[:-1] if one_core and len(cores) > 1 else cores)
+        with child:
+            assert child.stdout is not None and child.stdin is not None
+            ready = json.loads(child.stdout.readline())
+            yield ServerProcess(ready["target"], psutil.Process(child.pid))
+            child.stdin.close()
+    finally:
+        os.sched_setaffinity(0, cores)

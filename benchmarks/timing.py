@@ -1,0 +1,36 @@
+"""How things are timed: alternating, in one process, after a warm-up, and the median counts."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+__all__ = ["alternating", "medians", "seconds"]
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long `work` takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def alternating(
+    sides: Mapping[str, Callable[[], float]], repetitions: int, *, warm_up: bool = True
+) -> dict[str, list[float]]:
+    """What each side measures, one after the other, again and again: what disturbs one disturbs all.
+
+    A warm-up round comes first and is not counted: first use imports modules, starts workers, opens
+    channels.
+    """
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for round_ in range(repetitions + warm_up):
+        for name, measure in sides.items():
+            value = measure()
+            if round_ or not warm_up:
+                found[name].append(value)
+    return found
+
+
+def medians(found: Mapping[str, list[float]]) -> dict[str, float]:
+    """The median of each side."""
+    return {name: statistics.median(values) for name, values in found.items()}
