@@ -54,7 +54,8 @@ class LocalTransport:
         from udf_server.hosting import FunctionHost  # noqa: PLC0415
         from udf_server.metrics import ServerMetrics  # noqa: PLC0415
         from udf_server.registry import Registry  # noqa: PLC0415
-        from udf_server.stream import ExecuteStream, StreamLimits  # noqa: PLC0415
+        from udf_server.accounting import StreamLimits  # noqa: PLC0415
+        from udf_server.stream import ExecuteStream  # noqa: PLC0415
 
         self._host = FunctionHost(Registry([("local", function) for function in functions]))
         limits = StreamLimits(message_bytes=message_bytes)
@@ -153,6 +154,8 @@ class _LocalStream:
 
     def start(self) -> None:
         self._task = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
+        # Not in _serve, which does not even begin if it is cancelled at once.
+        self._task.add_done_callback(lambda _: self._end())
         threading.Thread(target=self._feed, name="local-requests", daemon=True).start()
 
     def __next__(self) -> bytes:
@@ -180,10 +183,12 @@ class _LocalStream:
         except Exception as error:
             last = TransportLost(f"the stream failed: {error!r}")
         finally:
-            self._over = True
-            self._room_for_requests.release()
             self._responses.put(last)
-            self._ended(self)
+
+    def _end(self) -> None:
+        self._over = True
+        self._room_for_requests.release()
+        self._ended(self)
 
     async def _received(self) -> AsyncIterator[bytes]:
         while (message := await self._requests.get()) is not None:

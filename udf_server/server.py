@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
+from udf_server.accounting import StreamLimits
 from udf_server.config import ServerConfig
 from udf_server.errors import InvalidConfig
 from udf_server.hosting import FunctionHost, HostLimits
@@ -22,7 +23,6 @@ from udf_server.metrics import ServerMetrics
 from udf_server.plugins import build_plugin_manager, load_functions
 from udf_server.registry import Registry
 from udf_server.service import SERVICE_NAME, UdfService
-from udf_server.stream import StreamLimits
 
 __all__ = ["Server", "running_server"]
 

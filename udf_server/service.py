@@ -11,10 +11,11 @@ from remote_udf.errors import ErrorCode
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import __version__
+from udf_server.accounting import StreamLimits
 from udf_server.hosting import FunctionHost
 from udf_server.metrics import ServerMetrics
 from udf_server.session import PROTOCOL_VERSION
-from udf_server.stream import ExecuteStream, StreamLimits
+from udf_server.stream import ExecuteStream
 
 __all__ = ["SERVICE_NAME", "UdfService"]
 

@@ -18,6 +18,7 @@ from remote_udf.messages import encode, read_response
 from remote_udf.options import canonical
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.v1 import message_pb2 as pb
+from udf_server.accounting import StreamLimits
 from udf_server.errors import RetryableError
 from udf_server.functions import Function
 from udf_server.hosting import FunctionHost
@@ -25,7 +26,7 @@ from udf_server.metrics import ServerMetrics
 from udf_server.registry import Registry
 from udf_server.server import running_server
 from udf_server.session import PROTOCOL_VERSION
-from udf_server.stream import ExecuteStream, StreamLimits
+from udf_server.stream import ExecuteStream
 
 __all__ = ["FaultInjector", "FunctionEnvironment", "RunResult", "running_server"]
 

@@ -1,0 +1,110 @@
+"""RowAccounts: every row of a stream, from its arrival to its answer."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.metrics import FunctionMetrics
+from udf_server.runners.outputs import Output
+from udf_server.runners.runner import InputBatch
+
+__all__ = ["RowAccounts", "StreamLimits"]
+
+
+@dataclass(frozen=True)
+class StreamLimits:
+    """What one stream may hold on the server. Reading stops beyond it until results were sent."""
+
+    message_bytes: int = 64 << 20
+    unanswered_rows: int = 1_000_000
+    unanswered_bytes: int = 128 << 20
+
+
+@dataclass
+class _Pending:
+    """A batch that is not answered in full."""
+
+    rows: int
+    size: int
+    arrived: float
+
+
+class RowAccounts:
+    """What a stream has received and answered, and whether it may receive more."""
+
+    def __init__(
+        self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._counts = pb.StreamCounts()
+        self._pending: dict[int, _Pending] = {}
+        self._unanswered_bytes = 0
+        self._changed = asyncio.Event()
+        self.unanswered_rows = 0
+
+    @property
+    def rows_done(self) -> int:
+        """Rows with an answer."""
+        return self._counts.rows_in - self.unanswered_rows
+
+    async def receive(self, batch: InputBatch, size: int) -> None:
+        """Takes a message of `size` bytes into the books, once there is room for it; one always fits."""
+        arrived = self._clock()
+        while self._pending and not self._has_room(batch.rows, size):
+            await self._change()
+        self._pending[batch.first_row] = _Pending(batch.rows, size, arrived)
+        self.unanswered_rows += batch.rows
+        self._unanswered_bytes += size
+        self._counts.rows_in += batch.rows
+        self._metrics.batch_received(batch.rows, size, self._clock() - arrived)
+
+    def answer(self, output: Output) -> None:
+        """A Result was sent: its rows are answered."""
+        counts, failed = self._counts, output.failed
+        ok = output.rows - failed - output.skipped
+        counts.rows_ok += ok
+        counts.rows_failed += failed
+        counts.rows_skipped += output.skipped
+        self.unanswered_rows -= output.rows
+        pending = self._pending[output.batch]
+        pending.rows -= output.rows
+        if pending.rows == 0:
+            del self._pending[output.batch]
+            self._unanswered_bytes -= pending.size
+            self._metrics.batch_answered(self._clock() - pending.arrived)
+        self._metrics.rows_answered(ok, failed, output.skipped, len(output.message))
+        for code, count in output.codes.items():
+            self._metrics.row_failed(code, count)
+        self._changed.set()
+
+    async def all_answered(self) -> None:
+        """Returns once no row waits for its answer."""
+        while self._pending:
+            await self._change()
+
+    def counts(self, retries: int) -> pb.StreamCounts:
+        """The counts so far, of a stream whose runner has seen so many retries."""
+        self._counts.retries = retries
+        return self._counts
+
+    def balanced(self, retries: int) -> pb.StreamCounts:
+        """The counts of a stream whose rows are all answered. Raises RuntimeError if they do not add up."""
+        counts = self.counts(retries)
+        if counts.rows_in != counts.rows_ok + counts.rows_failed + counts.rows_skipped:
+            raise RuntimeError(f"row accounting does not add up: {counts}")
+        return counts
+
+    def _has_room(self, rows: int, size: int) -> bool:
+        limits = self._limits
+        return (
+            self.unanswered_rows + rows <= limits.unanswered_rows
+            and self._unanswered_bytes + size <= limits.unanswered_bytes
+        )
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
