@@ -51,10 +51,10 @@ class LocalTransport:
     def __init__(self, *functions: "Function", seed: int = 0, message_bytes: int = 64 << 20) -> None:
         """`seed` is for the jitter of retries. Raises FunctionClash for two functions of one name and version."""
         # The server's package is installed where its functions are tested, and nowhere else.
+        from udf_server.accounting import StreamLimits  # noqa: PLC0415
         from udf_server.hosting import FunctionHost  # noqa: PLC0415
         from udf_server.metrics import ServerMetrics  # noqa: PLC0415
         from udf_server.registry import Registry  # noqa: PLC0415
-        from udf_server.accounting import StreamLimits  # noqa: PLC0415
         from udf_server.stream import ExecuteStream  # noqa: PLC0415
 
         self._host = FunctionHost(Registry([("local", function) for function in functions]))
