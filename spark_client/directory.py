@@ -7,7 +7,7 @@ from remote_udf.functions import FunctionSpec, split_name, version_key
 from spark_client.config import ClientConfig
 from spark_client.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
 from spark_client.executor.connection import PROTOCOL_VERSION
-from spark_client.executor.transport import Transport, TransportLost, transport_for
+from spark_client.executor.transport import NoGrpcServer, Transport, TransportLost, transport_for
 
 __all__ = ["find_function", "list_functions"]
 
@@ -32,6 +32,8 @@ def list_functions(
         try:
             response = transport.list_functions(max(deadline - clock(), RETRY_SECONDS))
             break
+        except NoGrpcServer as other:
+            raise NotARemoteUdfServer(f"what answers at {config.target} is no gRPC server: {other}") from other
         except TransportLost as lost:
             if clock() + RETRY_SECONDS > deadline:
                 raise ServerUnavailable(

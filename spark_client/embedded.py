@@ -26,8 +26,10 @@ LOG_TAIL = 3_000
 class EmbeddedServer:
     """A server process on a Unix socket only its owner can reach; it ends with this process."""
 
-    def __init__(self, plugins: Sequence[str]) -> None:
+    def __init__(self, plugins: Sequence[str], *, start_seconds: float = START_SECONDS) -> None:
         """Starts it and waits until it is ready. Raises EmbeddedServerFailed with the end of its log."""
+        self._start_seconds = start_seconds
+        self._copier: threading.Thread | None = None
         self.directory = tempfile.TemporaryDirectory(prefix="remote-udf-")
         folder = Path(self.directory.name)
         self.log = folder / "server.log"
@@ -36,11 +38,15 @@ class EmbeddedServer:
             "--unix-socket", str(folder / "server.sock"), "--metrics-port", "0",
             *(part for plugin in plugins for part in ("--plugin", plugin)),
         ]  # fmt: skip
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
+            # In a session of its own: Ctrl-C in a shell is for the query, not for the server.
             self._process = subprocess.Popen(  # noqa: S603 - the command is ours
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )
         ready = self._wait_ready()
+        # What functions print would otherwise fill the pipe, and then hold them.
+        self._copier = threading.Thread(target=self._copy_output, name="embedded-server-output", daemon=True)
+        self._copier.start()
         self.target: str = ready["target"]
         self.metrics_url: str = ready["metrics"]
 
@@ -58,27 +64,54 @@ class EmbeddedServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout is not None:
+        if self._copier is not None:
+            self._copier.join(1.0)
+        # A process that a function left behind may still hold the other end.
+        if self._process.stdout is not None and not (self._copier and self._copier.is_alive()):
             self._process.stdout.close()
         self.directory.cleanup()
 
     def _wait_ready(self) -> dict[str, str]:
-        """The line a server prints when it is ready."""
+        """What a server prints when it is ready. Plugins may print while they are imported."""
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
         # A process that hangs while it imports plugins never closes its output: end it after a while.
-        timer = threading.Timer(START_SECONDS, self._process.kill)
+        timer = threading.Timer(self._start_seconds, give_up)
         timer.start()
         try:
             assert self._process.stdout is not None
-            line = self._process.stdout.readline()
-            if line:
-                return json.loads(line)
+            for line in self._process.stdout:
+                if (ready := _ready_line(line)) is not None:
+                    return ready
+                self._to_log(line)
         finally:
             timer.cancel()
         status = self._process.wait()
         log = self.log.read_text(errors="replace")[-LOG_TAIL:].strip()
         self.stop()
-        why = "was not ready in time" if status < 0 else f"ended with status {status}"
+        why = f"was not ready within {self._start_seconds:g} s" if late.is_set() else f"ended with status {status}"
         raise EmbeddedServerFailed(f"the embedded server {why}; its log ends with:\n{log}")
+
+    def _copy_output(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._to_log(line)
+
+    def _to_log(self, line: bytes) -> None:
+        with self.log.open("ab") as log:
+            log.write(line)
+
+
+def _ready_line(line: bytes) -> dict[str, str] | None:
+    with contextlib.suppress(ValueError):
+        ready = json.loads(line)
+        if isinstance(ready, dict) and {"target", "metrics"} <= ready.keys():
+            return ready
+    return None
 
 
 _servers: dict[tuple[int, tuple[str, ...]], EmbeddedServer] = {}

@@ -8,6 +8,7 @@
     ├── PlanError                   a call cannot be planned: arguments, types, or what it is used with
     ├── FunctionFailed              a row failed and the policy is to fail
     ├── ErrorBudgetExceeded         more rows failed than the caller allows
+    ├── DeadLetterFailed            failed rows cannot be written where the caller wants them; correct the path
     └── AccountingMismatch          rows that went in and outcomes that came out differ; a bug, never ignored
 
 The first five are raised on the driver. The others are raised in an executor: what reaches the driver
@@ -18,6 +19,7 @@ from remote_udf.errors import RemoteUdfError
 
 __all__ = [
     "AccountingMismatch",
+    "DeadLetterFailed",
     "EmbeddedServerFailed",
     "ErrorBudgetExceeded",
     "FunctionFailed",
@@ -54,6 +56,10 @@ class FunctionFailed(RemoteUdfError):
 
 class ErrorBudgetExceeded(RemoteUdfError):
     """More rows of a task failed than `max-errors` or `max-error-rate` allow."""
+
+
+class DeadLetterFailed(RemoteUdfError, OSError):
+    """Failed rows cannot be written. The message names the option, the path and what the file system says."""
 
 
 class AccountingMismatch(RemoteUdfError):

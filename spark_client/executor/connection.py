@@ -39,17 +39,13 @@ class Connection:
         transport: Transport,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Opens the stream. Raises StreamError if the server refuses, TransportLost if there is none.
-
-        A function's `open` hook may take its time, of which the server says nothing: it gets as long as a
-        row may take.
-        """
+        """Asks for a stream; `open` waits for the answer. Raises TransportLost."""
         self._arguments = arguments
         self._writer = BatchWriter(arguments)
         self._clock = clock
         self._waiting_since: float | None = None
         self._last_message = clock()
-        self._silent_after = max(call.config.connect_seconds, resolve_scalar(call.spec.options, call.options).timeout)
+        self._silent_after = call.config.connect_seconds
         self._given_up = False
         self._sequence = 0
         self.rows_sent = 0
@@ -67,6 +63,14 @@ class Connection:
             context=task.to_proto(call.operation_id),
         )
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
+
+    def open(self, seconds: float) -> None:
+        """Waits for the server's consent, so many seconds at most.
+
+        Raises StreamError if the server refuses, TransportLost if there is none or it says nothing, and
+        ends the stream then.
+        """
+        self._silent_after = seconds
         process_watch().add(self)
         try:
             self._agree(self._read_opened())
@@ -78,7 +82,10 @@ class Connection:
         """Takes on what the server decided."""
         self.options = resolve_scalar(opened.options)
         self.ordered = self.options.output_mode is OutputMode.ORDERED
-        value = read_schema(opened.result).field(0).with_name(VALUE)
+        result = read_schema(opened.result)
+        if len(result) != 1:
+            raise ProtocolViolation(f"the server announced results of {len(result)} columns instead of one")
+        value = result.field(0).with_name(VALUE)
         self.schema = pa.schema([value] if self.ordered else [pa.field("row", pa.int64(), nullable=False), value])
         self.payload_bytes = opened.max_message_bytes - HEADROOM
         """What the Arrow data of one message may take."""

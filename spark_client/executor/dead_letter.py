@@ -1,88 +1,107 @@
 """DeadLetterWriter: failed rows as Parquet, one file per task, there in full or not at all."""
 
+import contextlib
 import posixpath
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from remote_udf.errors import capped
 from remote_udf.outcomes import RowError
+from spark_client.errors import DeadLetterFailed
 from spark_client.executor.policy import ERROR_TYPE, error_array
 from spark_client.executor.task import TaskInfo
 
-__all__ = ["DEAD_LETTER_COLUMNS", "DeadLetterWriter", "dead_letters"]
+__all__ = ["DEAD_LETTER_COLUMNS", "DeadLetterWriter"]
 
 DEAD_LETTER_COLUMNS = ("_function", "_error")
 """What a dead letter has besides the columns of the input: the function's name@version and the error."""
+PROBLEM_LIMIT = 1_000
+"""Characters of what a file system says."""
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class DeadLetterWriter:
     """Writes into the directory `path`, a local path or a URI pyarrow.fs knows (file, s3, gs, hdfs).
 
-    The file's name comes from the operation, the micro-table and the partition, so that a task that
+    The file's name comes from the operation, the micro-batch and the partition, so that a task that
     is run again, whatever for, replaces its own file instead of adding one. It appears under that name
     when the task ends; a task that fails leaves nothing.
     """
 
-    def __init__(self, path: str, operation_id: str, task: TaskInfo, schema: pa.Schema) -> None:
-        """Opens nothing yet: a task without failed rows writes no file."""
+    def __init__(self, path: str, operation_id: str, task: TaskInfo) -> None:
+        """Writes nothing yet: a task without failed rows has no file. Raises DeadLetterFailed for an unknown URI."""
         self._path = path
-        self._name = f"part-{operation_id}-{task.micro_batch}-{task.partition}.parquet"
+        self._base: str
+        with self._naming_the_path():
+            # Not by "://": Spark itself writes "file:/tmp".
+            self._system, self._base = fs.FileSystem.from_uri(path) if _URI.match(path) else (_LOCAL, path)
+        name = f"part-{operation_id}-{task.micro_batch}-{task.partition}.parquet"
+        self._file = posixpath.join(self._base, name)
         # Hidden from Spark, which passes over names that start with an underscore.
-        self._temporary = f"_{self._name}.{uuid.uuid4().hex}"
-        self._schema = pa.schema(
-            [*schema, pa.field(DEAD_LETTER_COLUMNS[0], pa.string()), pa.field(DEAD_LETTER_COLUMNS[1], ERROR_TYPE)]
-        )
-        self._system: fs.FileSystem | None = None
-        self._base = ""
+        self._temporary = posixpath.join(self._base, f"_{name}.{uuid.uuid4().hex}")
+        self._sink: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
-    def write(self, table: pa.Table, functions: Mapping[int, str], errors: Mapping[int, RowError]) -> None:
-        """Adds the rows of the batch that have an error; `functions` says whose, by row. Raises OSError."""
-        rows = sorted(errors)
-        letters = table.take(pa.array(rows, pa.int64()))
-        names = pa.array([functions[row] for row in rows], pa.string())
-        error = error_array(len(rows), {index: errors[row] for index, row in enumerate(rows)})
-        self._open().write_table(pa.Table.from_arrays([*letters.columns, names, error], schema=self._schema))
+    def write(self, rows: pa.Table, functions: Sequence[str], errors: Sequence[RowError]) -> None:
+        """Adds rows that failed: per row, whose function and why. Raises DeadLetterFailed."""
+        names = pa.array(functions, pa.string())
+        error = error_array(len(errors), dict(enumerate(errors)))
+        fields = [
+            *rows.schema,
+            pa.field(DEAD_LETTER_COLUMNS[0], pa.string()),
+            pa.field(DEAD_LETTER_COLUMNS[1], ERROR_TYPE),
+        ]
+        letters = pa.Table.from_arrays([*rows.columns, names, error], schema=pa.schema(fields))
+        with self._naming_the_path():
+            self._open(letters.schema).write_table(letters)
 
     def commit(self) -> None:
-        """The task has ended well: the file appears, replacing one of an earlier attempt."""
-        if self._writer is not None and self._system is not None:
-            self._writer.close()
-            self._system.move(self._at(self._temporary), self._at(self._name))
-            self._writer = None
+        """The task has ended well: its file appears, and an earlier attempt's is gone. Raises DeadLetterFailed."""
+        with self._naming_the_path():
+            if self._writer is not None and self._sink is not None:
+                self._writer.close()
+                self._sink.close()
+                self._system.move(self._temporary, self._file)
+                self._sink = self._writer = None
+            elif self._system.get_file_info(self._file).type is not fs.FileType.NotFound:
+                self._system.delete_file(self._file)
 
     def abort(self) -> None:
         """The task has failed: nothing of it stays. Safe to call after commit."""
-        if self._writer is not None and self._system is not None:
-            self._writer.close()
-            self._writer = None
-            self._system.delete_file(self._at(self._temporary))
+        if self._sink is None:
+            return
+        # The task fails for another reason, which these must not hide.
+        for last in (self._close_writer, self._sink.close, self._delete_temporary):
+            with contextlib.suppress(OSError, pa.ArrowException):
+                last()
+        self._sink = self._writer = None
 
-    def _open(self) -> pq.ParquetWriter:
+    def _open(self, schema: pa.Schema) -> pq.ParquetWriter:
         if self._writer is None:
-            if "://" in self._path:
-                self._system, self._base = fs.FileSystem.from_uri(self._path)
-            else:
-                self._system, self._base = fs.LocalFileSystem(), self._path
             self._system.create_dir(self._base, recursive=True)
-            self._writer = pq.ParquetWriter(self._at(self._temporary), self._schema, filesystem=self._system)
+            self._sink = self._system.open_output_stream(self._temporary)
+            self._writer = pq.ParquetWriter(self._sink, schema)
         return self._writer
 
-    def _at(self, name: str) -> str:
-        return posixpath.join(self._base, name)
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def _delete_temporary(self) -> None:
+        self._system.delete_file(self._temporary)
+
+    @contextlib.contextmanager
+    def _naming_the_path(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            problem = capped(str(error), PROBLEM_LIMIT)
+            raise DeadLetterFailed(f"option dead-letter: cannot write to {self._path!r}: {problem}") from error
 
 
-def dead_letters(
-    errors: Sequence[Mapping[int, RowError]], functions: Sequence[str]
-) -> tuple[dict[int, str], dict[int, RowError]]:
-    """Per failed row, the first of its calls that failed: whose it was, and the error."""
-    owners: dict[int, str] = {}
-    first: dict[int, RowError] = {}
-    for name, found in zip(functions, errors, strict=True):
-        for row, error in found.items():
-            owners.setdefault(row, name)
-            first.setdefault(row, error)
-    return owners, first
+_LOCAL = fs.LocalFileSystem()

@@ -89,7 +89,7 @@ class RowEngine:
     def _feed(self, table: pa.Table) -> Iterator[Completed]:
         """Sends a batch through all its calls, as far as their windows allow at a time."""
         columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
-        sources = self._sources(columns, table)
+        sources = self._sources(table)
         group = Group(table, sources)
         self._here[group] = None
         if not self._ordered:
@@ -124,17 +124,23 @@ class RowEngine:
         rest = np.setdiff1d(np.arange(group.rows), rows)
         return _Unsent(group, [column.take(pa.array(rest)) for column in columns], rest)
 
-    def _sources(self, columns: Sequence[Sequence[pa.Array]], table: pa.Table) -> list[int]:
+    def _sources(self, table: pa.Table) -> list[int]:
         """Per call, the first call of the same function and options whose arguments are equal in this batch.
 
         Comparing values is sound where comparing expressions is not: two columns may print alike.
         """
         sources: list[int] = []
         for index, planned in enumerate(self._calls):
-            inputs = [*columns[index], *(table.column(error) for error in planned.errors)]
+            inputs = (*planned.columns, *planned.errors)
             for other in dict.fromkeys(sources):
-                others = [*columns[other], *(table.column(error) for error in self._calls[other].errors)]
-                if _same_call(self._calls[other].call, planned.call) and _equal(others, inputs):
+                earlier = self._calls[other]
+                others = (*earlier.columns, *earlier.errors)
+                if (
+                    _same_call(earlier.call, planned.call)
+                    and len(earlier.columns) == len(planned.columns)
+                    and len(others) == len(inputs)
+                    and all(_equal(table, one, two) for one, two in zip(others, inputs, strict=True))
+                ):
                     sources.append(other)
                     break
             else:
@@ -261,8 +267,22 @@ class _Readers:
 
 
 def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
-    return one.spec.deterministic and one.spec.key == other.spec.key and one.options == other.options
+    same = one.spec.key == other.spec.key and one.config == other.config and one.options == other.options
+    return same and one.spec.deterministic
 
 
-def _equal(columns: Sequence[pa.Array], others: Sequence[pa.Array]) -> bool:
-    return len(columns) == len(others) and all(a.equals(b) for a, b in zip(columns, others, strict=True))
+def _equal(table: pa.Table, one: int, other: int) -> bool:
+    """Whether two columns hold the same values, in the eyes of any function."""
+    if one == other:
+        return True
+    column, another = table.column(one), table.column(other)
+    # To Arrow 0.0 equals -0.0, to a function it may not.
+    return column.equals(another) and (not _has_floats(column.type) or _bits(column) == _bits(another))
+
+
+def _has_floats(type_: pa.DataType) -> bool:
+    return pa.types.is_floating(type_) or any(_has_floats(type_.field(n).type) for n in range(type_.num_fields))
+
+
+def _bits(column: pa.ChunkedArray) -> pa.Buffer:
+    return pa.record_batch([column.combine_chunks()], ["bits"]).serialize()

@@ -39,6 +39,8 @@ class Pending:
 
     def answer(self, first_row: int, values: pa.Array, errors: Mapping[int, RowError]) -> list[Answer]:
         """Outcomes of consecutive rows of one chunk. Raises ProtocolViolation if they are not awaited."""
+        if not len(values):
+            return []
         chunk = self._chunk_at(first_row)
         first = first_row - chunk.first_row
         if first + len(values) > len(chunk.rows):

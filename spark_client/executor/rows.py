@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from remote_udf.options import OnError
-from spark_client.executor.dead_letter import DeadLetterWriter, dead_letters
+from spark_client.executor.dead_letter import DeadLetterWriter
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.groups import Completed
 from spark_client.executor.opening import open_stream
@@ -75,45 +75,57 @@ def _output(plan: RowPlan, completed: Completed) -> pa.Table:
 
 
 class _Letters:
-    """The dead-letter file of the task, if a call has that policy."""
+    """The dead-letter files of the task: one per directory that a call names."""
 
     def __init__(self, plan: RowPlan) -> None:
         self._plan = plan
-        self._wanted = [planned.call.policy.on_error is OnError.DEAD_LETTER for planned in plan.calls]
-        self._writer: DeadLetterWriter | None = None
+        task = current_task()
+        self._writers: list[DeadLetterWriter | None] = []
+        by_path: dict[str, DeadLetterWriter] = {}
+        for planned in plan.calls:
+            path = planned.call.policy.dead_letter
+            if planned.call.policy.on_error is not OnError.DEAD_LETTER or path is None:
+                self._writers.append(None)
+                continue
+            if path not in by_path:
+                by_path[path] = DeadLetterWriter(path, planned.call.operation_id, task)
+            self._writers.append(by_path[path])
 
     def sort_out(self, completed: Completed) -> Completed:
         """Writes the rows of which a call failed that has this policy; the others remain."""
-        failed = [errors if wanted else {} for wanted, errors in zip(self._wanted, completed.errors, strict=True)]
-        if not any(failed):
+        guilty: dict[int, int] = {}
+        for call, (writer, errors) in enumerate(zip(self._writers, completed.errors, strict=True)):
+            if writer is not None:
+                for row in errors:
+                    guilty.setdefault(row, call)
+        if not guilty:
             return completed
-        names = [planned.call.spec.key for planned in self._plan.calls]
-        owners, first = dead_letters(failed, names)
-        table = completed.table
-        inputs = table.select(list(self._plan.letter))
-        self._open(inputs.schema).write(inputs, owners, first)
-        rest = np.setdiff1d(np.arange(table.num_rows), np.fromiter(first, np.int64, len(first)))
-        rows = pa.array(rest)
+        for writer in dict.fromkeys(self._writers):
+            rows = sorted(row for row, call in guilty.items() if self._writers[call] is writer)
+            if writer is not None and rows:
+                writer.write(
+                    completed.table.select(list(self._plan.letter)).take(pa.array(rows)),
+                    [self._plan.calls[guilty[row]].call.spec.key for row in rows],
+                    [completed.errors[guilty[row]][row] for row in rows],
+                )
+        rest = np.setdiff1d(np.arange(completed.table.num_rows), np.fromiter(guilty, np.int64, len(guilty)))
+        left = pa.array(rest)
         place = {int(row): index for index, row in enumerate(rest)}
         return Completed(
-            table.take(rows),
-            [values.take(rows) for values in completed.values],
+            completed.table.take(left),
+            [values.take(left) for values in completed.values],
             [{place[row]: error for row, error in errors.items() if row in place} for errors in completed.errors],
         )
 
     def commit(self) -> None:
         """The task has ended well."""
-        if self._writer is not None:
-            self._writer.commit()
+        for writer in self._distinct():
+            writer.commit()
 
     def abort(self) -> None:
         """Nothing of a task that failed stays. Safe after commit."""
-        if self._writer is not None:
-            self._writer.abort()
+        for writer in self._distinct():
+            writer.abort()
 
-    def _open(self, schema: pa.Schema) -> DeadLetterWriter:
-        if self._writer is None:
-            call = next(p.call for p, wanted in zip(self._plan.calls, self._wanted, strict=True) if wanted)
-            assert call.policy.dead_letter is not None
-            self._writer = DeadLetterWriter(call.policy.dead_letter, call.operation_id, current_task(), schema)
-        return self._writer
+    def _distinct(self) -> list[DeadLetterWriter]:
+        return [writer for writer in dict.fromkeys(self._writers) if writer is not None]

@@ -4,12 +4,13 @@ import functools
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
+from remote_udf.options import resolve_scalar
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import ScalarCall
@@ -42,9 +43,13 @@ class CallStream:
         transport: Transport,
         *,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """Connects and opens. Raises StreamError if the server refuses, ServerUnavailable if none answers in time."""
+        """Connects and opens. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
+
+        A function's `open` hook may take its time, of which the server says nothing: it gets as long as a
+        row may take. `sleep` is by default one that `close` interrupts.
+        """
         self.call = call
         self.replays = 0
         """Times that rows were sent again."""
@@ -52,7 +57,8 @@ class CallStream:
             Connection, call, arguments, task, transport, clock
         )
         self._clock = clock
-        self._sleep = sleep
+        self._closed = threading.Event()
+        self._sleep = sleep or self._closed.wait
         self._lock = threading.RLock()
         self._pending = Pending()
         self._finishing = False
@@ -62,7 +68,11 @@ class CallStream:
         self._losses = 0
         """Times it was lost since then."""
         self._counts = pb.StreamCounts()
-        self._connection = self._connect(clock() + call.config.connect_seconds)
+        self._opening: Connection | None = None
+        """The connection that is being made."""
+        seconds = call.config.connect_seconds
+        timeout = resolve_scalar(call.spec.options, call.options).timeout
+        self._connection = self._connect(clock() + seconds, max(seconds, timeout))
         options = self._connection.options
         self._window = Window(call.spec.execution, options.buffer_capacity, options.batch_rows, clock)
 
@@ -131,7 +141,10 @@ class CallStream:
     def close(self) -> None:
         """Gives up whatever is under way. Safe to call twice."""
         done, self._done = self._done, True
-        self._connection.close(cancel=not done)
+        self._closed.set()
+        for connection in (self._opening, self._connection):
+            if connection is not None:
+                connection.close(cancel=not done)
 
     # Sending.
 
@@ -214,14 +227,17 @@ class CallStream:
 
     # Losing a server and finding one.
 
-    def _connect(self, deadline: float) -> Connection:
-        """Opens a stream. Raises ServerUnavailable after the deadline or close, StreamError if refused for good."""
+    def _connect(self, deadline: float, open_seconds: float) -> Connection:
+        """Opens a stream; the server may take so many seconds to say yes.
+
+        Raises ServerUnavailable after the deadline or close, StreamError if refused for good.
+        """
         function, target = self.call.spec.key, self.call.config.target
         attempts = 0
         while not self._done:
             hint = 0.0
             try:
-                return self._connector()
+                return self._open(open_seconds)
             except TransportLost as lost:
                 problem: Exception = lost
                 why = f"no server at {target}: {lost}"
@@ -237,6 +253,16 @@ class CallStream:
             self._sleep(pause)
         raise ServerUnavailable(f"function {function}: the stream was closed")
 
+    def _open(self, seconds: float) -> Connection:
+        connection = self._opening = self._connector()
+        try:
+            if self._done:  # closed before it could know of this connection
+                connection.close(cancel=True)
+            connection.open(seconds)
+            return connection
+        finally:
+            self._opening = None
+
     def _recover(self, problem: Exception, hint: float) -> list[Answer]:
         """Sends what is unanswered again, on a new stream, until the deadline that began with the loss."""
         if self._done or self._finishing:
@@ -249,28 +275,35 @@ class CallStream:
             # The first time at once; a server that takes streams and loses them needs a rest.
             pause = max(hint, _backoff(self._losses - 1) if self._losses else 0.0)
             self._losses += 1
-            rest = self._pending.rest()
             self._connection.close(cancel=True)
-            self._pending, self._counts = Pending(), pb.StreamCounts()
+            if now + pause >= deadline:
+                return self._give_up(f"function {self.call.spec.key}: the server was lost: {problem}")
             try:
-                if now + pause >= deadline:
-                    raise ServerUnavailable(f"function {self.call.spec.key}: {problem}")
                 self._sleep(pause)
-                self._connection = self._connect(deadline)
+                self._connection = self._connect(deadline, deadline - now - pause)
             except ServerUnavailable as unavailable:
-                return self._give_up(rest, f"{unavailable} (server lost: {problem})")
+                return [] if self._done else self._give_up(f"{unavailable} (the server was lost: {problem})")
             if self._done:  # closed meanwhile
                 self._connection.close(cancel=True)
                 return []
             self.replays += 1
             waited = self._clock() - self._lost_at
-            return [answer for chunk in rest for answer in self._send(chunk, waited)]
+            return [answer for chunk in self._start_anew() for answer in self._send(chunk, waited)]
 
-    def _give_up(self, rest: Sequence[Chunk], problem: str) -> list[Answer]:
+    def _give_up(self, problem: str) -> list[Answer]:
         """The deadline has passed without a server: the rows under way fail, and the next ones try anew."""
         self._lost_at, self._losses = None, 0
         error = RowError(ErrorCode.SERVER_UNAVAILABLE, problem, attempts=0, retryable=True)
-        return [self._refused(chunk, error) for chunk in rest]
+        return [self._refused(chunk, error) for chunk in self._start_anew()]
+
+    def _start_anew(self) -> list[Chunk]:
+        """Nothing is under way any more; what was is returned.
+
+        Not before there is a server: the room in the window would be taken for room on one.
+        """
+        rest = self._pending.rest()
+        self._pending, self._counts = Pending(), pb.StreamCounts()
+        return rest
 
 
 def _backoff(attempts: int) -> float:

@@ -16,7 +16,7 @@ from remote_udf.v1 import service_pb2
 from spark_client.config import ClientConfig
 from spark_client.errors import NotARemoteUdfServer, ServerUnavailable
 
-__all__ = ["GrpcTransport", "Responses", "Transport", "TransportLost", "translated", "transport_for"]
+__all__ = ["GrpcTransport", "NoGrpcServer", "Responses", "Transport", "TransportLost", "translated", "transport_for"]
 
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
@@ -46,9 +46,16 @@ _LOST = frozenset(
 )
 """Status codes after which the rows under way are sent again: the server died, or the way to it broke."""
 
+_NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an http1.x server")
+"""Words of gRPC's that tell what answers from nobody who does, for which it has no status of its own."""
+
 
 class TransportLost(Exception):
     """The connection broke or was never made; whatever was under way may be sent again."""
+
+
+class NoGrpcServer(TransportLost):
+    """What answers speaks no HTTP/2: a web server, say. Or a proxy does, while the server behind it is away."""
 
 
 class Responses(Protocol):
@@ -140,6 +147,8 @@ def translated(error: grpc.RpcError, target: str) -> Exception:
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return NotARemoteUdfServer(f"the server at {target} offers no {SERVICE_NAME}: {details}")
+    if code is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NO_HTTP2):
+        return NoGrpcServer(f"{code.name}: {details}")
     if code in _LOST:
         return TransportLost(f"{code.name}: {details}")
     return ServerUnavailable(f"the server at {target} refused the stream: {code.name}: {details}")

@@ -1,0 +1,111 @@
+"""Rows leave once every call has answered them: in order, or as they complete."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_client.executor.groups import Group
+from tests.spark_client.scripted import row_error
+
+
+def table_of(rows):
+    return pa.table({"x": list(range(rows))})
+
+
+@st.composite
+def arrivals(draw, rows, calls):
+    """Outcomes of all rows of all calls, cut and mixed: (call, rows), consecutive ones as ranges now and then."""
+    parts = []
+    for call in range(calls):
+        order = draw(st.permutations(range(rows)))
+        if draw(st.booleans()):
+            order = list(range(rows))
+        while order:
+            count = draw(st.integers(1, len(order)))
+            part, order = order[:count], order[count:]
+            consecutive = part == list(range(part[0], part[0] + len(part)))
+            parts.append((call, range(part[0], part[0] + len(part)) if consecutive else np.array(part)))
+    return draw(st.permutations(parts))
+
+
+def outcome(call, row):
+    """The value, or the message of the error, that this call has for this row."""
+    return f"no {call} {row}" if (row + call) % 5 == 0 else 1000 * call + row
+
+
+def add(group, call, rows):
+    values, errors = [], {}
+    for index, row in enumerate(map(int, rows)):
+        result = outcome(call, row)
+        values.append(None if isinstance(result, str) else result)
+        if isinstance(result, str):
+            errors[index] = row_error(result)
+    group.add(call, rows, pa.array(values, pa.int64()), errors)
+
+
+def check(completed, sources):
+    """Whether all that left belongs together; returns its rows."""
+    rows = completed.table.column("x").to_pylist()
+    for call, source in enumerate(sources):
+        for index, row in enumerate(rows):
+            error = completed.errors[call].get(index)
+            assert outcome(source, row) == (error.message if error else completed.values[call][index].as_py())
+        assert set(completed.errors[call]) <= set(range(len(rows)))
+    return rows
+
+
+@given(st.integers(1, 20), st.integers(1, 3), st.data())
+def test_all_rows_leave_in_order_whatever_the_order_of_outcomes(rows, calls, data):
+    group = Group(table_of(rows), range(calls))
+    for call, some in data.draw(arrivals(rows, calls)):
+        assert not group.complete
+        add(group, call, some)
+    assert group.complete and not group.done
+    assert check(group.take_all(), range(calls)) == list(range(rows))
+    assert group.done and group.bytes == 0
+
+
+@given(st.integers(1, 20), st.integers(1, 3), st.data())
+def test_each_row_leaves_once_as_soon_as_its_last_outcome_is_there(rows, calls, data):
+    group = Group(table_of(rows), range(calls))
+    group.track()
+    waiting = {row: calls for row in range(rows)}
+    gone = []
+    for call, some in data.draw(arrivals(rows, calls)):
+        add(group, call, some)
+        for row in map(int, some):
+            waiting[row] -= 1
+        if data.draw(st.booleans(), label="take"):
+            ready = sorted(row for row, owed in waiting.items() if not owed and row not in gone)
+            completed = group.take_complete()
+            assert (check(completed, range(calls)) if completed else []) == ready
+            gone += ready
+            if data.draw(st.booleans(), label="compact"):
+                group.compact()
+    completed = group.take_complete()
+    gone += check(completed, range(calls)) if completed else []
+    assert sorted(gone) == list(range(rows))
+    assert group.done and group.complete and group.bytes == 0 and group.take_complete() is None
+
+
+def test_calls_that_share_a_source_share_its_outcomes():
+    sources = [0, 1, 0]
+    group = Group(table_of(7), sources)
+    add(group, 1, range(7))
+    assert not group.complete
+    add(group, 0, range(7))
+    assert check(group.take_all(), sources) == list(range(7))
+
+
+def test_rows_that_left_are_let_go_once_most_have():
+    group = Group(table_of(10_000), [0])
+    group.track()
+    before = group.bytes
+    add(group, 0, np.array([row for row in range(10_000) if row != 4321]))
+    assert group.bytes > before
+    group.take_complete()
+    group.compact()
+    assert group.bytes < before / 1000
+    add(group, 0, range(4321, 4322))
+    assert check(group.take_complete(), [0]) == [4321]
