@@ -7,6 +7,7 @@ UDF_SERVER_PORT by itself next to a service of that name.
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import typing
 from collections.abc import Mapping, Sequence
@@ -128,15 +129,18 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
         if hint is bool and isinstance(value, str):
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
         if hint == tuple[str, ...]:
-            return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
+            parts = value.split(",") if isinstance(value, str) else value
+            return tuple(part.strip() for part in parts if part.strip())
         if hint in (int, float) and not isinstance(value, bool):
-            return hint(value)
+            number = hint(value)
+            if math.isfinite(number) and (isinstance(value, str) or number == value):
+                return number
         if hint is bool and isinstance(value, bool):
             return value
         if hint in (str, str | None) and isinstance(value, str):
             return value
         if name == "functions" and all(isinstance(options, dict) for options in value.values()):
             return value
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
         pass
     raise InvalidConfig(f"setting {name!r}: {value!r} is not what it takes ({getattr(hint, '__name__', hint)})")

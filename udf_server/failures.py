@@ -1,5 +1,6 @@
 """Exceptions of authors' code as outcomes of rows."""
 
+import os
 import traceback
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from remote_udf.outcomes import RowError
 
 __all__ = ["describe", "row_error", "traceback_of"]
 
-_OURS = str(Path(__file__).parent)
+_OURS = f"{Path(__file__).parent}{os.sep}"
 
 
 def describe(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """The HTTP side: metrics for Prometheus, and whether the server lives and is ready. Nothing else."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
@@ -13,6 +14,10 @@ __all__ = ["HttpServer"]
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+
+class _ServerV6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _QuietHandler(WSGIRequestHandler):
@@ -29,14 +34,15 @@ class HttpServer:
         """Listens at once; raises OSError if the address is taken."""
         self._metrics = make_wsgi_app(registry)
         self._probes = {"/livez": alive, "/readyz": ready}
-        self._server = make_server(host, port, self._answer, server_class=_Server, handler_class=_QuietHandler)
+        kind = _ServerV6 if ":" in host else _Server
+        self._server = make_server(host, port, self._answer, server_class=kind, handler_class=_QuietHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
         host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
 
     def close(self) -> None:
         """Stops listening. Safe to call twice."""

@@ -98,6 +98,11 @@ class ThreadLane:
         """Threads written off and not come back."""
         return self._lost
 
+    @property
+    def crowded(self) -> bool:
+        """Whether jobs wait for a thread. A job that can be interrupted then submits itself again and returns."""
+        return bool(self._jobs) and not self._idle
+
     def submit(self, job: Job) -> None:
         """Queues a job, which must not raise. Those who submit bound the queue: a few jobs per stream."""
         with self._changed:

@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import importlib.util
+import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -43,7 +44,7 @@ def build_plugin_manager(
                 raise PluginError(f"two installed packages have a plugin {point.name!r}; uninstall or block one")
             try:
                 module = point.load()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise _import_error(f"{point.name!r} ({point.value})", error) from error
             _register(manager, module, point.name)
     for name in modules:
@@ -77,6 +78,8 @@ def load_functions(manager: pluggy.PluginManager) -> list[tuple[str, Function]]:
 
 def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> None:
     try:
+        if manager.has_plugin(name):
+            raise PluginError(f"plugin {name!r} is there twice; give it once, or block the installed one")
         manager.register(module, name)
         if manager.get_hookcallers(module):
             return
@@ -105,18 +108,29 @@ def _import(name: str) -> ModuleType:
         if not name.endswith(".py"):
             return importlib.import_module(name)
         path = Path(name).resolve(strict=True)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        spec = importlib.util.spec_from_file_location(_free_name(path.stem), path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         # Dataclasses look their module up by name while the class is made.
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        sys.modules[module.__name__] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module.__name__]
+            raise
         return module
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _import_error(repr(name), error) from error
 
 
-def _import_error(plugin: str, error: Exception) -> PluginError:
+def _free_name(stem: str) -> str:
+    """A module name that takes nobody's place: `json.py` may be a plugin, too."""
+    taken = {*sys.modules, *sys.stdlib_module_names}
+    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def _import_error(plugin: str, error: BaseException) -> PluginError:
     if isinstance(error, PluginError):
         return type(error)(f"plugin {plugin}: {error}")
     return PluginImportError(f"plugin {plugin} cannot be imported: {type(error).__name__}: {error}")

@@ -78,7 +78,13 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         names = (SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._grpc)
-        self.target = self._listen(self._grpc)
+        try:
+            self.target = self._listen(self._grpc)
+        except InvalidConfig:
+            await self._grpc.stop(grace=0)
+            self._http.close()
+            self._grpc = self._http = None
+            raise
         await self._grpc.start()
         self._heart = asyncio.create_task(self._beat_on())
         await self._set_ready(True)

@@ -163,22 +163,26 @@ class ThreadedRows(Runner):
 
     def _job(self) -> bool:
         """Works until no rows are left. False if the thread was written off meanwhile."""
-        worker = _Worker()
+        worker, again = _Worker(), False
         with self._lock:
             self._crew.append(worker)
         try:
-            while (batch := self._join(worker)) is not None:
+            while not again and (batch := self._join(worker)) is not None:
                 self._run(worker, batch)
                 if not self._leave(worker, batch):
                     return False
+                # Other streams have their turn between two batches.
+                again = self._lane.crowded
         except Exception as error:
             self.setup.post(self.setup.fail, error)
         finally:
             with self._lock:
                 self._crew.remove(worker)
                 self._done += worker.done
-                if worker.given_up < 0:
+                if worker.given_up < 0 and not again:
                     self._jobs -= 1
+        if again:
+            self._lane.submit(self._job)
         return True
 
     def _join(self, worker: _Worker) -> RowBatch | None:

@@ -205,6 +205,10 @@ class Vectorized(Runner):
         while (work := self._next_work()) is not None:
             if not self._see_through(work):
                 return False
+            if self.setup.hosted.thread_lane.crowded:
+                # Other streams have their turn between two batches.
+                self.setup.hosted.thread_lane.submit(self._job)
+                return True
         with self._lock:
             self._threads -= 1
             more = bool(self._waiting)
