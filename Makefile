@@ -1,0 +1,93 @@
+# `make help` says what there is. Everything is installed into .venv, with the versions of constraints.txt.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+PLUGINS := $(wildcard plugins/*/pyproject.toml)
+USABLE := import sys; sys.exit(sys.version_info < (3, 11))
+
+# The Python that makes .venv: `make PYTHON=python3.12 ...` chooses another one.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c '$(USABLE)' 2>/dev/null && echo $$python && break; done)
+
+# Spark's workers must run the Python that Spark's driver runs.
+export PYSPARK_PYTHON := $(CURDIR)/$(RUN)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Worker processes of the tests: one has the Spark session and every test that needs it, the others the rest.
+WORKERS ?= 2
+TESTS ?=
+SUITE ?= all
+CASES ?= ../shared/conformance
+FUNCTIONS ?=
+export DEMO_INPUT DEMO_COLUMN DEMO_ROWS
+
+.PHONY: help
+help: ## this list
+	@echo 'make TARGET, where TARGET is one of'
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | \
+		while IFS=$$'\t' read -r target text; do printf '  %-13s%s\n' "$$target" "$$text"; done
+
+.PHONY: demo
+demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=file.csv or .parquet for your own
+	@$(RUN) -m examples.demo
+
+.PHONY: test
+test: jdk $(VENV)/.dev-stamp ## the tests; TESTS=tests/spark for some of them
+	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup $(TESTS)
+
+.PHONY: check
+check: lint types generated test ## what must pass before a commit: lint, types, generated, test
+
+.PHONY: lint
+lint: $(VENV)/.dev-stamp ## ruff: rules and format
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+
+.PHONY: types
+types: $(VENV)/.dev-stamp ## mypy, strict
+	@$(VENV)/bin/mypy
+
+.PHONY: generated
+generated: $(VENV)/.dev-stamp ## is the committed code of proto/ what its .proto files say?
+	@bash proto/generate.sh --check $(RUN)
+
+.PHONY: proto
+proto: $(VENV)/.dev-stamp ## generate the code of proto/ anew
+	@bash proto/generate.sh $(RUN)
+
+.PHONY: bench
+bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, table, peers or all
+	@$(RUN) -m benchmarks --suite $(SUITE)
+
+.PHONY: conformance
+conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder, FUNCTIONS=file.py for functions of your own
+	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS))
+
+.PHONY: clean
+clean: ## remove everything that make made, .venv included
+	rm -rf $(VENV) .venv-proto build dist spark-warehouse metastore_db derby.log .hypothesis
+	rm -rf .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Before anything is installed, so that nobody waits for nothing.
+.PHONY: jdk
+jdk:
+	$(if $(shell bash examples/demo/find_jdk.sh),,$(error Spark needs a JDK, 17 or later: install one \
+		(Debian, Ubuntu: apt-get install default-jdk-headless), or set JAVA_HOME))
+	@:
+
+# What the demo needs; the tests need more.
+$(VENV)/.run-stamp: pyproject.toml constraints.txt $(PLUGINS)
+	$(if $(PYTHON),,$(error no Python 3.11 or later: install one, or name it: make PYTHON=...))
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	@echo 'installing into $(VENV), once'
+	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
+	@touch $@
+
+$(VENV)/.dev-stamp: $(VENV)/.run-stamp
+	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo,dev]'
+	@touch $@
