@@ -56,6 +56,8 @@ class ThreadedRows(Runner):
         self._codecs = [self.function.codec_for(*target) for target in enumerate(setup.arguments.targets)]
         self._context_parameter = self.function.context_parameter
         self._lock = threading.Lock()
+        self._emitting = threading.Lock()
+        """A flush may meet the end of its batch."""
         self._arrived: collections.deque[InputBatch] = collections.deque()
         self._open: list[RowBatch] = []
         """Batches somebody works on, oldest first."""
@@ -148,7 +150,8 @@ class ThreadedRows(Runner):
     async def _flush(self) -> None:
         """Sends rows that are done, whatever the threads are busy with."""
         with self._lock:
-            batches = [batch for batch in self._open if batch.fresh]
+            # Also those whose last rows are at work: nothing is left to take of them, but much to send.
+            batches = [batch for batch in self._workers if batch.fresh]
         if batches:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, self._emit_all, batches)
@@ -303,7 +306,11 @@ class ThreadedRows(Runner):
     def _emit(self, batch: RowBatch, *, finished: bool) -> None:
         try:
             writer = self.setup.writer
-            outputs = batch.outputs(writer) if self._ordered else batch.fresh_outputs(writer)
+            if self._ordered:
+                outputs = batch.outputs(writer)
+            else:
+                with self._emitting:
+                    outputs = batch.fresh_outputs(writer)
         except Exception as error:
             self.setup.post(self.setup.fail, error)
             return
