@@ -212,8 +212,6 @@ class CallStream:
         counts.rows_skipped += result.skipped
         if self.ordered:
             return self._pending.answer(result.first_row, values, errors)
-        if columns[0].null_count:
-            raise ProtocolViolation("a result for a row without a position")
         return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
 
     def _check_counts(self, theirs: pb.StreamCounts) -> None:

@@ -70,7 +70,7 @@ def test_all_rows_leave_in_order_whatever_the_order_of_outcomes(rows, calls, dat
 def test_each_row_leaves_once_as_soon_as_its_last_outcome_is_there(rows, calls, data):
     group = Group(table_of(rows), range(calls))
     group.track()
-    waiting = {row: calls for row in range(rows)}
+    waiting = dict.fromkeys(range(rows), calls)
     gone = []
     for call, some in data.draw(arrivals(rows, calls)):
         add(group, call, some)

@@ -101,7 +101,7 @@ def test_an_answer_for_a_row_that_is_not_awaited_is_a_violation(sizes, data):
     wrong = data.draw(st.sampled_from([*done, -1, total, total + 5]))
     with pytest.raises(ProtocolViolation, match="answered"):
         pending.answer_scattered(np.array([wrong]), pa.array([0]), {})
-    with pytest.raises(ProtocolViolation, match="answered|exceeds its batch"):
+    with pytest.raises(ProtocolViolation, match=r"answered|exceeds its batch"):
         pending.answer(wrong, pa.array([0]), {})
     assert pending.rows == total - len(done)
 
