@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pluggy
 
+from udf_server.aggregates.base import AggregateFunction
 from udf_server.functions import Function
 
 __all__ = ["PROJECT", "hookimpl", "udf_functions"]
@@ -16,5 +17,5 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
-def udf_functions() -> Iterable[Function]:  # type: ignore[empty-body]
+def udf_functions() -> Iterable[Function | AggregateFunction | type[AggregateFunction]]:  # type: ignore[empty-body]
     """The functions of the plugin. Called once, when the server starts, after every plugin was imported."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
-from remote_udf.options import ScalarOptions, resolve_scalar
+from remote_udf.options import AGGREGATE_OPTIONS, AggregateOptions, ScalarOptions, resolve_aggregate, resolve_scalar
 from udf_server.errors import FunctionBlocked
 from udf_server.failures import describe, traceback_of
 from udf_server.functions import Function
@@ -55,6 +55,11 @@ class HostedFunction:
     def options(self, requested: Mapping[str, str]) -> ScalarOptions:
         """The options in force: the caller's, over the declaration's, over the server's configuration."""
         return resolve_scalar(self._defaults, self.spec.options, requested)
+
+    def aggregate_options(self, requested: Mapping[str, str]) -> AggregateOptions:
+        """The same for an aggregate function. A default for every function may be one it does not have."""
+        known = {name: text for name, text in self._defaults.items() if name in AGGREGATE_OPTIONS}
+        return resolve_aggregate(known, self.spec.options, requested)
 
     @property
     def loop_lane(self) -> LoopLane:

@@ -1,5 +1,6 @@
 """Opening: checks an Open message against the function it asks for, before any row is sent."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -7,10 +8,14 @@ import pyarrow as pa
 from remote_udf.arrow import read_schema, write_schema
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, UnsupportedType
 from remote_udf.functions import VALUE
-from remote_udf.options import ScalarOptions, canonical
+from remote_udf.options import AGGREGATE_OPTIONS, ScalarOptions, canonical
+from remote_udf.segments import applied_from_proto, checked_segments
 from remote_udf.types import require_supported
 from remote_udf.v1 import message_pb2 as pb
+from udf_server.aggregates.binding import bind_aggregate
+from udf_server.aggregates.declaration import Aggregate
 from udf_server.context import StreamContext
+from udf_server.functions import Function
 from udf_server.hosting import FunctionHost, HostedFunction
 from udf_server.runners.runner import Arguments
 from udf_server.session import PROTOCOL_VERSION
@@ -23,8 +28,12 @@ class Opening:
     """A function ready to be called, and how this stream calls it."""
 
     hosted: HostedFunction
+    function: Function
+    """What is called: the hosted function, or an aggregate one bound to the segments of this stream."""
     context: StreamContext
     options: ScalarOptions
+    options_text: Mapping[str, str]
+    """The options in force by the names of the function's kind."""
     arguments: Arguments
 
 
@@ -48,27 +57,48 @@ async def open_function(host: FunctionHost, request: pb.Open) -> Opening:
             "Look the function up again and restart the job, or give a changed function a new version",
         )
     schema = read_schema(request.arguments)
+    context = StreamContext.from_proto(spec.name, spec.version, request.context)
     try:
         for field in schema:
             require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
-        options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
+        opening = _aggregate if isinstance(hosted.function, Aggregate) else _scalar
+        opened = opening(hosted, request, schema, context)
     except UnsupportedType as error:
         raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
     except InvalidOption as error:
         raise _refused(ErrorCode.INVALID_OPTION, str(error)) from error
-    arguments = Arguments(schema, spec.check_arguments(schema.types))
     await hosted.open()
-    context = StreamContext.from_proto(spec.name, spec.version, request.context)
-    return Opening(hosted, context, options, arguments)
+    return opened
+
+
+def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
+    spec = hosted.spec
+    options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
+    arguments = Arguments(schema, spec.check_arguments(schema.types))
+    return Opening(hosted, hosted.function, context, options, options.to_text(), arguments)
+
+
+def _aggregate(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
+    function, spec = hosted.function, hosted.spec
+    assert isinstance(function, Aggregate)
+    known = (AGGREGATE_OPTIONS,)
+    options = hosted.aggregate_options(canonical(request.options, source=f"call of {spec.key}", known=known))
+    fields = applied_from_proto(request.applied)
+    if not fields:
+        raise _refused(ErrorCode.ARGUMENT_TYPE, f"function {spec.key}: nothing is wanted of its segments")
+    targets = checked_segments(spec, schema)
+    target = pa.schema([pa.field(name, type_) for name, type_ in zip(schema.names, targets, strict=True)])
+    bound = bind_aggregate(function, target, fields)
+    return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
 
 
 def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: float) -> pb.ExecuteResponse:
     """The answer to Open."""
-    spec = opening.hosted.spec
+    spec = opening.function.spec
     opened = pb.Opened(
         version=spec.version,
         result=write_schema(pa.schema([pa.field(VALUE, spec.result)])),
-        options=opening.options.to_text(),
+        options=opening.options_text,
         max_message_bytes=max_message_bytes,
         execution=spec.to_proto().execution,
     )

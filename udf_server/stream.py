@@ -148,10 +148,13 @@ class ExecuteStream:
         ordered = opening.options.output_mode is OutputMode.ORDERED
         setup = RunnerSetup(
             hosted=opening.hosted,
+            function=opening.function,
             context=opening.context,
             options=opening.options,
             arguments=opening.arguments,
-            writer=OutputWriter(spec.result, ordered=ordered, max_message_bytes=self._limits.message_bytes),
+            writer=OutputWriter(
+                opening.function.spec.result, ordered=ordered, max_message_bytes=self._limits.message_bytes
+            ),
             emit=self._outgoing.put_nowait,
             fail=self._fail,
             post=_poster(asyncio.get_running_loop()),

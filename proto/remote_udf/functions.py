@@ -18,7 +18,8 @@ from remote_udf.v1 import function_pb2 as pb
 __all__ = ["VALUE", "Execution", "FunctionKind", "FunctionSpec", "NullCall", "Parameter", "split_name", "version_key"]
 
 VALUE = "value"
-"""Name of the one column of a scalar result."""
+"""Name of the one column of a result."""
+ACCUMULATOR = "accumulator"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VERSION = re.compile(r"\d+(\.\d+)*")
@@ -28,10 +29,11 @@ class FunctionKind(StrEnum):
     """What a function takes and gives."""
 
     SCALAR = "scalar"
+    AGGREGATE = "aggregate"
 
 
 class Execution(StrEnum):
-    """How the server runs a scalar function."""
+    """How the server runs a function. Aggregate functions get whole bundles: they are vectorized."""
 
     ASYNC_ROWS = "async-rows"
     THREADED_ROWS = "threaded-rows"
@@ -55,7 +57,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """Name, version and types of a function, without its code. Picklable; the same on both ends."""
+    """Name, version and types of a function, without its code. Picklable; the same on both ends.
+
+    `accumulator` and what is supported is said of aggregate functions only; their parameters are those
+    of a row, their result the value of a key.
+    """
 
     name: str
     version: str
@@ -69,6 +75,9 @@ class FunctionSpec:
     nulls: NullCall = NullCall.CALL
     execution: Execution = Execution.THREADED_ROWS
     options: Mapping[str, str] = field(default_factory=dict)
+    accumulator: pa.DataType | None = None
+    supports_retracting: bool = False
+    supports_merging: bool = False
 
     @property
     def key(self) -> str:
@@ -93,6 +102,8 @@ class FunctionSpec:
             self.name, self.version, self.kind, [[p.name, spelled(p.type)] for p in self.parameters],
             spelled(self.result), self.required_parameters, self.variadic, self.nulls,
         ]  # fmt: skip
+        if self.accumulator is not None:
+            facts += [spelled(self.accumulator), self.supports_retracting, self.supports_merging]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
     def parameter(self, position: int) -> Parameter:
@@ -148,6 +159,9 @@ class FunctionSpec:
             variadic=self.variadic,
             options=dict(self.options),
             fingerprint=self.fingerprint,
+            accumulator=write_schema(pa.schema([pa.field(ACCUMULATOR, self.accumulator)])) if self.accumulator else b"",
+            supports_retracting=self.supports_retracting,
+            supports_merging=self.supports_merging,
         )
 
     @classmethod
@@ -166,10 +180,13 @@ class FunctionSpec:
             nulls=_inverse(_NULLS)[message.nulls],
             execution=_inverse(_EXECUTIONS)[message.execution],
             options=dict(message.options),
+            accumulator=read_schema(message.accumulator).field(0).type if message.accumulator else None,
+            supports_retracting=message.supports_retracting,
+            supports_merging=message.supports_merging,
         )
 
 
-_KINDS = {FunctionKind.SCALAR: pb.FUNCTION_KIND_SCALAR}
+_KINDS = {FunctionKind.SCALAR: pb.FUNCTION_KIND_SCALAR, FunctionKind.AGGREGATE: pb.FUNCTION_KIND_AGGREGATE}
 _NULLS = {NullCall.CALL: pb.NULL_CALL_CALL, NullCall.SKIP: pb.NULL_CALL_SKIP}
 _EXECUTIONS = {
     Execution.ASYNC_ROWS: pb.EXECUTION_ASYNC_ROWS,

@@ -16,14 +16,17 @@ from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.errors import InvalidOption
 
 __all__ = [
+    "AGGREGATE_OPTIONS",
     "CALLER_OPTIONS",
     "SCALAR_OPTIONS",
+    "AggregateOptions",
     "OnError",
     "Option",
     "OutputMode",
     "RetryStrategy",
     "ScalarOptions",
     "canonical",
+    "resolve_aggregate",
     "resolve_scalar",
 ]
 
@@ -183,8 +186,29 @@ _CALLER = (
     ),
 )  # fmt: skip
 
+_BUNDLE = (
+    Option(
+        "size", _count(1), str, 65_536,
+        "Rows of one bundle at most, over all its keys (FLIP-491). Results do not depend on it.",
+    ),
+    Option(
+        "allow-latency", _duration, format_seconds, 1.0,
+        "How long rows may wait for their bundle to fill, where the input is slower than that (FLIP-491).",
+    ),
+    Option(
+        "timeout", _duration, format_seconds, 180.0,
+        "Deadline of a bundle: queueing, every attempt and every delay.",
+    ),
+)  # fmt: skip
+_RETRIES = ("retry-strategy", "fixed-delay", "initial-delay", "max-delay", "max-attempts", "retry-on")
+
 SCALAR_OPTIONS: Mapping[str, Option] = {option.name: option for option in _SCALAR}
-"""Options the server acts on. Everybody may set them."""
+"""Options of scalar functions the server acts on. Everybody may set them."""
+AGGREGATE_OPTIONS: Mapping[str, Option] = {
+    **{option.name: option for option in _BUNDLE},
+    **{name: SCALAR_OPTIONS[name] for name in _RETRIES},
+}
+"""The same for aggregate functions; what is retried is a bundle."""
 CALLER_OPTIONS: Mapping[str, Option] = {option.name: option for option in _CALLER}
 """Options the client acts on: what happens to errors is the caller's choice. Call and session may set them."""
 
@@ -216,6 +240,39 @@ class ScalarOptions:
         values = dataclasses.asdict(self)
         present = {name: option for name, option in SCALAR_OPTIONS.items() if values[option.attribute] is not None}
         return {name: option.format(values[option.attribute]) for name, option in present.items()}
+
+
+@dataclass(frozen=True)
+class AggregateOptions:
+    """The options in force for an aggregate function, parsed. Durations are seconds."""
+
+    size: int = AGGREGATE_OPTIONS["size"].default
+    allow_latency: float = AGGREGATE_OPTIONS["allow-latency"].default
+    timeout: float = AGGREGATE_OPTIONS["timeout"].default
+    retry_strategy: RetryStrategy = AGGREGATE_OPTIONS["retry-strategy"].default
+    fixed_delay: float = AGGREGATE_OPTIONS["fixed-delay"].default
+    initial_delay: float = AGGREGATE_OPTIONS["initial-delay"].default
+    max_delay: float = AGGREGATE_OPTIONS["max-delay"].default
+    max_attempts: int = AGGREGATE_OPTIONS["max-attempts"].default
+    retry_on: tuple[str, ...] = AGGREGATE_OPTIONS["retry-on"].default
+
+    def to_text(self) -> dict[str, str]:
+        """Hyphenated name to text: what Opened carries."""
+        values = dataclasses.asdict(self)
+        return {name: option.format(values[option.attribute]) for name, option in AGGREGATE_OPTIONS.items()}
+
+    def for_segments(self) -> ScalarOptions:
+        """How its segments are called: as rows of a vectorized function, a bundle at a time."""
+        return ScalarOptions(
+            batch_rows=self.size,
+            timeout=self.timeout,
+            retry_strategy=self.retry_strategy,
+            fixed_delay=self.fixed_delay,
+            initial_delay=self.initial_delay,
+            max_delay=self.max_delay,
+            max_attempts=self.max_attempts,
+            retry_on=self.retry_on,
+        )
 
 
 def canonical(
@@ -264,9 +321,13 @@ def _refuse_contradictions(texts: Mapping[str, str], source: str) -> None:
 
 def resolve_scalar(*layers: Mapping[str, str]) -> ScalarOptions:
     """The options in force; later layers win. Layers are canonical: text by hyphenated name."""
-    values: dict[str, Any] = {}
-    for layer in layers:
-        for name, text in layer.items():
-            option = SCALAR_OPTIONS[name]
-            values[option.attribute] = option.parse(text)
-    return ScalarOptions(**values)
+    return ScalarOptions(**_resolved(SCALAR_OPTIONS, layers))
+
+
+def resolve_aggregate(*layers: Mapping[str, str]) -> AggregateOptions:
+    """The same for an aggregate function."""
+    return AggregateOptions(**_resolved(AGGREGATE_OPTIONS, layers))
+
+
+def _resolved(known: Mapping[str, Option], layers: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+    return {known[name].attribute: known[name].parse(text) for layer in layers for name, text in layer.items()}

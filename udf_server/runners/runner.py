@@ -16,6 +16,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.options import ScalarOptions
 from remote_udf.outcomes import RowError
 from udf_server.context import CallContext, StreamContext
+from udf_server.functions import Function
 from udf_server.hosting import HostedFunction
 from udf_server.metrics import FunctionMetrics
 from udf_server.runners.outputs import Emit, OutputWriter
@@ -67,6 +68,8 @@ class RunnerSetup:
     """Everything a runner needs to know about its stream."""
 
     hosted: HostedFunction
+    function: Function
+    """What is called for each row: the hosted function, or one made of it for this stream."""
     context: StreamContext
     options: ScalarOptions
     arguments: Arguments
@@ -93,7 +96,7 @@ class Runner(ABC):
 
     def __init__(self, setup: RunnerSetup) -> None:
         self.setup = setup
-        self.function = setup.hosted.function
+        self.function = setup.function
         self.options = setup.options
         self.retry = RetryPolicy(setup.options, setup.random)
         self.retries = 0

@@ -10,6 +10,7 @@ class FunctionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FUNCTION_KIND_UNSPECIFIED: _ClassVar[FunctionKind]
     FUNCTION_KIND_SCALAR: _ClassVar[FunctionKind]
+    FUNCTION_KIND_AGGREGATE: _ClassVar[FunctionKind]
 
 class Execution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -25,6 +26,7 @@ class NullCall(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NULL_CALL_SKIP: _ClassVar[NullCall]
 FUNCTION_KIND_UNSPECIFIED: FunctionKind
 FUNCTION_KIND_SCALAR: FunctionKind
+FUNCTION_KIND_AGGREGATE: FunctionKind
 EXECUTION_UNSPECIFIED: Execution
 EXECUTION_ASYNC_ROWS: Execution
 EXECUTION_THREADED_ROWS: Execution
@@ -34,7 +36,7 @@ NULL_CALL_CALL: NullCall
 NULL_CALL_SKIP: NullCall
 
 class FunctionSpec(_message.Message):
-    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint")
+    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +57,9 @@ class FunctionSpec(_message.Message):
     VARIADIC_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    ACCUMULATOR_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_RETRACTING_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_MERGING_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     kind: FunctionKind
@@ -68,4 +73,7 @@ class FunctionSpec(_message.Message):
     variadic: bool
     options: _containers.ScalarMap[str, str]
     fingerprint: str
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    accumulator: bytes
+    supports_retracting: bool
+    supports_merging: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ...) -> None: ...

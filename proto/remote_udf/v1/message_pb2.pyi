@@ -4,9 +4,22 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class AppliedField(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    APPLIED_FIELD_UNSPECIFIED: _ClassVar[AppliedField]
+    APPLIED_FIELD_ACCUMULATOR: _ClassVar[AppliedField]
+    APPLIED_FIELD_STARTING_VALUE: _ClassVar[AppliedField]
+    APPLIED_FIELD_FINAL_VALUE: _ClassVar[AppliedField]
+    APPLIED_FIELD_UPDATED_VALUES_AFTER_EACH_ROW: _ClassVar[AppliedField]
+APPLIED_FIELD_UNSPECIFIED: AppliedField
+APPLIED_FIELD_ACCUMULATOR: AppliedField
+APPLIED_FIELD_STARTING_VALUE: AppliedField
+APPLIED_FIELD_FINAL_VALUE: AppliedField
+APPLIED_FIELD_UPDATED_VALUES_AFTER_EACH_ROW: AppliedField
 
 class ExecuteRequest(_message.Message):
     __slots__ = ("open", "batch", "finish", "cancel", "padding", "data")
@@ -45,7 +58,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context")
+    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +73,7 @@ class Open(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     function: str
     version: str
@@ -67,7 +81,8 @@ class Open(_message.Message):
     arguments: bytes
     options: _containers.ScalarMap[str, str]
     context: CallContext
-    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ...) -> None: ...
+    applied: _containers.RepeatedScalarFieldContainer[AppliedField]
+    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ...) -> None: ...
 
 class CallContext(_message.Message):
     __slots__ = ("operation_id", "job", "stage", "partition", "task_attempt", "micro_batch")

@@ -1,0 +1,1 @@
+"""Aggregate functions: what authors derive from, how it is declared, and how a bundle runs."""

@@ -1,0 +1,104 @@
+"""Binding: an aggregate function as a vectorized function over segments, for one stream.
+
+Everything vectorized functions have is so had by bundles: deadlines, retries, and a segment that fails
+found by halving.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode
+from remote_udf.segments import ROWS, AppliedField, applied_type
+from udf_server.aggregates.base import VectorizedAggregateFunction
+from udf_server.aggregates.bundle import Bundle, read_bundle
+from udf_server.aggregates.classic import apply_classic
+from udf_server.aggregates.declaration import Aggregate
+from udf_server.aggregates.rows import applied_arrays, read_segments
+from udf_server.aggregates.vectorized import apply_vectorized
+from udf_server.functions import Function
+from udf_server.runners.isolation import WrongResult
+from udf_server.values import Codec, codec_for_type
+
+__all__ = ["bind_aggregate"]
+
+Arrays = dict[AppliedField, pa.Array]
+"""What is wanted of each segment, a row per segment."""
+
+
+def bind_aggregate(aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField]) -> Function:
+    """The function that takes the columns of `schema` and returns a struct of `fields` per segment.
+
+    `schema` has the types the function declared, see `remote_udf.segments.checked_segments`.
+    """
+    binding = _Binding(aggregate, schema, fields)
+    if aggregate.is_async:
+        call: Callable[..., Any] = binding.call_async
+    elif isinstance(aggregate.implementation, VectorizedAggregateFunction):
+        call = binding.call_vectorized
+    elif aggregate.implementation.supports_bundling():
+        call = binding.call_bundled
+    else:
+        call = binding.call_classic
+    spec = replace(aggregate.spec, result=binding.result)
+    bound = Function(
+        spec=spec,
+        call=call,
+        parameters=[[codec_for_type(field.type)] for field in schema],
+        result=codec_for_type(binding.result),
+        context_parameter=aggregate.context_parameter,
+        origin=aggregate.origin,
+        is_async=aggregate.is_async,
+    )
+    # The aggregate's own, so that hooks added later count as well.
+    bound.opens, bound.closes = aggregate.opens, aggregate.closes
+    return bound
+
+
+class _Binding:
+    def __init__(self, aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField]) -> None:
+        self._aggregate = aggregate
+        self._names = schema.names
+        self._fields = fields
+        self._arguments = self._argument_codecs(schema)
+        self.result = applied_type(aggregate.spec, fields)
+
+    def call_vectorized(self, *columns: pa.Array) -> pa.Array:
+        implementation = self._aggregate.implementation
+        assert isinstance(implementation, VectorizedAggregateFunction)
+        arrays = apply_vectorized(implementation, self._aggregate, self._bundle(columns), self._fields)
+        return self._struct(arrays)
+
+    def call_classic(self, *columns: pa.Array) -> pa.Array:
+        segments = read_segments(self._aggregate, self._arguments, self._bundle(columns), self._fields)
+        return self._encoded(apply_classic(self._aggregate, segments, self._fields), segments)
+
+    def call_bundled(self, *columns: pa.Array, **context: Any) -> pa.Array:
+        segments = read_segments(self._aggregate, self._arguments, self._bundle(columns), self._fields)
+        return self._encoded(self._aggregate.call(segments, **context), segments)
+
+    async def call_async(self, *columns: pa.Array, **context: Any) -> pa.Array:
+        segments = read_segments(self._aggregate, self._arguments, self._bundle(columns), self._fields)
+        return self._encoded(await self._aggregate.call(segments, **context), segments)
+
+    def _argument_codecs(self, schema: pa.Schema) -> list[Codec]:
+        """A codec per argument, in the type the caller sends it."""
+        if ROWS not in schema.names:
+            return []
+        row = list(schema.field(ROWS).type.value_type)
+        types = [part.type for part in row if part.name.isdecimal()]
+        return [self._aggregate.codec_for(position, type_) for position, type_ in enumerate(types)]
+
+    def _bundle(self, columns: Sequence[pa.Array]) -> Bundle:
+        return read_bundle(dict(zip(self._names, columns, strict=True)), self._aggregate.accumulator.type)
+
+    def _encoded(self, applied: Any, segments: Sequence[Any]) -> pa.Array:
+        return self._struct(applied_arrays(self._aggregate, applied, segments, self._fields))
+
+    def _struct(self, arrays: Arrays) -> pa.Array:
+        columns = [arrays[field] for field in self._fields]
+        if AppliedField.ACCUMULATOR in arrays and arrays[AppliedField.ACCUMULATOR].null_count:
+            raise WrongResult(ErrorCode.RESULT_TYPE, "an accumulator is null; a key without rows has a new one")
+        return pa.StructArray.from_arrays(columns, fields=list(self.result))
