@@ -1,0 +1,134 @@
+"""Distances, bearings and geohashes against values published elsewhere, and against their definitions."""
+
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from udf_geo import bearing, geohash, haversine
+from udf_geo.sphere import EARTH_RADIUS_METRES
+from udf_server.testing import FunctionEnvironment
+
+ALPHABET = "0123456789bcdefghjkmnpqrstuvwxyz"
+
+latitudes = st.floats(-90, 90)
+longitudes = st.floats(-180, 180, exclude_max=True)
+
+
+async def values(function, *arguments, **options):
+    async with FunctionEnvironment() as environment:
+        return (await environment.run(function, *arguments, **options)).to_pylist()
+
+
+def one(function, *arguments):
+    return function(*(pa.array([argument]) for argument in arguments))[0].as_py()
+
+
+async def test_a_quarter_and_a_half_of_a_meridian_have_their_lengths():
+    metres = await values(haversine, [0.0, 90.0, 0.0], [0.0, 0.0, 0.0], [90.0, -90.0, 0.0], [0.0, 0.0, 180.0])
+    quarter = math.pi / 2 * EARTH_RADIUS_METRES
+    assert metres == pytest.approx([quarter, 2 * quarter, 2 * quarter])
+
+
+async def test_nashville_to_los_angeles_is_the_distance_of_the_published_example():
+    """36.12 N 86.67 W to 33.94 N 118.40 W: 2886.44 km on a sphere of 6371 km, 2887.26 km on one of 6372.8 km."""
+    metres = await values(haversine, [36.12], [-86.67], [33.94], [-118.40])
+    assert metres == pytest.approx([2887259.95 * EARTH_RADIUS_METRES / 6372800.0], rel=1e-7)
+
+
+async def test_near_points_keep_their_precision():
+    metre = math.degrees(1.0 / EARTH_RADIUS_METRES)
+    assert await values(haversine, [45.0], [7.0], [45.0 + metre], [7.0]) == pytest.approx([1.0], rel=1e-8)
+
+
+@settings(deadline=None)
+@given(latitudes, longitudes, latitudes, longitudes)
+def test_distance_is_the_same_both_ways_and_round_the_world(latitude1, longitude1, latitude2, longitude2):
+    there = one(haversine, latitude1, longitude1, latitude2, longitude2)
+    assert 0 <= there <= math.pi * EARTH_RADIUS_METRES * (1 + 1e-12)
+    assert one(haversine, latitude2, longitude2, latitude1, longitude1) == pytest.approx(there, abs=1e-3)
+    assert one(haversine, latitude1, longitude1 + 360, latitude2, longitude2) == pytest.approx(there, abs=1e-3)
+
+
+async def test_bearings_are_degrees_from_north_clockwise():
+    degrees = await values(bearing, [0.0] * 5, [0.0] * 5, [1.0, 0.0, -1.0, 0.0, 0.0], [0.0, 1.0, 0.0, -1.0, 0.0])
+    assert degrees == pytest.approx([0, 90, 180, 270, 0])
+
+
+async def test_baghdad_to_osaka_sets_out_north_east():
+    """35 N 45 E to 35 N 135 E: 60.16 degrees."""
+    assert await values(bearing, [35.0], [45.0], [35.0], [135.0]) == pytest.approx([60.16], abs=0.01)
+
+
+@settings(deadline=None)
+@given(latitudes, longitudes, latitudes, longitudes)
+def test_a_bearing_is_at_least_0_and_less_than_360(latitude1, longitude1, latitude2, longitude2):
+    assert 0 <= one(bearing, latitude1, longitude1, latitude2, longitude2) < 360
+
+
+async def test_geohashes_are_those_of_the_published_examples():
+    assert await values(geohash, [57.64911, 42.6, -25.382708], [10.40744, -5.6, -49.265506], [11, 5, 12]) == [
+        "u4pruydqqvj",
+        "ezs42",
+        "6gkzwgjzn820",
+    ]
+
+
+async def test_a_geohash_has_nine_characters_unless_asked_otherwise():
+    assert await values(geohash, [57.64911], [10.40744]) == ["u4pruydqq"]
+
+
+async def test_poles_and_the_date_line_have_geohashes():
+    hashes = await values(geohash, [90.0, -90.0, 90.0, 0.0], [0.0, -180.0, 179.999999, 180.0], [3] * 4)
+    assert hashes == ["upb", "000", "zzz", "800"]
+
+
+def cell(text):
+    """South, north, west and east of a geohash, by halving as its inventor describes it."""
+    bounds = {0: [-180.0, 180.0], 1: [-90.0, 90.0]}
+    bits = [ALPHABET.index(character) >> (4 - bit) & 1 for character in text for bit in range(5)]
+    for place, bit in enumerate(bits):
+        low, high = bounds[place % 2]
+        bounds[place % 2][0 if bit else 1] = (low + high) / 2
+    return (*bounds[1], *bounds[0])
+
+
+@settings(deadline=None)
+@given(latitudes, longitudes, st.integers(1, 12))
+def test_a_point_lies_in_the_cell_of_its_geohash(latitude, longitude, length):
+    text = one(geohash, latitude, longitude, length)
+    south, north, west, east = cell(text)
+    assert len(text) == length
+    # Tiny coordinates vanish when 90 or 180 is added to them.
+    assert south - 1e-13 <= latitude <= north
+    assert west - 1e-13 <= longitude <= east
+
+
+async def test_a_null_argument_gives_null():
+    assert await values(haversine, [0.0, None], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]) == [0.0, None]
+    assert await values(geohash, [0.0, 0.0], [None, 0.0], [1, None]) == [None, None]
+
+
+async def test_a_row_with_a_senseless_coordinate_fails_alone():
+    async with FunctionEnvironment() as environment:
+        latitude = [0.0, 90.5, math.nan, 1.0]
+        result = await environment.run(haversine, latitude, [0.0] * 4, [0.0] * 4, [0.0] * 4)
+    assert {row: error.message.splitlines()[0] for row, error in result.errors.items()} == {
+        1: "ValueError: latitude1: 90.5 is not a latitude, which lies from -90 to 90 degrees",
+        2: "ValueError: latitude1: nan is not a finite number",
+    }
+    assert [value is None for value in result.values.to_pylist()] == [False, True, True, False]
+
+
+async def test_a_row_with_a_senseless_length_fails_alone():
+    async with FunctionEnvironment() as environment:
+        result = await environment.run(geohash, [0.0] * 3, [0.0] * 3, [0, 12, 13])
+    assert list(result.errors) == [0, 2]
+    assert "length: 13 is not from 1 to 12" in result.errors[2].message
+
+
+async def test_no_rows_are_no_trouble():
+    empty = pa.array([], pa.float64())
+    assert await values(geohash, empty, empty) == []

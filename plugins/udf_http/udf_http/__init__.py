@@ -1,0 +1,12 @@
+"""The plugin `http`: look-ups at one HTTP service."""
+
+import udf_server as udf
+from udf_http.functions import http_get, http_get_json
+
+__all__ = ["http_get", "http_get_json", "udf_functions"]
+
+
+@udf.hookimpl
+def udf_functions() -> list[udf.Function]:
+    """What this plugin offers."""
+    return [http_get, http_get_json]

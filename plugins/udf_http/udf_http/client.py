@@ -1,0 +1,130 @@
+"""HttpClient: GET requests below one base URL; what came back as a body, null or an error of the right kind."""
+
+import asyncio
+import email.utils
+import time
+from collections.abc import Callable
+
+import aiohttp
+from yarl import URL
+
+from udf_http.settings import HttpSettings
+from udf_server import RetryableError
+
+__all__ = ["HttpClient", "HttpError", "retry_after_seconds"]
+
+NOTHING_THERE = (404, 410)
+TRY_AGAIN = (408, 425, 429)
+"""RFC 9110 sections 15.5.9 and 15.6, RFC 8470, RFC 6585; 5xx besides."""
+SHOWN = 200
+"""Characters of an answer that an error shows."""
+
+
+class HttpError(Exception):
+    """The service refused a request, or its answer is of no use; another attempt would not help."""
+
+
+class HttpClient:
+    """One pool of connections, for the event loop that it was made on."""
+
+    def __init__(self, settings: HttpSettings, *, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives the time of day, to which a Retry-After may refer."""
+        self._base = str(settings.base_url)
+        self._base_path = settings.base_url.raw_path
+        self._host = settings.base_url.host
+        self._max_bytes = settings.max_bytes
+        self._clock = clock
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=settings.connections),
+            # Waiting for a connection is the row's affair, whose deadline the server keeps.
+            timeout=aiohttp.ClientTimeout(sock_connect=settings.attempt_seconds, sock_read=settings.attempt_seconds),
+            headers={"Authorization": f"Bearer {settings.token}"} if settings.token else None,
+            # Cookies would let one row's answer change another's request.
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def get(self, path: str) -> str | None:
+        """The body as text, or None if there is no such thing (404, 410).
+
+        Raises RetryableError for what may succeed later, HttpError for an answer of no use, and
+        ValueError for a path that leaves the base URL.
+        """
+        url = self._url(path)
+        try:
+            # A redirect might lead to another host, with the token.
+            async with self._session.get(url, allow_redirects=False) as response:
+                if response.status in NOTHING_THERE:
+                    return None
+                body = await self._body(response, path)
+                if 200 <= response.status < 300:
+                    return _text(response, body, path)
+                raise self._refusal(response, body, path)
+        except TimeoutError:
+            raise RetryableError(f"GET {path}: no answer in time") from None
+        except aiohttp.ClientSSLError as error:
+            raise HttpError(f"GET {path}: {type(error).__name__}: {error}") from None
+        except aiohttp.ClientError as error:
+            # Not as the cause: its repr has the headers, and so the token.
+            raise RetryableError(f"GET {path}: {type(error).__name__}: {error}") from None
+
+    async def close(self) -> None:
+        """Closes every connection. Safe to call twice."""
+        await self._session.close()
+        # Transports close on the loop's next turn.
+        await asyncio.sleep(0)
+
+    def __repr__(self) -> str:
+        return f"<HTTP client of {self._host}>"
+
+    def _url(self, path: str) -> URL:
+        # Put together as text, so that nothing in a path can be another host or scheme.
+        try:
+            url = URL(self._base + path.lstrip("/"))
+        except ValueError:
+            raise ValueError(f"path {path!r} makes no URL") from None
+        if not url.raw_path.startswith(self._base_path) or ".." in url.path.split("/"):
+            raise ValueError(f"path {path!r} leaves the base URL")
+        if "#" in path:
+            raise ValueError(f"path {path!r} has a fragment, which is never sent; write %23 for the character")
+        return url
+
+    async def _body(self, response: aiohttp.ClientResponse, path: str) -> bytes:
+        # In pieces, so that an answer that is too large is never held.
+        chunks, size = [], 0
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise HttpError(f"GET {path}: the answer is larger than {self._max_bytes} bytes")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _refusal(self, response: aiohttp.ClientResponse, body: bytes, path: str) -> Exception:
+        shown = body[: 4 * SHOWN].decode(errors="replace")[:SHOWN].strip()
+        message = f"GET {path}: {response.status} {response.reason}" + (f": {shown}" if shown else "")
+        if response.status in TRY_AGAIN or response.status >= 500:
+            wait = retry_after_seconds(response.headers.get("Retry-After"), self._clock())
+            return RetryableError(message, retry_after=wait)
+        return HttpError(message)
+
+
+def retry_after_seconds(text: str | None, now: float) -> float | None:
+    """Seconds to wait after a Retry-After header: a number of seconds or a date (RFC 9110 section 10.2.3).
+
+    None for no header or one that is neither. `now` is the time of day, in seconds since 1970.
+    """
+    if text is None:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    try:
+        return max(email.utils.parsedate_to_datetime(text).timestamp() - now, 0.0)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _text(response: aiohttp.ClientResponse, body: bytes, path: str) -> str:
+    try:
+        return body.decode(response.charset or "utf-8")
+    except (LookupError, UnicodeDecodeError):
+        raise HttpError(f"GET {path}: the answer is not text in {response.charset or 'utf-8'}") from None
