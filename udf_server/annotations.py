@@ -70,8 +70,13 @@ _ARRAYS: dict[Any, pa.DataType] = {
 
 
 def hints_of(target: Any, where: str) -> dict[str, Any]:
-    """The evaluated annotations of a function or class. Raises DeclarationError if one cannot be evaluated."""
+    """The evaluated annotations of a function or class; none for a callable object that has none.
+
+    Raises DeclarationError if one cannot be evaluated.
+    """
     try:
+        if not hasattr(target, "__annotations__"):
+            return {}
         return inspect.get_annotations(target, eval_str=True)
     except Exception as error:
         raise DeclarationError(f"{where}: an annotation cannot be evaluated: {error}") from error

@@ -81,6 +81,8 @@ def scalar(
         code = getattr(instance, "eval", None) if instance is not None else target
         if not callable(code):
             raise DeclarationError(f"{where}: class {title} has no method 'eval'")
+        if not isinstance(version, str):
+            raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
         body = _Body(where, code, vectorized)
         columns = body.parameters(parameters)
         result = body.result(returns)
@@ -109,7 +111,7 @@ def scalar(
             result=result,
             context_parameter=body.context_parameter,
             context_position=body.context_position,
-            origin=f"{code.__module__}:{code.__qualname__}",
+            origin=_origin(code),
             is_async=inspect.iscoroutinefunction(code),
             opens=[instance.open] if hasattr(instance, "open") else [],
             closes=[instance.close] if hasattr(instance, "close") else [],
@@ -237,6 +239,12 @@ def _parameter_type(column: _Column) -> pa.DataType:
     if len(types) == 1:
         return types[0]
     return pa.dense_union([pa.field(str(index), type_) for index, type_ in enumerate(types)])
+
+
+def _origin(code: Callable[..., Any]) -> str:
+    """`module:name`; a callable object has its class's."""
+    named = code if hasattr(code, "__qualname__") else type(code)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _default_name(target: Callable[..., Any]) -> str:
