@@ -1,0 +1,1 @@
+"""Runs conformance cases through real Spark and real servers: `python -m tests.conformance --cases FOLDER`."""

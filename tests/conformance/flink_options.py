@@ -1,0 +1,62 @@
+"""A case's configuration, whose names are Flink's, as settings of the Spark session.
+
+Flink's `max-attempts` counts retries, so its N is N + 1 attempts here, and it retries every exception.
+Options that no function sees (parallelism, the runtime mode, the optimizer's) mean nothing here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from spark_client.options import SESSION_PREFIXES
+
+__all__ = ["session_settings"]
+
+_FLINK_PREFIXES = ("table.exec.async-scalar.", "table.exec.async-table.")
+_RENAMED = {
+    "max-concurrent-operations": "buffer-capacity",
+    "retry-delay": "fixed-delay",
+    "max-retries": "max-attempts",
+}
+_STRATEGIES = {"no-retry": "none"}
+_DEFAULTS = {"max-attempts": 3, "retry-strategy": "fixed-delay"}
+"""Flink's; ours differ in what retries."""
+
+
+def session_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """Spark settings by name. A name between prefix and option is a function's, perhaps behind its catalog's.
+
+    An option that is unknown here goes through, so that the client refuses it as it would a user's.
+    """
+    owners: dict[str, dict[str, str]] = {"": {key: str(value) for key, value in _DEFAULTS.items()}}
+    for key, value in config.items():
+        prefix = next((prefix for prefix in _FLINK_PREFIXES if key.startswith(prefix)), None)
+        if prefix is None:
+            continue
+        path, _, option = key.removeprefix(prefix).rpartition(".")
+        owner = path.rpartition(".")[2]
+        owners.setdefault(owner, {})[_RENAMED.get(option, option)] = str(value)
+    settings: dict[str, str] = {}
+    for prefix in sorted(set(SESSION_PREFIXES.values())):
+        if not prefix.endswith("async-scalar"):
+            continue
+        for owner, options in owners.items():
+            for option, text in _adjusted(options, general=not owner).items():
+                settings[".".join(part for part in (prefix, owner, option) if part)] = text
+    return settings
+
+
+def _adjusted(options: Mapping[str, str], *, general: bool) -> dict[str, str]:
+    adjusted = dict(options)
+    if "retry-strategy" in adjusted:
+        strategy = adjusted["retry-strategy"].lower().replace("_", "-")
+        adjusted["retry-strategy"] = _STRATEGIES.get(strategy, strategy)
+    if adjusted.get("retry-strategy") == "none":
+        # Said once: without retries there is neither a number of them nor a delay.
+        return {name: text for name, text in adjusted.items() if name not in ("max-attempts", "fixed-delay")}
+    attempts = adjusted.get("max-attempts", "")
+    # Flink refuses less than one retry; so does the option, if it is left as it is.
+    if attempts.isdigit() and int(attempts) >= 1:
+        adjusted["max-attempts"] = str(int(attempts) + 1)
+    if general:
+        adjusted["retry-on"] = "Exception"
+    return adjusted

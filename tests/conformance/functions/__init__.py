@@ -1,0 +1,1 @@
+"""Functions made from the words of the cases."""

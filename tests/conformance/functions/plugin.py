@@ -1,0 +1,18 @@
+"""The plugin the runner's server loads: every function of the folder that CONFORMANCE_CASES names."""
+
+import os
+from pathlib import Path
+
+import udf_server as udf
+from tests.conformance.cases import load_folder
+from tests.conformance.functions.building import built_functions
+
+__all__ = ["CASES_VARIABLE", "udf_functions"]
+
+CASES_VARIABLE = "CONFORMANCE_CASES"
+
+
+@udf.hookimpl
+def udf_functions() -> list[udf.Function]:
+    cases = [case for file in load_folder(Path(os.environ[CASES_VARIABLE])) for case in file.cases]
+    return [built.function for built in built_functions(cases)[0]]

@@ -1,0 +1,151 @@
+"""Flink SQL as Spark SQL.
+
+Spark's order of rows is kept by LATERAL VIEW and not by a lateral join, so a lateral call of a table
+function becomes the former. A table function is a function that returns an array here.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import Tokenizer, TokenType
+
+__all__ = ["Flink", "Named", "Target", "calls", "parse", "to_spark"]
+
+
+class Flink(Dialect):
+    """What of Flink SQL differs from sqlglot's own dialect."""
+
+    class Tokenizer(Tokenizer):
+        IDENTIFIERS = ["`"]  # noqa: RUF012 - sqlglot's way
+        KEYWORDS = {  # noqa: RUF012
+            **Tokenizer.KEYWORDS,
+            "BYTES": TokenType.VARBINARY,
+            "MULTISET": TokenType.MULTISET if hasattr(TokenType, "MULTISET") else TokenType.ARRAY,
+            "ROW": TokenType.STRUCT,
+            "STRING": TokenType.TEXT,
+            "TIMESTAMP": TokenType.TIMESTAMPNTZ,
+            "TIMESTAMP_LTZ": TokenType.TIMESTAMPLTZ,
+        }
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a function is called in Spark, and the Spark types of its parameters, "" for one that takes several."""
+
+    name: str
+    parameters: tuple[str, ...] = ()
+
+
+Named = Callable[[str, int], Target | None]
+"""From the name of a function and its number of arguments to what it is in Spark; None leaves it."""
+
+_RENAMED = {"ARRAY_REDUCE": "reduce", "ROW": "struct"}
+_NOT_NULL = re.compile(r"(?<!\bIS)\s+NOT\s+NULL(?=\s*[>,])", re.IGNORECASE)
+"""Inside of a type, where sqlglot does not read it; columns of Spark's types are nullable anyway."""
+_VIEW = re.compile(r"^\s*CREATE\s+VIEW\b", re.IGNORECASE)
+"""A case's views stand on temporary ones, so they are temporary themselves."""
+_TIMES = (exp.DataType.Type.TIMESTAMPNTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPTZ)
+
+
+def parse(query: str) -> exp.Expression:
+    """The query's tree. Raises sqlglot.errors.ParseError."""
+    return sqlglot.parse_one(_VIEW.sub("CREATE TEMPORARY VIEW", _NOT_NULL.sub("", query)), dialect=Flink)
+
+
+def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[str] = frozenset()) -> str:
+    """The query in Spark SQL, calls renamed by `named`.
+
+    `inlined` holds, in lower case, the table functions whose rows have several columns: they return
+    arrays of structs.
+    """
+    tree = (parse(query) if isinstance(query, str) else query).copy()
+    for call in list(tree.find_all(exp.Anonymous)):
+        call.set("this", _RENAMED.get(call.name.upper(), call.this))
+    for access in list(tree.find_all(exp.Bracket)):
+        access.replace(_access(access))
+    _laterals_to_views(tree, inlined)
+    for call in calls(tree):
+        target = named(call.name, len(call.expressions))
+        if target is not None:
+            arguments = zip_longest(call.expressions, target.parameters[: len(call.expressions)], fillvalue="")
+            call.set("expressions", [_narrowed(argument, type_) for argument, type_ in arguments])
+            call.set("this", exp.to_identifier(target.name, quoted=True))
+    for type_ in tree.find_all(exp.DataType):
+        if type_.this in _TIMES:
+            type_.set("expressions", [])
+    return tree.sql(dialect="spark", normalize_functions=False)
+
+
+def _narrowed(argument: exp.Expression, type_: str) -> exp.Expression:
+    """Flink's SUM and AVG have their argument's type and Spark's a wider one, which a function need not take."""
+    own = argument.walk(prune=lambda node: isinstance(node, exp.Anonymous))
+    if type_ and any(isinstance(node, exp.AggFunc) for node in own):
+        return exp.cast(argument, exp.DataType.build(type_, dialect="spark"))
+    return argument
+
+
+def calls(tree: exp.Expression) -> Iterator[exp.Anonymous]:
+    """The calls of functions that sqlglot does not know."""
+    return iter(list(tree.find_all(exp.Anonymous)))
+
+
+def _access(access: exp.Bracket) -> exp.Expression:
+    """`MAP['a', 1]` makes a map; `a[1]` takes the first element of an array, or of a map what has the key 1."""
+    owner = access.this
+    if isinstance(owner, exp.Column) and owner.name.upper() == "MAP" and not owner.table:
+        return exp.Anonymous(this="map", expressions=access.expressions)
+    return exp.Anonymous(this="try_element_at", expressions=[owner, *access.expressions])
+
+
+def _laterals_to_views(tree: exp.Expression, inlined: frozenset[str]) -> None:
+    numbers = iter(range(1_000))
+    for select in list(tree.find_all(exp.Select)):
+        kept, views = [], []
+        for join in select.args.get("joins") or ():
+            call = _table_call(join.this)
+            condition = join.args.get("on")
+            true = condition is None or (isinstance(condition, exp.Boolean) and condition.this)
+            outer = join.side == "LEFT"
+            if call is None or (outer and not true):
+                kept.append(join)
+                continue
+            if not true:
+                select.where(condition, copy=False)
+            alias = join.this.args.get("alias") or exp.TableAlias()
+            if alias.this is None:
+                alias.set("this", exp.to_identifier(f"__lateral_{next(numbers)}"))
+            views.append(exp.Lateral(this=_generator(call, inlined), view=True, outer=outer, alias=alias))
+        if views:
+            select.set("joins", kept)
+            select.set("laterals", [*(select.args.get("laterals") or ()), *views])
+        _table_in_from(select, inlined)
+
+
+def _table_in_from(select: exp.Select, inlined: frozenset[str]) -> None:
+    source = select.args.get("from_") or select.args.get("from")
+    call = _table_call(source.this) if source is not None else None
+    if call is not None:
+        alias = source.this.args.get("alias")
+        source.set("this", exp.Table(this=_generator(call, inlined), alias=alias))
+
+
+def _table_call(source: Any) -> exp.Anonymous | None:
+    """The call inside `LATERAL TABLE(f(x))`, `LATERAL f(x)` or `TABLE(f(x))`."""
+    if not isinstance(source, (exp.Lateral, exp.Table)) or source.args.get("view"):
+        return None
+    call = source.this
+    if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
+        call = call.expressions[0]
+        return call if isinstance(call, exp.Anonymous) else None
+    return call if isinstance(source, exp.Lateral) and isinstance(call, exp.Anonymous) else None
+
+
+def _generator(call: exp.Anonymous, inlined: frozenset[str]) -> exp.Anonymous:
+    name = "inline" if call.name.lower() in inlined else "explode"
+    return exp.Anonymous(this=name, expressions=[call.copy()])

@@ -1,0 +1,88 @@
+"""Tables of cases as DataFrames and views."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tests.conformance.cases import Case, Table
+from tests.conformance.column_types import ColumnType, parse_type
+from tests.conformance.values import parse_value
+
+__all__ = ["ROW_KIND", "changelog_frame", "create_views", "sample_rows", "table_frame"]
+
+ROW_KIND = "row_kind"
+"""The column of a changelog that holds the kind of a row."""
+SAMPLE = 12
+"""Enough for sums and texts that conditions of cases ask for; fits a month and a minute."""
+
+
+def create_views(spark: SparkSession, case: Case, *, sampled: bool = False) -> list[str]:
+    """A temporary view per table, and their names. A changelog's view holds its end state.
+
+    With `sampled`, a table without rows gets some made from its types.
+    """
+    names = []
+    for table in case.tables:
+        if not table.columns:
+            continue
+        table_frame(spark, table, sampled=sampled).createOrReplaceTempView(f"`{table.name}`")
+        names.append(table.name)
+    return names
+
+
+def table_frame(spark: SparkSession, table: Table, *, sampled: bool = False) -> DataFrame:
+    """The rows of a table, a changelog's end state."""
+    types = [parse_type(type_) for _, type_ in table.columns]
+    rows = table.end_state()
+    if sampled and not rows:
+        return _frame(spark, table, types, sample_rows(types))
+    return _frame(spark, table, types, [_row(row, types) for row in rows])
+
+
+def changelog_frame(spark: SparkSession, table: Table) -> DataFrame:
+    """The changes of a table in order, with a column `row_kind` behind its own."""
+    types = [parse_type(type_) for _, type_ in table.columns]
+    rows = [(*_row(values, types), kind) for kind, values in table.changes]
+    return _frame(spark, table, types, rows, with_kind=True)
+
+
+def sample_rows(types: Sequence[ColumnType]) -> list[tuple[Any, ...]]:
+    """A few rows without nulls: the nth has n, or a value as plain, in every column."""
+    return [tuple(parse_value(_sample(number, type_), type_) for type_ in types) for number in range(1, SAMPLE + 1)]
+
+
+def _frame(
+    spark: SparkSession, table: Table, types: Sequence[ColumnType], rows: Sequence[Any], *, with_kind: bool = False
+) -> DataFrame:
+    fields = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, types, strict=True)]
+    schema = StructType.fromDDL(", ".join([*fields, *([f"{ROW_KIND} string"] if with_kind else [])]))
+    # One partition: the order of the rows is part of a case.
+    return spark.createDataFrame(list(rows), schema).coalesce(1)
+
+
+def _row(values: Sequence[Any], types: Sequence[ColumnType]) -> tuple[Any, ...]:
+    return tuple(parse_value(value, type_) for value, type_ in zip(values, types, strict=True))
+
+
+def _sample(number: int, type_: ColumnType) -> Any:
+    match type_.kind:
+        case "string" | "binary":
+            return f"text {number}"
+        case "boolean":
+            return number % 2 == 0
+        case "date":
+            return f"2020-01-{number:02}"
+        case "timestamp" | "timestamp_ntz":
+            return f"2020-01-01T00:00:{number:02}"
+        case "time":
+            return f"00:00:{number:02}"
+        case "array":
+            return [_sample(number, type_.parts[0])] * 2
+        case "map":
+            return [(_sample(number, type_.parts[0]), _sample(number, type_.parts[1]))]
+        case "struct":
+            return [_sample(number, part) for part in type_.parts]
+        case _:
+            return number
