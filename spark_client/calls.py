@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from remote_udf.functions import FunctionSpec
 from remote_udf.options import OnError
+from remote_udf.segments import AppliedField, applied_type
 from spark_client.config import ClientConfig
 
-__all__ = ["ErrorPolicy", "ScalarCall"]
+__all__ = ["AggregateCall", "ErrorPolicy", "ScalarCall"]
 
 
 @dataclass(frozen=True)
@@ -35,3 +38,20 @@ class ScalarCall:
     operation_id: str
     config: ClientConfig
     policy: ErrorPolicy = field(default_factory=ErrorPolicy)
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The type of what the server answers per row."""
+        return self.spec.result
+
+
+@dataclass(frozen=True)
+class AggregateCall(ScalarCall):
+    """One call of an aggregate function. Its rows are segments; `applied` says what is wanted of each."""
+
+    applied: tuple[AppliedField, ...] = ()
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """A struct of what is wanted."""
+        return applied_type(self.spec, self.applied)

@@ -6,16 +6,23 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from remote_udf.functions import FunctionKind
-from remote_udf.options import CALLER_OPTIONS, SCALAR_OPTIONS, OnError, canonical
+from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, OnError, canonical
 from spark_client.calls import ErrorPolicy
 from spark_client.errors import PlanError
 
 __all__ = ["SESSION_PREFIXES", "call_options", "session_options"]
 
-SESSION_PREFIXES = {FunctionKind.SCALAR: "spark.remoteudf.async-scalar"}
+SESSION_PREFIXES = {
+    FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
+    FunctionKind.AGGREGATE: "spark.remoteudf.bundled-agg",
+}
 """`<prefix>.<function>.<option>` is for one function, `<prefix>.<option>` for all of the kind."""
 
-_KNOWN = (SCALAR_OPTIONS, CALLER_OPTIONS)
+_KNOWN = {
+    FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
+    FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"]}),
+}
+"""Options of the server and of the caller, by kind."""
 
 
 def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> dict[str, str]:
@@ -31,23 +38,23 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
         if not key.startswith(prefix):
             continue
         owner, _, option = key.removeprefix(prefix).rpartition(".")
-        checked = canonical({option: value}, source=f"session setting {key}", known=_KNOWN)
+        checked = canonical({option: value}, source=f"session setting {key}", known=_KNOWN[kind])
         if not owner:
             general |= checked
         elif owner == function:
             special |= checked
     source = f"session settings below {prefix}"
-    return canonical(general | special, source=source, known=_KNOWN)
+    return canonical(general | special, source=source, known=_KNOWN[kind])
 
 
 def call_options(
-    given: Mapping[str, Any], session: Mapping[str, str], function: str
+    given: Mapping[str, Any], session: Mapping[str, str], function: str, kind: FunctionKind = FunctionKind.SCALAR
 ) -> tuple[dict[str, str], ErrorPolicy]:
     """The server's options and this end's policy, the call's over the session's.
 
     Raises InvalidOption for what is unknown or malformed, PlanError for a policy that lacks something.
     """
-    called = canonical(given, source=f"call of {function}", known=_KNOWN)
+    called = canonical(given, source=f"call of {function}", known=_KNOWN[kind])
     merged = {**session, **called}
     values = {option.attribute: option.parse(merged[name]) for name, option in CALLER_OPTIONS.items() if name in merged}
     policy = ErrorPolicy(**values)
@@ -55,4 +62,4 @@ def call_options(
         raise PlanError(f"call of {function}: on-error 'dead-letter' needs the option 'dead-letter', a directory")
     if policy.on_error is OnError.FAIL and (policy.max_errors is not None or policy.max_error_rate is not None):
         raise PlanError(f"call of {function}: an error budget has no meaning with on-error 'fail'; choose another one")
-    return {name: text for name, text in merged.items() if name in SCALAR_OPTIONS}, policy
+    return {name: text for name, text in merged.items() if name in _KNOWN[kind][0]}, policy

@@ -78,6 +78,7 @@ class FunctionSpec:
     accumulator: pa.DataType | None = None
     supports_retracting: bool = False
     supports_merging: bool = False
+    sees_key: bool = False
 
     @property
     def key(self) -> str:
@@ -162,6 +163,7 @@ class FunctionSpec:
             accumulator=write_schema(pa.schema([pa.field(ACCUMULATOR, self.accumulator)])) if self.accumulator else b"",
             supports_retracting=self.supports_retracting,
             supports_merging=self.supports_merging,
+            sees_key=self.sees_key,
         )
 
     @classmethod
@@ -183,6 +185,7 @@ class FunctionSpec:
             accumulator=read_schema(message.accumulator).field(0).type if message.accumulator else None,
             supports_retracting=message.supports_retracting,
             supports_merging=message.supports_merging,
+            sees_key=message.sees_key,
         )
 
 

@@ -10,9 +10,10 @@ from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_response
-from remote_udf.options import OutputMode, resolve_scalar
+from remote_udf.options import AggregateOptions, OutputMode, resolve_aggregate, resolve_scalar
+from remote_udf.segments import applied_to_proto
 from remote_udf.v1 import message_pb2 as pb
-from spark_client.calls import ScalarCall
+from spark_client.calls import AggregateCall, ScalarCall
 from spark_client.executor.chunks import Chunk
 from spark_client.executor.silence import process_watch
 from spark_client.executor.task import TaskInfo
@@ -61,7 +62,9 @@ class Connection:
             arguments=write_schema(arguments),
             options=call.options,
             context=task.to_proto(call.operation_id),
+            applied=applied_to_proto(call.applied) if isinstance(call, AggregateCall) else (),
         )
+        self._call = call
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
 
     def open(self, seconds: float) -> None:
@@ -80,7 +83,12 @@ class Connection:
 
     def _agree(self, opened: pb.Opened) -> None:
         """Takes on what the server decided."""
-        self.options = resolve_scalar(opened.options)
+        if isinstance(self._call, AggregateCall):
+            self.bundles: AggregateOptions | None = resolve_aggregate(opened.options)
+            self.options = self.bundles.for_segments()
+        else:
+            self.bundles = None
+            self.options = resolve_scalar(opened.options)
         self.ordered = self.options.output_mode is OutputMode.ORDERED
         result = read_schema(opened.result)
         if len(result) != 1:

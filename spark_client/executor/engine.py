@@ -1,6 +1,7 @@
 """RowEngine: sends the rows of a task through its calls and gives them back complete."""
 
 import contextlib
+import dataclasses
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.options import AggregateOptions
 from spark_client.calls import ScalarCall
 from spark_client.executor.chunks import Answer, Chunk, Rows
 from spark_client.executor.groups import Completed, Group
@@ -30,12 +32,19 @@ class PlannedCall:
     """A call and the input columns that are its arguments.
 
     `errors` are error columns of calls whose values are among the arguments. A row with an error there
-    is not sent; it gets that error.
+    is not sent; it gets that error. `names` are what the arguments are called on the wire; by default as
+    their columns.
     """
 
     call: ScalarCall
     columns: tuple[int, ...]
     errors: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def arguments(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the arguments in an input of this schema."""
+        names = self.names or [schema.field(column).name for column in self.columns]
+        return pa.schema([schema.field(c).with_name(name) for c, name in zip(self.columns, names, strict=True)])
 
 
 class RowEngine:
@@ -45,10 +54,14 @@ class RowEngine:
     across the borders of batches, and a slow row holds nothing back but its own memory.
     """
 
-    def __init__(self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool) -> None:
+    def __init__(
+        self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True
+    ) -> None:
+        """Without `merging`, an ordered engine gives back one Completed for each batch that has rows."""
         self._calls = calls
         self._open_stream = open_stream
         self._ordered = ordered
+        self._merging = merging
         self._streams: dict[int, CallStream] = {}
         self._here: dict[Group, None] = {}
         """The groups with rows that have not left, oldest first."""
@@ -63,26 +76,50 @@ class RowEngine:
         Raises what CallStream raises. Closing the generator early cancels what is under way.
         """
         with contextlib.ExitStack() as cleanup:
-            cleanup.callback(self._close)
+            cleanup.callback(self.close)
             for table in merged(batches, self._wanted_rows):
-                self._open(table.schema)
+                self.open(table.schema)
                 yield from self._feed(table)
-            while self._here:
-                self._receive()
-                yield from self._ready()
-            for stream in self._streams.values():
-                stream.finish()
+            yield from self._rest()
+            self.finish()
+
+    def exchange(self, batch: pa.RecordBatch) -> Completed:
+        """Sends one batch, by itself, and waits for its outcomes. `close` is due when something is raised."""
+        self.open(batch.schema)
+        (completed,) = [*self._feed(pa.Table.from_batches([batch])), *self._rest()]
+        return completed
+
+    def finish(self) -> None:
+        """Ends the streams after the last outcome and compares accounts."""
+        for stream in self._streams.values():
+            stream.finish()
+
+    def bundles(self) -> AggregateOptions:
+        """How rows are to be bundled for all calls, once open: the tightest bounds of each."""
+        agreed = [stream.bundles for stream in self._streams.values() if stream.bundles is not None]
+        return dataclasses.replace(
+            agreed[0],
+            size=min(options.size for options in agreed),
+            allow_latency=min(options.allow_latency for options in agreed),
+        )
+
+    def _rest(self) -> Iterator[Completed]:
+        while self._here:
+            self._receive()
+            yield from self._ready()
 
     def _wanted_rows(self) -> int:
         """Rows that the fastest of the calls would take in one message."""
+        if not self._merging:
+            return 0
         return max((stream.message_rows for stream in self._streams.values()), default=1)
 
-    def _open(self, schema: pa.Schema) -> None:
+    def open(self, schema: pa.Schema) -> None:
+        """Opens the streams for input of this schema, unless they are open."""
         if self._streams:
             return
         for index, planned in enumerate(self._calls):
-            arguments = pa.schema([schema.field(column) for column in planned.columns])
-            self._streams[index] = self._open_stream(planned.call, arguments)
+            self._streams[index] = self._open_stream(planned.call, planned.arguments(schema))
         if not self._ordered and len(self._streams) > 1:
             self._readers = _Readers(self._streams)
 
@@ -119,7 +156,7 @@ class RowEngine:
         if not blocked:
             return _Unsent(group, columns, range(group.rows))
         rows = np.fromiter(blocked, np.int64, len(blocked))
-        nulls = pa.nulls(len(rows), self._calls[index].call.spec.result)
+        nulls = pa.nulls(len(rows), self._calls[index].call.result_type)
         self._add(index, [Answer(group, rows, nulls, dict(enumerate(blocked.values())))])
         rest = np.setdiff1d(np.arange(group.rows), rows)
         return _Unsent(group, [column.take(pa.array(rest)) for column in columns], rest)
@@ -190,7 +227,8 @@ class RowEngine:
             if completed is not None:
                 yield completed
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Cancels what is under way. Safe to call twice."""
         if self._readers is not None:
             self._readers.stop()
         for stream in self._streams.values():

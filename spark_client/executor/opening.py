@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 
-from spark_client.calls import ScalarCall
+from remote_udf.segments import checked_segments
+from spark_client.calls import AggregateCall, ScalarCall
 from spark_client.executor.stream import CallStream
 from spark_client.executor.task import current_task
 from spark_client.executor.transport import transport_for
@@ -15,5 +16,8 @@ def open_stream(call: ScalarCall, arguments: pa.Schema) -> CallStream:
 
     The arguments' types are checked here first, so that a wrong one is found before anything is sent.
     """
-    call.spec.check_arguments(arguments.types)
+    if isinstance(call, AggregateCall):
+        checked_segments(call.spec, arguments)
+    else:
+        call.spec.check_arguments(arguments.types)
     return CallStream(call, arguments, current_task(), transport_for(call.config))

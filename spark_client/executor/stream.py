@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
-from remote_udf.options import resolve_scalar
+from remote_udf.options import AggregateOptions, resolve_scalar
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import ScalarCall
@@ -85,6 +85,11 @@ class CallStream:
     def unanswered(self) -> int:
         """Rows submitted and not answered."""
         return self._pending.rows
+
+    @property
+    def bundles(self) -> AggregateOptions | None:
+        """How rows are to be bundled, as agreed with the server; None for a scalar function."""
+        return self._connection.bundles
 
     @property
     def message_rows(self) -> int:
@@ -170,7 +175,7 @@ class CallStream:
     def _refused(self, chunk: Chunk, error: RowError) -> Answer:
         """The same error for every row of a chunk that is not on its way."""
         count = len(chunk.rows)
-        nulls = pa.nulls(count, self.call.spec.result)
+        nulls = pa.nulls(count, self.call.result_type)
         return Answer(chunk.owner, chunk.rows, nulls, dict.fromkeys(range(count), error))
 
     # Receiving.

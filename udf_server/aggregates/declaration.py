@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +27,6 @@ class Aggregate(Function):
 
     implementation: AggregateFunction
     accumulator: Codec
-    wants_key: bool = field(default=False)
-    """Its code can see the key."""
 
 
 def is_aggregate(value: object) -> bool:
@@ -74,6 +72,7 @@ def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Agg
             accumulator=accumulator.type,
             supports_retracting=implementation.supports_retracting(),
             supports_merging=implementation.supports_merging(),
+            sees_key=bundling,
         )
     except (ValueError, InvalidOption) as error:
         raise DeclarationError(f"{where}: {error}") from error
@@ -89,7 +88,6 @@ def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Agg
         closes=[implementation.close] if hasattr(implementation, "close") else [],
         implementation=implementation,
         accumulator=accumulator,
-        wants_key=bundling,
     )
 
 

@@ -36,7 +36,7 @@ NULL_CALL_CALL: NullCall
 NULL_CALL_SKIP: NullCall
 
 class FunctionSpec(_message.Message):
-    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging")
+    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging", "sees_key")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class FunctionSpec(_message.Message):
     ACCUMULATOR_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_RETRACTING_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_MERGING_FIELD_NUMBER: _ClassVar[int]
+    SEES_KEY_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     kind: FunctionKind
@@ -76,4 +77,5 @@ class FunctionSpec(_message.Message):
     accumulator: bytes
     supports_retracting: bool
     supports_merging: bool
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ...) -> None: ...
+    sees_key: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ..., sees_key: bool = ...) -> None: ...
