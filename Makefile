@@ -59,6 +59,10 @@ generated: $(VENV)/.dev-stamp ## is the committed code of proto/ what its .proto
 proto: $(VENV)/.dev-stamp ## generate the code of proto/ anew
 	@bash proto/generate.sh $(RUN)
 
+.PHONY: docs
+docs: $(VENV)/.dev-stamp ## write the tables of the documentation anew, from the code
+	@$(RUN) -m cogapp -r -I tests/docs docs/*.md ARCHITECTURE.md
+
 .PHONY: bench
 bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, table, peers or all
 	@$(RUN) -m benchmarks --suite $(SUITE)

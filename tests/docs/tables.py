@@ -1,0 +1,91 @@
+"""Tables of the documentation that are made from the code; `make docs` writes them where cog's marks stand."""
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from remote_udf.options import CALLER_OPTIONS, SCALAR_OPTIONS, Option
+from udf_server.config import ServerConfig, settings
+from udf_server.metrics import BulkHistogram, ServerMetrics
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "examples", "benchmarks")
+
+
+PIPE = "\\|"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    titles = tuple(head)
+    lines = [titles, ("---",) * len(titles), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', PIPE) for cell in line)} |\n" for line in lines)
+
+
+def server_options() -> str:
+    return _options(SCALAR_OPTIONS)
+
+
+def caller_options() -> str:
+    return _options(CALLER_OPTIONS)
+
+
+def _options(options: Mapping[str, Option]) -> str:
+    rows = [
+        (f"`{name}`", "" if option.default is None else f"`{option.format(option.default)}`", option.doc)
+        for name, option in options.items()
+    ]
+    return table(("option", "default", "meaning"), rows)
+
+
+def the_settings() -> str:
+    rows = []
+    for setting in [*settings(), ServerConfig.__dataclass_fields__["functions"]]:
+        default = setting.default
+        given = setting.name != "functions" and default not in (None, ())
+        shown = str(default).lower() if isinstance(default, bool) else str(default)
+        rows.append((f"`{setting.name}`", f"`{shown}`" if given else "", setting.metadata["doc"]))
+    return table(("setting", "default", "meaning"), rows)
+
+
+def metrics() -> str:
+    server, rows = ServerMetrics(), []
+    for value in vars(server).values():
+        if isinstance(value, MetricWrapperBase):
+            family = value.describe()[0]
+            labels: Iterable[str] = value._labelnames
+        elif isinstance(value, BulkHistogram):
+            family = next(iter(value.describe()))
+            labels = value._labels
+        else:
+            continue
+        name = family.name + ("_total" if family.type == "counter" else "")
+        rows.append((f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), family.documentation))
+    return table(("metric", "type", "labels", "meaning"), rows)
+
+
+def modules() -> list[Path]:
+    """Every module of the project, generated code apart, in the order of reading."""
+    return [
+        path
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"), key=lambda path: (path.parent, path.name))
+        if not path.stem.endswith("_pb2")
+    ]
+
+
+def files() -> str:
+    """A table of modules per folder: the first sentences of each module's docstring."""
+    folders: dict[Path, list[tuple[str, str]]] = {}
+    for path in modules():
+        folders.setdefault(path.parent.relative_to(ROOT), []).append((f"`{path.name}`", _summary(path)))
+    return "\n".join(
+        f"**`{folder}/`**\n\n{table(('file', 'what it is for'), rows)}" for folder, rows in folders.items()
+    )
+
+
+def _summary(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return text.partition("\n\n")[0].replace("\n", " ")

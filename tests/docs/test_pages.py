@@ -1,0 +1,78 @@
+"""Every snippet of the README and of docs/ runs, and prints what the page says."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import NOT_RUN, PAGES, ROOT, Page, languages
+
+USES_SPARK = {page for page in PAGES if re.search(r"\bconnect\(spark", page.read_text())}
+
+
+def named(pages: set[Path]) -> pytest.MarkDecorator:
+    ordered = sorted(pages)
+    return pytest.mark.parametrize("page", ordered, ids=[str(page.relative_to(ROOT)) for page in ordered])
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty directory to stand in; modules found there are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def settings(spark) -> Iterator[None]:
+    """What a page sets in the session is unset afterwards."""
+    before = set(spark.conf.getAll)
+    yield
+    for key in set(spark.conf.getAll) - before:
+        spark.conf.unset(key)
+
+
+@named(USES_SPARK)
+@pytest.mark.usefixtures("settings")
+def test_a_page_with_spark_does_what_it_says(page: Path, directory: Path, spark):
+    assert Page(page, directory, {"spark": spark}).run() > 0
+
+
+@named({page for page in PAGES if languages(page) - NOT_RUN} - USES_SPARK)
+def test_a_page_of_commands_does_what_it_says(page: Path, directory: Path):
+    assert Page(page, directory, {}).run() > 0
+
+
+@named(set(PAGES))
+def test_every_block_says_what_it_is(page: Path):
+    assert languages(page) <= {"python", "toml", "text", "console"} | NOT_RUN
+
+
+@named({*PAGES, *ROOT.glob("*.md")})
+def test_links_lead_to_files_that_exist(page: Path):
+    links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", page.read_text())
+    for file, heading in links:
+        there = (page.parent / file).resolve() if file else page
+        assert there.exists(), file
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_a_page_that_prints_something_else_fails(directory: Path):
+    wrong = directory / "wrong.md"
+    wrong.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
+    with pytest.raises(AssertionError, match=r"wrong\.md, line 5"):
+        Page(wrong, directory, {}).run()
+
+
+def test_a_command_that_prints_something_else_fails(directory: Path):
+    wrong = directory / "wrong.md"
+    wrong.write_text("```console\n$ echo one\none\n$ echo two\nthree\n```\n")
+    with pytest.raises(AssertionError, match="echo two"):
+        Page(wrong, directory, {}).run()
