@@ -1,0 +1,38 @@
+"""The benchmarks run, and write what they promise. What the numbers are is not for a test to say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROMISED = {
+    "io_1000_fraction_of_ideal",
+    "rowwise_dispatch_ns",
+    "vectorized_vs_local_arrow_udf",
+    "unordered_vs_ordered_1pct_stragglers",
+    "rss_growth_1m_to_20m",
+}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=170)
+
+
+@pytest.mark.timeout(180)
+def test_the_scalar_suite_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "scalar", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "scalar.json").read_text())
+    assert set(numbers) >= PROMISED
+    assert all(isinstance(number, float) for number in numbers.values())
+    assert "io_1000_fraction_of_ideal" in done.stdout
+
+
+def test_a_suite_that_is_not_there_yet_says_so(tmp_path: Path):
+    done = run("--suite", "window", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 2
+    assert "window: there is no such suite yet" in done.stdout
+    assert list(tmp_path.iterdir()) == []
