@@ -1,0 +1,72 @@
+"""Keys: which rows of a batch have equal keys, without looking at them one by one in Python."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["key_codes", "run_starts"]
+
+Integers = npt.NDArray[np.int64]
+
+
+def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, int]:
+    """A number per row, equal for equal keys, and how many numbers there are, from 0 up.
+
+    Nulls are equal to each other, and so are NaNs, as in Spark's GROUP BY. Without columns all rows have
+    one key.
+    """
+    codes, count = np.zeros(rows, np.int64), 1 if rows else 0
+    for column in columns:
+        more, distinct = _column_codes(column.combine_chunks())
+        if count <= 1:
+            codes, count = more, distinct
+        elif distinct > 1:
+            codes, count = _compact(codes * distinct + more)
+    return codes, count
+
+
+def run_starts(columns: Sequence[pa.ChunkedArray], rows: int) -> Integers:
+    """Where rows of another key begin than that of the row before, 0 included, in rows sorted by key."""
+    codes, _ = key_codes(columns, rows)
+    if not rows:
+        return np.zeros(0, np.int64)
+    return np.concatenate(([0], np.flatnonzero(codes[1:] != codes[:-1]) + 1))
+
+
+def _column_codes(column: pa.Array) -> tuple[Integers, int]:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_struct(column.type):
+        return _struct_codes(column)
+    if pa.types.is_nested(column.type):
+        return _codes_of_objects(column.to_pylist())
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), np.int64), 1
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
+
+
+def _struct_codes(column: pa.Array) -> tuple[Integers, int]:
+    """A struct is as its fields; a null one is not as one of nulls."""
+    present = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+    codes, count = present, 2
+    for part in column.flatten():
+        more, distinct = _column_codes(part)
+        codes, count = _compact(codes * distinct + more)
+    return codes, count
+
+
+def _codes_of_objects(values: list[Any]) -> tuple[Integers, int]:
+    known: dict[str, int] = {}
+    codes = np.fromiter((known.setdefault(repr(value), len(known)) for value in values), np.int64, len(values))
+    return codes, len(known)
+
+
+def _compact(codes: Integers) -> tuple[Integers, int]:
+    """The same distinctions with numbers from 0 up, so that another column can be added without overflow."""
+    encoded = pc.dictionary_encode(pa.array(codes))
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
