@@ -11,20 +11,20 @@ from itertools import zip_longest
 from typing import Any
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.tokens import Tokenizer, TokenType
+from sqlglot.tokens import TokenType
 
 __all__ = ["Flink", "Named", "Target", "calls", "parse", "to_spark"]
 
 
-class Flink(Dialect):
+class Flink(Dialect):  # type: ignore[misc]
     """What of Flink SQL differs from sqlglot's own dialect."""
 
-    class Tokenizer(Tokenizer):
+    class Tokenizer(tokens.Tokenizer):  # type: ignore[misc]
         IDENTIFIERS = ["`"]  # noqa: RUF012 - sqlglot's way
         KEYWORDS = {  # noqa: RUF012
-            **Tokenizer.KEYWORDS,
+            **tokens.Tokenizer.KEYWORDS,
             "BYTES": TokenType.VARBINARY,
             "MULTISET": TokenType.MULTISET if hasattr(TokenType, "MULTISET") else TokenType.ARRAY,
             "ROW": TokenType.STRUCT,
@@ -112,6 +112,8 @@ def _laterals_to_views(tree: exp.Expression, inlined: frozenset[str]) -> None:
             condition = join.args.get("on")
             true = condition is None or (isinstance(condition, exp.Boolean) and condition.this)
             outer = join.side == "LEFT"
+            if call is not None and outer and not true:
+                join.set("this", _lateral_query(join.this, call, inlined))
             if call is None or (outer and not true):
                 kept.append(join)
                 continue
@@ -125,6 +127,13 @@ def _laterals_to_views(tree: exp.Expression, inlined: frozenset[str]) -> None:
             select.set("joins", kept)
             select.set("laterals", [*(select.args.get("laterals") or ()), *views])
         _table_in_from(select, inlined)
+
+
+def _lateral_query(source: exp.Lateral, call: exp.Anonymous, inlined: frozenset[str]) -> exp.Lateral:
+    """LATERAL VIEW has no condition, so a call with one is a subquery."""
+    alias = source.args.get("alias") or exp.TableAlias()
+    query = exp.select("*").from_(exp.Table(this=_generator(call, inlined)))
+    return exp.Lateral(this=exp.Subquery(this=query), alias=alias.copy())
 
 
 def _table_in_from(select: exp.Select, inlined: frozenset[str]) -> None:

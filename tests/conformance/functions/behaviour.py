@@ -95,7 +95,7 @@ def _without_time(text: str) -> tuple[str, Callable[[Scope], float]]:
 
 def _clauses(text: str) -> list[str]:
     """Parts between semicolons and full stops outside quotes; commas of a split belong to it."""
-    parts = re.split(r"('(?:[^']|'')*')", text)
+    parts = re.split(r"('(?:[^']|'')*')", re.sub(r"; then\b", " and then", text))
     marked = "".join(part if i % 2 else re.sub(r";|\.(?=\s|$)", "\0", part) for i, part in enumerate(parts))
     return [clause.strip(" ,") for clause in marked.split("\0") if clause.strip(" ,")]
 
@@ -137,7 +137,8 @@ def _table_value(clause: str, names: tuple[str, ...]) -> Expression:
 
 
 def _rows(text: str, names: tuple[str, ...]) -> Expression:
-    parts = re.split(r"\s+and(?:\s+then)?\s+|,\s+then\s+|,\s+", text)
+    outside = r"(?=(?:[^']*'[^']*')*[^']*$)(?![^(]*\))"
+    parts = re.split(rf"(?:\s+and(?:\s+then)?\s+|,\s+then\s+|,\s+){outside}", text)
     items = [_value(part, names) for part in parts]
     return lambda scope: [item(scope) for item in items]
 

@@ -12,12 +12,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Annotated, Any, Union
 
 import udf_server as udf
 from remote_udf.ddl import parse_type as arrow_type
 from tests.conformance.cases import Case, FunctionWords
-from tests.conformance.column_types import UnknownType, parse_type
+from tests.conformance.column_types import ColumnType, UnknownType, parse_type
 from tests.conformance.functions.behaviour import Behaviour, read_behaviour
 from tests.conformance.functions.expressions import NotUnderstood, Scope
 from tests.conformance.functions.failures import Failure, read_failure
@@ -95,7 +96,8 @@ def build(words: FunctionWords, version: str) -> Built:
     names = tuple(name for name, _ in words.arguments)
     behaviour = read_behaviour(words.behaviour, names, words.returns)
     failure = read_failure(words.failure)
-    evaluate = _Evaluation(names, behaviour, failure)
+    returns = parse_type(words.returns)
+    evaluate = _Evaluation(names, returns, behaviour, failure)
     if words.kind.startswith("async"):
 
         async def body(*values: Any, context: udf.CallContext) -> Any:
@@ -123,16 +125,35 @@ def build(words: FunctionWords, version: str) -> Built:
         name=words.name,
         version=version,
         description=f"{words.behaviour} Failure: {words.failure or 'none'}.",
-        returns=arrow_type(parse_type(words.returns).ddl),
+        returns=arrow_type(returns.ddl),
     )(code)
     return Built(words, function, evaluate.local, re.sub(r"\bn$", "", failure.message))
+
+
+def _shaped(value: Any, type_: ColumnType) -> Any:
+    """The value as a function that returns the type gives it: rows by name, numbers of its kind."""
+    if value is None:
+        return None
+    match type_.kind:
+        case "struct":
+            named = value if isinstance(value, dict) else dict(zip(type_.names, value, strict=True))
+            return {name: _shaped(named[name], part) for name, part in zip(type_.names, type_.parts, strict=True)}
+        case "array":
+            return [_shaped(item, type_.parts[0]) for item in value]
+        case "float" | "double":
+            return float(value)
+        case "decimal":
+            return Decimal(str(value))
+        case _:
+            return value
 
 
 class _Evaluation:
     """A function's calls, counted per planned call: a query that is planned anew counts anew."""
 
-    def __init__(self, names: Sequence[str], behaviour: Behaviour, failure: Failure) -> None:
+    def __init__(self, names: Sequence[str], returns: ColumnType, behaviour: Behaviour, failure: Failure) -> None:
         self._names = names
+        self._returns = returns
         self._behaviour = behaviour
         self._failure = failure
         self._calls: defaultdict[tuple[str, Any], int] = defaultdict(int)
@@ -149,10 +170,10 @@ class _Evaluation:
     def outcome(self, scope: Scope) -> Any:
         if self._failure.strikes(scope):
             raise RuntimeError(self._failure.text(scope.invocation))
-        return self._behaviour.value(scope)
+        return _shaped(self._behaviour.value(scope), self._returns)
 
     def local(self, *values: Any) -> Any:
-        return self._behaviour.value(Scope(dict(zip(self._names, values, strict=False))))
+        return _shaped(self._behaviour.value(Scope(dict(zip(self._names, values, strict=False)))), self._returns)
 
 
 def _signature(words: FunctionWords) -> inspect.Signature:

@@ -5,6 +5,7 @@
     product         value (("*" | "/" | "%") value)*    "/" of integers cuts off
     value           number | 'text' | null | true | false | name | "(" concatenation ")" | "[" list "]"
                     | "text of" product | "the invocation count" | name "(" list ")"
+                    | "(" list ")", a row
     any of them     "as text"
 
 Arithmetic with null is null; null as text is "null", as it is in the language the cases come from.
@@ -15,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+from tests.conformance.functions.wordings import plainly
 
 __all__ = ["Expression", "NotUnderstood", "Scope", "read_expression", "text_of"]
 
@@ -55,11 +58,19 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def read_expression(text: str, names: tuple[str, ...]) -> Expression:
     """The expression over arguments of these names. Raises NotUnderstood if the words are none."""
-    reader = _Reader(_tokens(_outside_quotes(text)), names)
-    expression = reader.concatenation()
-    if reader.rest:
-        raise NotUnderstood(f"{text!r}: cannot make sense of {reader.rest[0][1]!r}")
-    return expression
+    # As it stands first: words may be names of arguments.
+    failure: NotUnderstood | None = None
+    for told in (text, plainly(text)):
+        try:
+            reader = _Reader(_tokens(_outside_quotes(told)), names)
+            expression = reader.concatenation()
+            if not reader.rest:
+                return expression
+            raise NotUnderstood(f"{text!r}: cannot make sense of {reader.rest[0][1]!r}")
+        except NotUnderstood as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
 
 
 def text_of(value: Any) -> str:
@@ -139,7 +150,9 @@ class _Reader:
             return _binary("-", _constant(0), self._value())
         if token in ("(", "["):
             items = self._list(")" if token == "(" else "]")
-            return items[0] if token == "(" and len(items) == 1 else _array(items)
+            if token == "[":
+                return lambda scope: [item(scope) for item in items]
+            return items[0] if len(items) == 1 else lambda scope: tuple(item(scope) for item in items)
         if kind == "name":
             return self._named(token)
         raise NotUnderstood(f"{token!r} cannot stand here")
@@ -181,10 +194,6 @@ def _text(value: Expression) -> Expression:
 
 def _joined(left: Expression, right: Expression) -> Expression:
     return lambda scope: text_of(left(scope)) + text_of(right(scope))
-
-
-def _array(items: list[Expression]) -> Expression:
-    return lambda scope: [item(scope) for item in items]
 
 
 def _called(function: Callable[..., Any], items: list[Expression]) -> Expression:

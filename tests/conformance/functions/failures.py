@@ -1,4 +1,4 @@
-"""How cases say that a function fails: "completes exceptionally with a runtime error 'Error n' on the first 2 calls"."""
+"""How a function fails, in words: "completes exceptionally with a runtime error 'Error n' on the first 2 calls"."""
 
 import operator
 import re
@@ -18,7 +18,7 @@ _TIMES = re.compile(r"\bfails?\s+(once|twice|(\d+|two|three|four|five)\s+times)\
 _ALWAYS = re.compile(r"\b(always|never succeeds|every (invocation|call|attempt)|on each)\b", re.IGNORECASE)
 _NEVER = re.compile(r"\b(never (completes|returns|answers|finishes)|hangs)\b", re.IGNORECASE)
 _HARMLESS = re.compile(r"^(every|all) others?\b|throws? afterwards|\bno failure\b|\bnever fails\b", re.IGNORECASE)
-_MESSAGE = re.compile(r"\b(?:error|exception|message|text)s?(?:\s+\w+)?\s+'([^']*)'", re.IGNORECASE)
+_MESSAGE = re.compile(r"\b(?:error|exception|message|text)s?(?:\s+\w+)?\s+'([^']*)'|\bwith '([^']*)'", re.IGNORECASE)
 _INPUT = re.compile(r"\b(?:call|invocation|attempt)s? (?:for|with|on) '([^']*)'", re.IGNORECASE)
 _CONDITION = re.compile(r"\b(?:when|if|for)\s+(\w+)\s*(==|=|is|<=|>=|<>|!=|<|>)\s*('[^']*'|-?\d+)", re.IGNORECASE)
 _OPERATORS = {
@@ -59,8 +59,11 @@ def read_failure(text: str) -> Failure:
         return Failure()
     clause = " ".join(clauses)
     message = _MESSAGE.search(clause)
-    told = message[1] if message else Failure.message
+    told = (message[1] or message[2]) if message else Failure.message
     given = _INPUT.search(clause)
+    if message and given and given[0].endswith(message[0]):
+        # "the call with 'x'" is about an input.
+        told = Failure.message
     applies, per_input = _applies(clause)
     if given is not None:
         wanted = given[1]
