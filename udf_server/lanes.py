@@ -46,7 +46,7 @@ class LoopLane:
                     self._loop.run_forever()
                 except BaseException:
                     # A task of the author's raised SystemExit or the like, which asyncio lets through.
-                    log.exception("loop went on", extra={"thread": self._thread.name})
+                    log.exception("loop went on", extra={"lane": self._thread.name})
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()

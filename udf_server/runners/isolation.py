@@ -111,6 +111,10 @@ def isolate(
                     break
                 except WrongResult as wrong:
                     error = wrong
+                except Exception as strange:
+                    # Whatever Arrow makes of an object that says it is an array.
+                    why = f"expected an array of {spelled(outcomes.codec.type)}: {describe(strange)}"
+                    error = WrongResult(ErrorCode.RESULT_TYPE, why)
             delay = retry.delay(error, attempt) if whole or rows == 1 else None
             if delay is not None:
                 _, late = yield Wait(delay)
