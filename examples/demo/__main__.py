@@ -1,0 +1,132 @@
+"""The demo: a PySpark job that looks things up over HTTP, in DataFrames and in SQL, timed.
+
+    make demo
+    make demo DEMO_INPUT=mine.csv [DEMO_COLUMN=city] [DEMO_ROWS=1000]
+
+or, where the project and its plugins are installed, `python -m examples.demo`.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from examples.demo import job
+from examples.demo.comparison import IN_FLIGHT, TASKS, Timing, compare
+from examples.demo.job_input import InputError, JobInput, read_input
+from examples.demo.lookup_service import ANSWER_SECONDS
+from examples.demo.server_metrics import Scrape
+from examples.demo.services import LookupProcess
+from examples.demo.tables import table
+from remote_udf.types import spelled
+from spark_client import RemoteSession, connect
+
+FEW = 5
+
+
+def main() -> None:
+    """Runs the demo; an input that cannot be used is one line and exit status 1."""
+    began = time.perf_counter()
+    say(f"Starting Spark with {TASKS} local tasks")
+    spark = spark_session()
+    try:
+        given = read_input(spark)
+        say("Starting the server of the functions, and the look-up service")
+        with LookupProcess() as service:
+            # The plugin udf_http reads it in the embedded server.
+            os.environ["UDF_HTTP_BASE_URL"] = service.base_url
+            run(spark, connect(spark), service, given)
+    except InputError as error:
+        sys.exit(f"demo: {error}")
+    finally:
+        spark.stop()
+    say(f"\nDone in {time.perf_counter() - began:.0f} s.")
+
+
+def spark_session() -> SparkSession:
+    """A local session that says nothing but errors."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("conf")))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(f"local[{TASKS}]").appName("remote-udf demo")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(TASKS),
+    }.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def run(spark: SparkSession, remote: RemoteSession, service: LookupProcess, given: JobInput) -> None:
+    """The job, part by part."""
+    title("Functions of the server")
+    show_functions(remote)
+
+    frame = given.frame.persist()
+    title(f"{frame.count():,} look-ups, three ways")
+    say(f"  Input: {given.title}, {given.chosen}.")
+    say(f"  The service takes {1e3 * ANSWER_SECONDS:.0f} ms for an answer. {TASKS} Spark tasks ask it.\n")
+    timings, same = compare(remote, frame, service)
+    show_timings(timings)
+    say(f"\n  A row takes no less time than before, but {IN_FLIGHT} rows of a task are under way at once.")
+    say(f"  {'All three gave the same answers.' if same else 'THE ANSWERS DIFFER.'}")
+
+    title("Farthest from San Francisco: calls of calls, in a DataFrame")
+    heads = ["code", "airport", "city", "state", "km", "bearing", "geohash"]
+    say(table(heads, job.farthest(remote, frame, FEW).collect()))
+
+    title("By state: the same functions in spark.sql")
+    say(table(["state", "rows", "nearest km", "farthest km"], job.states(spark, remote, frame, FEW).collect()))
+
+    if not given.is_users:
+        title("Hourly temperatures of San Francisco (F), Seattle's looked up, unordered")
+        heads = ["month", "hours", "found", "San Francisco", "Seattle", "hours Seattle was warmer"]
+        say(table(heads, job.hours(spark, remote).collect()))
+
+    title("What the server counted")
+    assert remote.embedded is not None
+    show_metrics(Scrape(remote.embedded.metrics_url))
+
+
+def show_functions(remote: RemoteSession) -> None:
+    """What there is to call."""
+    rows = []
+    for spec in remote.functions():
+        arguments = ", ".join(parameter.name for parameter in spec.parameters)
+        rows.append((spec.name, str(spec.execution), arguments, spelled(spec.result)))
+    say(table(["function", "execution", "arguments", "result"], rows))
+
+
+def show_timings(timings: list[Timing]) -> None:
+    """How long each way took, a row of it, and the most requests the service saw at once."""
+    slowest = timings[0].seconds
+    rows = [
+        (t.way, t.seconds, t.rows / t.seconds, slowest / t.seconds, t.row_milliseconds, t.most_at_once) for t in timings
+    ]
+    say(table(["way", "seconds", "rows/s", "times as fast", "ms of a row", "requests at once"], rows))
+
+
+def show_metrics(scrape: Scrape) -> None:
+    """Every function's rows and times, over the whole demo."""
+    rows = []
+    for function in scrape.functions():
+        of = scrape.figures(function)
+        times = (of.mean_milliseconds, of.slowest_milliseconds)
+        rows.append((function, of.rows_ok, of.rows_failed, of.retries, of.batches, *times))
+    say(table(["function", "rows ok", "failed", "retries", "batches", "mean ms", "99 % within ms"], rows))
+
+
+def title(text: str) -> None:
+    say(f"\n{text}\n")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()

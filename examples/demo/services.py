@@ -1,0 +1,44 @@
+"""Starts the look-up service as a process, and asks it what it counted."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+__all__ = ["LookupProcess", "Statistics"]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the service saw since it was last asked."""
+
+    answers: int
+    most_at_once: int
+
+
+class LookupProcess:
+    """The look-up service, for as long as the `with` block lasts."""
+
+    base_url: str
+
+    def __enter__(self) -> "LookupProcess":
+        command = [sys.executable, "-m", "examples.demo.lookup_service"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.base_url = self._process.stdout.readline().strip()
+        if not self.base_url:
+            raise RuntimeError(f"the look-up service ended with status {self._process.wait()}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+
+    def statistics(self) -> Statistics:
+        with urllib.request.urlopen(f"{self.base_url}statistics", timeout=10) as response:
+            seen: dict[str, Any] = json.load(response)
+        return Statistics(**seen)
