@@ -83,7 +83,7 @@ class PolicyKeeper:
         over_count = most is not None and self.failed > most
         over_rate = rate is not None and self.rows >= RATE_FROM_ROWS and self.failed > rate * self.rows
         if over_count or over_rate:
-            raise ErrorBudgetExceeded(f"{self._budget()}; the last of them: {self._described(table, row, errors[row])}")
+            raise ErrorBudgetExceeded(f"{self._budget()}; one of them: {self._described(table, row, errors[row])}")
 
     def finish(self) -> None:
         """The task's last row has been looked at. Raises ErrorBudgetExceeded."""
@@ -104,7 +104,7 @@ class PolicyKeeper:
         spec = self._call.spec
         shown = []
         for position, column in enumerate(self._columns):
-            value = repr(_python(table.column(column), row))
+            value = _shown(table.column(column), row)
             cut = value if len(value) <= ARGUMENT_LIMIT else value[:ARGUMENT_LIMIT] + "..."
             shown.append(f"{spec.parameter(position).name}={cut}")
         trace = f"\nRemote traceback:\n{capped(error.traceback)}" if error.traceback else ""
@@ -113,8 +113,8 @@ class PolicyKeeper:
         return f"{called} of {spec.key} failed: {error.code}: {error.message} ({attempts}){trace}"
 
 
-def _python(column: pa.Array, row: int) -> object:
+def _shown(column: pa.Array, row: int) -> str:
     try:
-        return column[row].as_py()
+        return repr(column[row].as_py())
     except (ValueError, OverflowError):
         return "(a value Python cannot hold)"

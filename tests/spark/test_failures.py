@@ -55,8 +55,8 @@ def test_an_http_server_is_no_server(spark):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with pytest.raises(ServerUnavailable, match="no remote-udf server at"):
-            connect(spark, f"127.0.0.1:{server.server_port}", connect_seconds=1)
+        with pytest.raises(NotARemoteUdfServer, match="is no gRPC server"):
+            connect(spark, f"127.0.0.1:{server.server_port}", connect_seconds=5)
     finally:
         server.shutdown()
         server.server_close()

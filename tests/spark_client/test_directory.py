@@ -1,0 +1,132 @@
+"""Asking a server what it has, and finding a function in the answer."""
+
+import pytest
+
+import udf_server as udf
+from remote_udf.v1 import service_pb2
+from spark_client.config import ClientConfig
+from spark_client.directory import RETRY_SECONDS, find_function, list_functions
+from spark_client.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
+from spark_client.executor.transport import NoGrpcServer, TransportLost
+from spark_client.testing import LocalTransport
+from tests.spark_client.scripted import Clock
+
+CONFIG = ClientConfig("there:1", connect_seconds=5.0)
+
+
+def answer(protocols=(1,), functions=()):
+    return service_pb2.ListFunctionsResponse(functions=functions, server_version="9.9", protocol_versions=protocols)
+
+
+class Answers:
+    """A server whose answers are these, in turn, and then the last one; an exception is raised."""
+
+    def __init__(self, clock, *answers, seconds=0.0):
+        self._clock, self._answers, self._seconds = clock, list(answers), seconds
+        self.asked = []
+
+    def list_functions(self, seconds):
+        self.asked.append(seconds)
+        self._clock.now += self._seconds
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def listed(clock, transport):
+    return list_functions(CONFIG, transport=transport, clock=clock, sleep=clock.sleep)
+
+
+def test_functions_come_as_the_server_has_them():
+    @udf.scalar
+    def one(x: int) -> int:
+        return x
+
+    @udf.scalar(version="2", deterministic=False)
+    def two(x: str) -> str:
+        return x
+
+    with LocalTransport(one, two) as transport:
+        assert sorted(list_functions(CONFIG, transport=transport), key=lambda spec: spec.name) == [one.spec, two.spec]
+
+
+def test_a_server_that_is_starting_is_waited_for():
+    clock = Clock()
+    transport = Answers(clock, TransportLost("not yet"), TransportLost("not yet"), answer())
+    assert listed(clock, transport) == []
+    assert clock.sleeps == [RETRY_SECONDS] * 2
+
+
+def test_a_server_that_does_not_come_is_an_error_in_time():
+    clock = Clock()
+    with pytest.raises(ServerUnavailable, match="no remote-udf server at there:1 within 5 s: nobody"):
+        listed(clock, Answers(clock, TransportLost("nobody")))
+    assert 4.9 - RETRY_SECONDS <= clock.now - 1000.0 <= 5.0 + 1e-6
+
+
+def test_an_attempt_may_take_what_is_left_of_the_time():
+    clock = Clock()
+    transport = Answers(clock, TransportLost("slow"), seconds=2.0)
+    with pytest.raises(ServerUnavailable):
+        listed(clock, transport)
+    assert transport.asked == pytest.approx([5.0, 2.9, 0.8])
+
+
+def test_what_is_no_server_at_all_is_not_waited_for():
+    clock = Clock()
+    with pytest.raises(NotARemoteUdfServer, match="what answers at there:1 is no gRPC server: SSH"):
+        listed(clock, Answers(clock, NoGrpcServer("SSH")))
+    assert clock.sleeps == []
+
+
+def test_a_server_of_another_protocol_is_refused_with_both_sides():
+    clock = Clock()
+    with pytest.raises(NotARemoteUdfServer, match=r"there:1 \(version 9.9\) speaks protocol \[2, 3\], this client 1"):
+        listed(clock, Answers(clock, answer(protocols=(2, 3))))
+
+
+def test_a_server_of_several_protocols_is_taken_if_ours_is_among_them():
+    clock = Clock()
+    assert listed(clock, Answers(clock, answer(protocols=(1, 2)))) == []
+
+
+def specs(*names):
+    def make(name, version):
+        @udf.scalar(name=name, version=version)
+        def function(x: int) -> int:
+            return x
+
+        return function.spec
+
+    return [make(*name.split("@")) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("geocode", "10"), ("geocode@2", "2"), ("geocode@10", "10"), ("other", "1")]
+)
+def test_a_name_means_the_highest_version_unless_it_says_one(name, version):
+    assert find_function(specs("geocode@2", "geocode@10", "geocode@9", "other@1"), name).version == version
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("geo", r"no function 'geo' \(known: geocode, other\)"),
+        ("geocode@3", r"function 'geocode' has no version '3' \(known: 2, 10\)"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(name, message):
+    with pytest.raises(UnknownFunction, match=message):
+        find_function(specs("other@1", "geocode@10", "geocode@2"), name)
+
+
+@pytest.mark.parametrize("name", ["", "@", "a@", "@1", "a@b@c"])
+def test_a_malformed_name_is_an_unknown_function(name):
+    with pytest.raises(UnknownFunction):
+        find_function(specs("other@1"), name)
+
+
+def test_a_server_without_functions_says_so():
+    with pytest.raises(UnknownFunction, match="known: none"):
+        find_function([], "geocode")

@@ -1,0 +1,149 @@
+"""The server that `connect(spark)` starts by default: its process, its socket, its end, and its failures."""
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from spark_client import embedded
+from spark_client.config import ClientConfig
+from spark_client.directory import find_function, list_functions
+from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
+from spark_client.errors import EmbeddedServerFailed
+from spark_client.executor.transport import transport_for
+from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+
+PLUGIN = """
+import sys, udf_server as udf
+print("a plugin that talks while it is imported")
+
+@udf.scalar
+def plus_one(x: int) -> int:
+    print("x" * 1000)
+    return x + 1
+"""
+
+
+class Named:
+    def __init__(self, target, name):
+        self.spec = find_function(list_functions(ClientConfig(target)), name)
+
+
+@pytest.fixture
+def start():
+    servers = []
+
+    def start(*plugins, **settings):
+        servers.append(EmbeddedServer(plugins, **settings))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def test_it_serves_the_plugins_on_a_socket_only_its_owner_reaches(start, plugin):
+    server = start(plugin(PLUGIN))
+    assert server.running
+    assert "plus_one" in [spec.name for spec in list_functions(ClientConfig(server.target))]
+    socket = Path(server.target.removeprefix("unix:"))
+    assert stat.S_ISSOCK(socket.stat().st_mode)
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    assert socket.parent.stat().st_uid == os.getuid()
+
+
+def test_a_function_may_print_more_than_a_pipe_holds(start, plugin):
+    server = start(plugin(PLUGIN))
+    call = call_of(Named(server.target, "plus_one"), server.target, timeout="20 s")
+    stream = stream_of(call, transport_for(call.config))
+    stream.submit(chunk_of(range(300)))
+    assert everything(stream) == {row: row + 1 for row in range(300)}
+    stream.finish()
+    assert "a plugin that talks while it is imported" in server.log.read_text()
+
+
+def test_stopping_ends_the_process_and_removes_its_files(start):
+    server = start()
+    folder = Path(server.directory.name)
+    server.stop()
+    server.stop()
+    assert not server.running
+    assert not folder.exists()
+
+
+def test_ctrl_c_in_the_shell_is_not_for_the_server(start):
+    server = start()
+    assert os.getsid(server._process.pid) != os.getsid(0)
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit()"])
+def test_it_ends_with_the_process_that_started_it_however_that_ends(end, tmp_path):
+    script = (
+        "import os, sys\nfrom spark_client.embedded import embedded_server\n"
+        f"server = embedded_server([])\nprint(server._process.pid, flush=True)\n{end}"
+    )
+    parent = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    pid = int(parent.stdout)
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "the server outlived its parent"
+        time.sleep(0.02)
+
+
+def test_a_process_has_one_server_per_set_of_plugins_and_a_new_one_after_its_end(monkeypatch):
+    ends = []
+    monkeypatch.setattr(embedded.atexit, "register", ends.append)
+    monkeypatch.setattr(embedded, "_servers", {})
+    first = embedded_server([])
+    try:
+        assert embedded_server([]) is first
+        first.stop()
+        assert embedded_server([]) is not first
+        assert embedded_server([]).running
+    finally:
+        for end in ends:
+            end()
+    assert len(ends) == 2
+
+
+def test_a_plugin_that_fails_to_import_ends_in_an_error_with_the_end_of_the_log(plugin):
+    with pytest.raises(EmbeddedServerFailed, match=r"ended with status 1; its log ends with:\n(.|\n)*no such library"):
+        EmbeddedServer([plugin("raise ImportError('no such library')")])
+
+
+def test_a_server_that_crashes_is_not_called_late(plugin):
+    with pytest.raises(EmbeddedServerFailed, match="ended with status -6"):
+        EmbeddedServer([plugin("import os; os.abort()")])
+
+
+def test_a_server_that_hangs_is_ended_after_a_while(plugin):
+    began = time.monotonic()
+    with pytest.raises(EmbeddedServerFailed, match=r"was not ready within 1\.5 s") as caught:
+        EmbeddedServer([plugin("import time; print('importing', flush=True); time.sleep(100)")], start_seconds=1.5)
+    assert time.monotonic() - began < 30
+    assert str(caught.value).endswith("importing")
+
+
+class Session:
+    """As much of a Spark session as is asked for."""
+
+    def __init__(self, master):
+        self.conf = {"spark.master": master}
+
+
+def test_executors_elsewhere_cannot_reach_it():
+    require_local_executors(Session("local[4]"))
+    with pytest.raises(EmbeddedServerFailed, match=r"executors of master 'spark://there:7077' .*udf-server serve"):
+        require_local_executors(Session("spark://there:7077"))

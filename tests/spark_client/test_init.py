@@ -1,0 +1,52 @@
+"""The package's public surface, and which of its parts may know which."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import spark_client
+
+MODULES = [module.name for module in pkgutil.walk_packages(spark_client.__path__, "spark_client.") if not module.ispkg]
+
+
+def test_jobs_import_these_names_and_no_others():
+    public = {
+        name
+        for name, value in vars(spark_client).items()
+        if not name.startswith("_") and not isinstance(value, type(sys))
+    }
+    assert public | {"__version__"} == set(spark_client.__all__)
+    assert spark_client.__all__ == [
+        "EmbeddedServerFailed",
+        "NotARemoteUdfServer",
+        "PlanError",
+        "RemoteFunction",
+        "RemoteSession",
+        "ServerUnavailable",
+        "UnknownFunction",
+        "__version__",
+        "connect",
+    ]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_a_module_exports_is_defined_and_sorted(name):
+    module = importlib.import_module(name)
+    # Constants, then classes, then functions, each by name: ruff's order for __all__.
+    order = sorted(module.__all__, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
+    assert module.__all__ == order
+    assert all(hasattr(module, export) for export in module.__all__)
+
+
+def imported_by(statement, *packages):
+    code = f"import sys\n{statement}\nprint(sorted({set(packages)!r} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return out.stdout.strip()
+
+
+def test_the_client_needs_no_server():
+    modules = "\n".join(f"import {name}" for name in MODULES)
+    assert imported_by(modules, "udf_server", "pluggy", "uvloop", "structlog") == "[]"
