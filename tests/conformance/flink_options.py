@@ -46,7 +46,7 @@ def session_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _adjusted(options: Mapping[str, str], *, general: bool) -> dict[str, str]:
-    adjusted = dict(options)
+    adjusted = {**options, **({"retry-on": "Exception"} if general else {})}
     if "retry-strategy" in adjusted:
         strategy = adjusted["retry-strategy"].lower().replace("_", "-")
         adjusted["retry-strategy"] = _STRATEGIES.get(strategy, strategy)
@@ -57,6 +57,4 @@ def _adjusted(options: Mapping[str, str], *, general: bool) -> dict[str, str]:
     # Flink refuses less than one retry; so does the option, if it is left as it is.
     if attempts.isdigit() and int(attempts) >= 1:
         adjusted["max-attempts"] = str(int(attempts) + 1)
-    if general:
-        adjusted["retry-on"] = "Exception"
     return adjusted

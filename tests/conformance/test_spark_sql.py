@@ -1,0 +1,50 @@
+"""Flink SQL as Spark SQL."""
+
+import pytest
+
+from tests.conformance.spark_sql import Target, to_spark
+
+
+def spark(query, **settings):
+    names = {"f": Target("f@2", ("int",))}
+    return to_spark(query, lambda name, arguments: names.get(name.lower()), **settings)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT f(F(a)).f0, g(a) FROM t", "SELECT `f@2`(`f@2`(a)).f0, g(a) FROM t"),
+        ("SELECT * FROM t, LATERAL TABLE(f(a)) AS T2(x)", "SELECT * FROM t LATERAL VIEW explode(`f@2`(a)) T2 AS x"),
+        (
+            "SELECT * FROM t LEFT JOIN LATERAL TABLE(f(a)) AS T2(x) ON TRUE",
+            "SELECT * FROM t LATERAL VIEW OUTER explode(`f@2`(a)) T2 AS x",
+        ),
+        (
+            "SELECT * FROM t JOIN LATERAL TABLE(f(a)) AS T2(x) ON x > 1",
+            "SELECT * FROM t LATERAL VIEW explode(`f@2`(a)) T2 AS x WHERE x > 1",
+        ),
+        (
+            "SELECT * FROM t LEFT JOIN LATERAL TABLE(f(a)) AS T2(x) ON x > 1",
+            "SELECT * FROM t LEFT JOIN LATERAL (SELECT * FROM explode(`f@2`(a))) AS T2(x) ON x > 1",
+        ),
+        ("SELECT * FROM LATERAL TABLE(f(1)) AS T(x)", "SELECT * FROM explode(`f@2`(1)) AS T(x)"),
+        ("SELECT ARRAY_REDUCE(a, 0, (x, y) -> x + y) FROM t", "SELECT reduce(a, 0, (x, y) -> x + y) FROM t"),
+        ("SELECT f(SUM(a)) FROM t", "SELECT `f@2`(CAST(SUM(a) AS INT)) FROM t"),
+        ("SELECT f(f(SUM(a))) FROM t", "SELECT `f@2`(`f@2`(CAST(SUM(a) AS INT))) FROM t"),
+        ("SELECT CAST(a AS TIMESTAMP(3)) FROM t", "SELECT CAST(a AS TIMESTAMP_NTZ) FROM t"),
+        ("SELECT CAST(a AS TIMESTAMP_LTZ(3)) FROM t", "SELECT CAST(a AS TIMESTAMP_LTZ) FROM t"),
+        ("SELECT CAST(a AS ROW<x INT, y STRING>) FROM t", "SELECT CAST(a AS STRUCT<x: INT, y: STRING>) FROM t"),
+        ("SELECT CAST(a AS ARRAY<INT NOT NULL>) FROM t", "SELECT CAST(a AS ARRAY<INT>) FROM t"),
+        ("SELECT a IS NOT NULL, b FROM t", "SELECT NOT a IS NULL, b FROM t"),
+        ("SELECT a[1], ROW(1, 2), MAP['k', 1] FROM t", "SELECT try_element_at(a, 1), struct(1, 2), map('k', 1) FROM t"),
+        (r"SELECT 'it''s \d' FROM t", r"SELECT 'it\'s \\d' FROM t"),
+        ("CREATE VIEW v AS SELECT 1 AS x", "CREATE TEMPORARY VIEW v AS SELECT 1 AS x"),
+    ],
+)
+def test_a_query_in_sparks_words(query, expected):
+    assert spark(query) == expected
+
+
+def test_a_table_function_with_several_columns_returns_structs():
+    query = "SELECT x, y FROM t, LATERAL TABLE(f(a)) AS T2(x, y)"
+    assert spark(query, inlined=frozenset({"f"})) == "SELECT x, y FROM t LATERAL VIEW inline(`f@2`(a)) T2 AS x, y"
