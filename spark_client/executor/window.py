@@ -25,8 +25,8 @@ class Window:
     """Sizes messages of one stream by the pace of its answers.
 
     A message of a row-wise function holds at least as many rows as may be in flight on the server, so
-    that four of them keep it busy, and more when rows are cheap. Ordered output can therefore run ahead
-    of a slow row by about four times the buffer capacity, and no further.
+    that four of them keep it busy, and more when rows are cheap. Only rows without an answer count:
+    ordered output runs ahead of a slow row as far as the engine holds outcomes for it.
     """
 
     def __init__(self, execution: Execution, capacity: int | None, batch_rows: int, clock: Callable[[], float]) -> None:

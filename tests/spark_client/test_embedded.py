@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -34,21 +35,16 @@ class Named:
         self.spec = find_function(list_functions(ClientConfig(target)), name)
 
 
-@pytest.fixture
-def start():
-    servers = []
-
-    def start(*plugins, **settings):
-        servers.append(EmbeddedServer(plugins, **settings))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.stop()
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plugin") / "some_udfs.py"
+    path.write_text(PLUGIN)
+    server = EmbeddedServer([str(path)])
+    yield server
+    server.stop()
 
 
-def test_it_serves_the_plugins_on_a_socket_only_its_owner_reaches(start, plugin):
-    server = start(plugin(PLUGIN))
+def test_it_serves_the_plugins_on_a_socket_only_its_owner_reaches(server):
     assert server.running
     assert "plus_one" in [spec.name for spec in list_functions(ClientConfig(server.target))]
     socket = Path(server.target.removeprefix("unix:"))
@@ -57,8 +53,7 @@ def test_it_serves_the_plugins_on_a_socket_only_its_owner_reaches(start, plugin)
     assert socket.parent.stat().st_uid == os.getuid()
 
 
-def test_a_function_may_print_more_than_a_pipe_holds(start, plugin):
-    server = start(plugin(PLUGIN))
+def test_a_function_may_print_more_than_a_pipe_holds(server):
     call = call_of(Named(server.target, "plus_one"), server.target, timeout="20 s")
     stream = stream_of(call, transport_for(call.config))
     stream.submit(chunk_of(range(300)))
@@ -67,21 +62,11 @@ def test_a_function_may_print_more_than_a_pipe_holds(start, plugin):
     assert "a plugin that talks while it is imported" in server.log.read_text()
 
 
-def test_stopping_ends_the_process_and_removes_its_files(start):
-    server = start()
-    folder = Path(server.directory.name)
-    server.stop()
-    server.stop()
-    assert not server.running
-    assert not folder.exists()
-
-
-def test_ctrl_c_in_the_shell_is_not_for_the_server(start):
-    server = start()
+def test_ctrl_c_in_the_shell_is_not_for_the_server(server):
     assert os.getsid(server._process.pid) != os.getsid(0)
 
 
-@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "sys.exit()"])
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()"])
 def test_it_ends_with_the_process_that_started_it_however_that_ends(end, tmp_path):
     script = (
         "import os, sys\nfrom spark_client.embedded import embedded_server\n"
@@ -104,17 +89,24 @@ def test_it_ends_with_the_process_that_started_it_however_that_ends(end, tmp_pat
 
 def test_a_process_has_one_server_per_set_of_plugins_and_a_new_one_after_its_end(monkeypatch):
     ends = []
-    monkeypatch.setattr(embedded.atexit, "register", ends.append)
+    monkeypatch.setattr(embedded, "atexit", SimpleNamespace(register=ends.append))
     monkeypatch.setattr(embedded, "_servers", {})
     first = embedded_server([])
+    folder = Path(first.directory.name)
     try:
         assert embedded_server([]) is first
         first.stop()
-        assert embedded_server([]) is not first
-        assert embedded_server([]).running
+        first.stop()
+        assert not first.running
+        assert not folder.exists()
+        second = embedded_server([])
+        assert second is not first
+        assert second.running
+        assert embedded_server([]) is second
     finally:
         for end in ends:
             end()
+    assert not second.running
     assert len(ends) == 2
 
 
