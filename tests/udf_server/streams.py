@@ -1,0 +1,118 @@
+"""A stream spoken by hand, message by message, in memory."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.arrow import BatchWriter, write_schema
+from remote_udf.messages import encode, read_response
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.accounting import StreamLimits
+from udf_server.functions import Function
+from udf_server.hosting import FunctionHost
+from udf_server.metrics import ServerMetrics
+from udf_server.registry import Registry
+from udf_server.session import PROTOCOL_VERSION
+from udf_server.stream import ExecuteStream
+
+__all__ = ["Talk", "batch", "eventually", "finish", "opening"]
+
+LONGS = pa.schema([("a0", pa.int64())])
+
+
+def opening(function: str = "f", schema: pa.Schema = LONGS, protocol: int = PROTOCOL_VERSION, **fields: Any) -> bytes:
+    """An Open message for a function of one bigint, or as the fields say."""
+    arguments = fields.pop("arguments", None) or write_schema(schema)
+    request = pb.Open(protocol_version=protocol, function=function, arguments=arguments, **fields)
+    return encode(pb.ExecuteRequest(open=request))
+
+
+def batch(
+    sequence: int, first_row: int, values: Iterable[int], rows: int | None = None, schema: pa.Schema = LONGS
+) -> bytes:
+    """A Batch message of one column; `rows` is what it claims to hold."""
+    column = pa.array(list(values), schema.field(0).type)
+    data = BatchWriter(schema).write(pa.RecordBatch.from_arrays([column], schema=schema))
+    message = pb.Batch(sequence=sequence, first_row=first_row, rows=len(column) if rows is None else rows)
+    return encode(pb.ExecuteRequest(batch=message), data)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Returns once it holds; for what nothing announces, such as a metric."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.002)
+
+
+def finish() -> bytes:
+    return encode(pb.ExecuteRequest(finish=pb.Finish()))
+
+
+class Talk:
+    """The client's side of one stream with a server of these functions.
+
+    Leaving it ends the stream as a lost client would.
+    """
+
+    def __init__(self, *functions: Function, limits: StreamLimits | None = None) -> None:
+        self.metrics = ServerMetrics()
+        self.host = FunctionHost(Registry([("test", function) for function in functions]))
+        self._limits = limits or StreamLimits()
+        self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
+        self._stream: asyncio.Task[None] | None = None
+        self.reads = asyncio.Event()
+        """Cleared to have the client read nothing."""
+        self.reads.set()
+
+    async def __aenter__(self) -> "Talk":
+        stream = ExecuteStream(self.host, self.metrics, self._limits)
+        self._stream = asyncio.create_task(stream.run(self._incoming(), self._outgoing))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        assert self._stream is not None
+        self._stream.cancel()
+        await asyncio.wait([self._stream])
+        await self.host.close()
+
+    async def _incoming(self) -> Any:
+        while (message := await self._requests.get()) is not None:
+            yield message
+
+    async def _outgoing(self, message: bytes) -> None:
+        await self.reads.wait()
+        self._answers.put_nowait(message)
+
+    def send(self, *messages: bytes | None) -> None:
+        """None closes the client's side."""
+        for message in messages:
+            self._requests.put_nowait(message)
+
+    @property
+    def unread(self) -> int:
+        """Messages sent that the server has not read."""
+        return self._requests.qsize()
+
+    async def receive(self, *, progress: bool = False) -> pb.ExecuteResponse:
+        """The next message, without its data; Progress is passed over unless asked for."""
+        while True:
+            envelope, _ = read_response(await asyncio.wait_for(self._answers.get(), 20))
+            if progress or envelope.WhichOneof("response") != "progress":
+                return envelope
+
+    async def open(self, function: str = "f", **fields: Any) -> pb.Opened:
+        self.send(opening(function, **fields))
+        answer = await self.receive()
+        assert answer.WhichOneof("response") == "opened", answer
+        return answer.opened
+
+    async def ended(self) -> None:
+        """Returns once the server has ended the stream by itself."""
+        assert self._stream is not None
+        await asyncio.wait_for(asyncio.shield(self._stream), 20)
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
