@@ -59,6 +59,8 @@ class ThreadedRows(Runner):
         self._emitting = threading.Lock()
         """A flush may meet the end of its batch."""
         self._arrived: collections.deque[InputBatch] = collections.deque()
+        self._decoding = 0
+        """Batches between the one above and the one below."""
         self._open: list[RowBatch] = []
         """Batches somebody works on, oldest first."""
         self._workers: dict[RowBatch, int] = {}
@@ -112,7 +114,7 @@ class ThreadedRows(Runner):
     def _spread(self, done_before: int, waited: float) -> None:
         """Doubles the threads while rows are slow and there are rows left."""
         with self._lock:
-            left = not self._closed and bool(self._arrived or self._open)
+            left = not self._closed and bool(self._arrived or self._decoding or self._open)
             done, active = self._done + sum(worker.done for worker in self._crew), self._jobs
         if not left:
             self._spreading = False
@@ -201,9 +203,11 @@ class ThreadedRows(Runner):
             if not self._arrived:
                 return None
             arrived = self._arrived.popleft()
+            self._decoding += 1
         columns = self.setup.arguments.columns(arrived)
         batch = RowBatch(self.function, self._codecs, columns, arrived.first_row, arrived.rows, arrived.waited)
         with self._lock:
+            self._decoding -= 1
             self._open.append(batch)
             self._workers[batch] = 1
             worker.batch = batch
