@@ -88,7 +88,7 @@ def test_a_server_killed_in_mid_stream_and_started_again_loses_and_doubles_no_ro
     with server_process(path, address) as (target, process):
         mode = "ordered" if ordered else "unordered"
         calls = [
-            PlannedCall(call_of(Named(target, name), target, buffer_capacity=20, output_mode=mode), (0,))
+            PlannedCall(call_of(Named(target, name), target, buffer_capacity=20, batch_rows=20, output_mode=mode), (0,))
             for name in ("slowly", "other")
         ]
 
