@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from remote_udf.functions import FunctionSpec
-from remote_udf.options import OnError
+from remote_udf.options import OnError, resolve_aggregate, resolve_scalar
 from remote_udf.segments import AppliedField, applied_type
 from spark_client.config import ClientConfig
 
@@ -44,6 +44,11 @@ class ScalarCall:
         """The type of what the server answers per row."""
         return self.spec.result
 
+    @property
+    def timeout(self) -> float:
+        """Seconds a row may take, as far as this end knows: the server's own settings are not in it."""
+        return resolve_scalar(self.spec.options, self.options).timeout
+
 
 @dataclass(frozen=True)
 class AggregateCall(ScalarCall):
@@ -55,3 +60,8 @@ class AggregateCall(ScalarCall):
     def result_type(self) -> pa.DataType:
         """A struct of what is wanted."""
         return applied_type(self.spec, self.applied)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds a bundle may take, as far as this end knows."""
+        return resolve_aggregate(self.spec.options, self.options).timeout

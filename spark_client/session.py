@@ -5,10 +5,12 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from remote_udf.functions import FunctionSpec
+from remote_udf.functions import FunctionKind, FunctionSpec
+from spark_client.aggregate import RemoteAggregate
 from spark_client.config import ClientConfig
 from spark_client.directory import find_function, list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
+from spark_client.grouping import RemoteGrouping, positions_of
 from spark_client.registration import register_function
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
@@ -61,12 +63,50 @@ class RemoteSession:
         """Every function in every version, by name, then version."""
         return list(self._functions)
 
-    def function(self, name: str, **options: Any) -> RemoteFunction:
+    def function(self, name: str, **options: Any) -> Any:
         """The function "name" in its highest version, or "name@version", with call options.
 
-        Raises UnknownFunction, with what there is.
+        A RemoteFunction or a RemoteAggregate, by its kind. Raises UnknownFunction, with what there is.
         """
-        return RemoteFunction(find_function(self._functions, name), self.spark, self.config, options, self._planned)
+        spec = find_function(self._functions, name)
+        if spec.kind is FunctionKind.AGGREGATE:
+            return RemoteAggregate(spec, self.spark, self.config, options)
+        return RemoteFunction(spec, self.spark, self.config, options, self._planned)
+
+    def group_by(
+        self, frame: DataFrame, *keys: str | Column, order_by: Sequence[str | Column] | str | Column = (),
+        changelog: bool | None = None,
+    ) -> RemoteGrouping:  # fmt: skip
+        """Groups for remote aggregates: `remote.group_by(df, "shop").agg(my_avg("price"), F.sum("price"))`.
+
+        Without keys there is one group, and one row of output even for an empty frame. With `order_by` a
+        function gets the rows of a key in that order (columns, expressions, sort directions);
+        `F.monotonically_increasing_id()` is the order of the frame. A frame with a column `row_kind` (+I, -U,
+        +U, -D) or Delta's `_change_type` is a changelog unless `changelog` says otherwise: rows are taken back
+        by functions that can, and keys that have none left are not in the result.
+        """
+        order = [order_by] if isinstance(order_by, (str, Column)) else list(order_by)
+        return RemoteGrouping(frame, keys, None, order, changelog)
+
+    def rollup(self, frame: DataFrame, *keys: str | Column) -> RemoteGrouping:
+        """As DataFrame.rollup: groups by all keys, by all but the last, and so on, and by none."""
+        sets = [tuple(range(count)) for count in range(len(keys), -1, -1)]
+        return RemoteGrouping(frame, keys, sets)
+
+    def cube(self, frame: DataFrame, *keys: str | Column) -> RemoteGrouping:
+        """As DataFrame.cube: groups by every combination of keys."""
+        count = len(keys)
+        sets = [tuple(i for i in range(count) if mask >> i & 1) for mask in range(2**count - 1, -1, -1)]
+        return RemoteGrouping(frame, keys, sets)
+
+    def grouping_sets(
+        self, frame: DataFrame, sets: Sequence[Sequence[str | Column]], *keys: str | Column
+    ) -> RemoteGrouping:
+        """As DataFrame.groupingSets: groups by each of the sets; `keys` are all columns of the result, in order.
+
+        Raises PlanError for a column of a set that is none of the keys.
+        """
+        return RemoteGrouping(frame, keys, [positions_of(chosen, keys) for chosen in sets])
 
     def register(self, *names: str, prefix: str = "", **options: Any) -> list[str]:
         """Makes functions known to SQL and returns the names they got there.

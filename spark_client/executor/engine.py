@@ -80,13 +80,18 @@ class RowEngine:
             for table in merged(batches, self._wanted_rows):
                 self.open(table.schema)
                 yield from self._feed(table)
-            yield from self._rest()
+            yield from self.drain()
             self.finish()
+
+    def send(self, batch: pa.RecordBatch) -> Iterator[Completed]:
+        """Sends a batch and gives back what is complete by now. `drain` and `finish` are due after the last one."""
+        self.open(batch.schema)
+        yield from self._feed(pa.Table.from_batches([batch]))
 
     def exchange(self, batch: pa.RecordBatch) -> Completed:
         """Sends one batch, by itself, and waits for its outcomes. `close` is due when something is raised."""
         self.open(batch.schema)
-        (completed,) = [*self._feed(pa.Table.from_batches([batch])), *self._rest()]
+        (completed,) = [*self._feed(pa.Table.from_batches([batch])), *self.drain()]
         return completed
 
     def finish(self) -> None:
@@ -103,7 +108,8 @@ class RowEngine:
             allow_latency=min(options.allow_latency for options in agreed),
         )
 
-    def _rest(self) -> Iterator[Completed]:
+    def drain(self) -> Iterator[Completed]:
+        """Waits for everything that was sent."""
         while self._here:
             self._receive()
             yield from self._ready()

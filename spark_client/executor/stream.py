@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
-from remote_udf.options import AggregateOptions, resolve_scalar
+from remote_udf.options import AggregateOptions
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import ScalarCall
@@ -71,7 +71,7 @@ class CallStream:
         self._opening: Connection | None = None
         """The connection that is being made."""
         seconds = call.config.connect_seconds
-        timeout = resolve_scalar(call.spec.options, call.options).timeout
+        timeout = call.timeout
         self._connection = self._connect(clock() + seconds, max(seconds, timeout))
         options = self._connection.options
         self._window = Window(call.spec.execution, options.buffer_capacity, options.batch_rows, clock)

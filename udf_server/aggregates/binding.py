@@ -92,7 +92,9 @@ class _Binding:
         return [self._aggregate.codec_for(position, type_) for position, type_ in enumerate(types)]
 
     def _bundle(self, columns: Sequence[pa.Array]) -> Bundle:
-        return read_bundle(dict(zip(self._names, columns, strict=True)), self._aggregate.accumulator.type)
+        aggregate = self._aggregate
+        parameters = [codecs[0].type for codecs in aggregate.parameters]
+        return read_bundle(dict(zip(self._names, columns, strict=True)), aggregate.accumulator.type, parameters)
 
     def _encoded(self, applied: Any, segments: Sequence[Any]) -> pa.Array:
         return self._struct(applied_arrays(self._aggregate, applied, segments, self._fields))

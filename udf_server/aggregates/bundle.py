@@ -92,10 +92,13 @@ class Bundle:
         )  # fmt: skip
 
 
-def read_bundle(columns: dict[str, pa.Array], accumulator: pa.DataType) -> Bundle:
-    """The bundle in the columns of a batch; see message.proto for what they are."""
+def read_bundle(columns: dict[str, pa.Array], accumulator: pa.DataType, parameters: Sequence[pa.DataType]) -> Bundle:
+    """The bundle in the columns of a batch; see message.proto for what they are.
+
+    Without rows, `columns` has an array without elements for each of `parameters`.
+    """
     segments = len(next(iter(columns.values())))
-    arguments: list[pa.Array] = []
+    arguments = [pa.array([], type_) for type_ in parameters]
     kinds = None
     offsets = np.zeros(segments + 1, np.int64)
     if ROWS in columns:

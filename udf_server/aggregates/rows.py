@@ -25,7 +25,7 @@ def read_segments(
     aggregate: Aggregate, arguments: Sequence[Codec], bundle: Bundle, fields: Sequence[AppliedField]
 ) -> list[BundledKeySegment]:
     """A segment per row of the bundle. `arguments` has the codec of each argument."""
-    columns = [codec.decode(column) for codec, column in zip(arguments, bundle.columns, strict=True)]
+    columns = [codec.decode(column) for codec, column in zip(arguments, bundle.columns, strict=False)]
     rows = list(zip(*columns, strict=True)) if columns else [()] * bundle.rows
     kinds = None if bundle.kinds is None else [_KINDS[code] for code in bundle.kinds.tolist()]
     accumulators = _cut(aggregate.accumulator.decode(bundle.accumulators), bundle.accumulator_offsets)

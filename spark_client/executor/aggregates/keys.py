@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["key_codes", "run_starts"]
+__all__ = ["combined", "key_codes", "run_starts"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -21,12 +21,17 @@ def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, 
     """
     codes, count = np.zeros(rows, np.int64), 1 if rows else 0
     for column in columns:
-        more, distinct = _column_codes(column.combine_chunks())
+        more, distinct = _column_codes(combined(column))
         if count <= 1:
             codes, count = more, distinct
         elif distinct > 1:
             codes, count = _compact(codes * distinct + more)
     return codes, count
+
+
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """The column in one piece."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def run_starts(columns: Sequence[pa.ChunkedArray], rows: int) -> Integers:
@@ -38,8 +43,6 @@ def run_starts(columns: Sequence[pa.ChunkedArray], rows: int) -> Integers:
 
 
 def _column_codes(column: pa.Array) -> tuple[Integers, int]:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks() if column.num_chunks else pa.array([], column.type)
     if pa.types.is_struct(column.type):
         return _struct_codes(column)
     if pa.types.is_nested(column.type):

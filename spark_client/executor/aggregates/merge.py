@@ -5,28 +5,24 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from remote_udf.options import OnError
+from spark_client.calls import AggregateCall
 from spark_client.executor.aggregates.outcomes import check_policy
 from spark_client.executor.engine import OpenStream, PlannedCall, RowEngine
 from spark_client.executor.opening import open_stream
 from spark_client.executor.policy import error_array
+from spark_client.executor.rows import OutputColumn, Source
 
 __all__ = ["FinishPlan", "map_finish"]
 
 
 @dataclass(frozen=True)
 class FinishPlan:
-    """What one finishing operator does: one input row per key.
-
-    `output` says, per output column, an input column (position), the value of a call (~index) or its
-    error (`errors_of`).
-    """
+    """What one finishing operator does: its input has a row per key, and so has its output."""
 
     calls: tuple[PlannedCall, ...]
     keys: tuple[int, ...]
     key_names: tuple[str, ...]
-    output: tuple[tuple[str, str, int], ...]
-    """Name, "input" or "value" or "error", and the position of column or call."""
+    output: tuple[OutputColumn, ...]
 
 
 def map_finish(
@@ -38,14 +34,14 @@ def map_finish(
         table = completed.table
         keys = [table.column(key) for key in plan.keys]
         for planned, errors in zip(plan.calls, completed.errors, strict=True):
-            check_policy(planned.call, errors, keys, plan.key_names)  # type: ignore[arg-type]
+            assert isinstance(planned.call, AggregateCall)
+            check_policy(planned.call, errors, keys, plan.key_names)
         columns = []
-        for _, source, index in plan.output:
-            if source == "input":
-                columns.append(table.column(index))
-            elif source == "value":
-                columns.append(completed.values[index].flatten()[0])
+        for column in plan.output:
+            if column.source is Source.INPUT:
+                columns.append(table.column(column.index))
+            elif column.source is Source.VALUE:
+                columns.append(completed.values[column.index].flatten()[0])
             else:
-                assert plan.calls[index].call.policy.on_error is OnError.COLUMN
-                columns.append(error_array(table.num_rows, completed.errors[index]))
-        yield from pa.Table.from_arrays(columns, names=[name for name, _, _ in plan.output]).to_batches()
+                columns.append(error_array(table.num_rows, completed.errors[column.index]))
+        yield from pa.Table.from_arrays(columns, names=[column.name for column in plan.output]).to_batches()

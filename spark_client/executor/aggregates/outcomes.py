@@ -16,7 +16,9 @@ KEY_LIMIT = 200
 """Characters of a key shown in an error."""
 
 
-def check_policy(call: AggregateCall, errors: Mapping[int, RowError], keys: Sequence[pa.Array], names: Sequence[str]) -> None:
+def check_policy(
+    call: AggregateCall, errors: Mapping[int, RowError], keys: Sequence[pa.Array], names: Sequence[str]
+) -> None:
     """Raises FunctionFailed for the first failed segment if the policy is to fail; `keys` has a row per segment."""
     if not errors or call.policy.on_error is not OnError.FAIL:
         return

@@ -12,9 +12,17 @@ from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import list_of
 from spark_client.calls import AggregateCall
-from spark_client.executor.aggregates.keys import Integers, key_codes
+from spark_client.executor.aggregates.keys import Integers, combined, key_codes
 
-__all__ = ["AggregateInput", "Grouping", "accumulator_lists", "group_by_key", "group_by_runs", "key_struct", "rows_column"]
+__all__ = [
+    "AggregateInput",
+    "Grouping",
+    "accumulator_lists",
+    "group_by_key",
+    "group_by_runs",
+    "key_struct",
+    "rows_column",
+]
 
 
 @dataclass(frozen=True)
@@ -118,9 +126,7 @@ def accumulator_lists(accumulators: Sequence[pa.Array | None], type_: pa.DataTyp
 
 
 def _taken(column: pa.ChunkedArray, order: Integers | None) -> pa.Array:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    array = combined(column)
     return array if order is None else array.take(pa.array(order))
 
 

@@ -1,0 +1,78 @@
+"""Chain: the parts of one large key, one after another, each applied to the accumulator of the part before."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.outcomes import RowError
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS
+from spark_client.executor.aggregates.bundles import Bundle, PartialPlan, bundle_of
+from spark_client.executor.aggregates.segments import accumulator_lists, group_by_runs, key_struct, rows_column
+from spark_client.executor.engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.groups import Completed
+from spark_client.executor.policy import error_array
+
+__all__ = ["Chain"]
+
+_COLUMNS = 3
+"""Columns of a call in a batch: accumulators, rows, and the error of an earlier part."""
+
+
+class Chain:
+    """Applies parts of one key at a time. Streams of its own are opened when a key first needs them."""
+
+    def __init__(self, plan: PartialPlan, opening: OpenStream) -> None:
+        self._plan = plan
+        self._engine = RowEngine(_planned(plan), opening, ordered=True, merging=False)
+        self._accumulators: list[pa.Array | None] = []
+        self._errors: list[RowError | None] = []
+        self.started = False
+        """A part of the key has been applied and there is more to come."""
+        self._used = False
+
+    def apply(self, part: pa.Table) -> tuple[Bundle, Completed]:
+        """Applies rows of the one key, and remembers what comes of them for the next part."""
+        plan = self._plan
+        if not self.started:
+            self.forget()
+        bundle = bundle_of(plan, part, group_by_runs(np.zeros(1, np.int64), part.num_rows))
+        kinds = None if plan.kinds is None else part.column(plan.kinds)
+        columns = [key_struct(bundle.keys, plan.key_names, 1)]
+        for source, before, error in zip(plan.inputs, self._accumulators, self._errors, strict=True):
+            assert source.call.spec.accumulator is not None
+            columns.append(accumulator_lists([before], source.call.spec.accumulator))
+            columns.append(rows_column(source, part, bundle.grouping, kinds))
+            columns.append(error_array(1, {} if error is None else {0: error}))
+        names = [KEY, *(f"{index}" for index in range(len(columns) - 1))]
+        completed = self._engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))
+        self._used = self.started = True
+        self._accumulators = [values.flatten()[0] for values in completed.values]
+        self._errors = [errors.get(0) for errors in completed.errors]
+        return bundle, completed
+
+    def forget(self) -> None:
+        """What comes next has nothing before it."""
+        self.started = False
+        self._accumulators = [None] * len(self._plan.inputs)
+        self._errors = [None] * len(self._plan.inputs)
+
+    def finish(self) -> None:
+        """Ends the streams and compares accounts."""
+        if self._used:
+            self._engine.finish()
+
+    def close(self) -> None:
+        """Cancels what is under way. Safe to call twice."""
+        self._engine.close()
+
+
+def _planned(plan: PartialPlan) -> Sequence[PlannedCall]:
+    calls = []
+    for index, source in enumerate(plan.inputs):
+        first = 1 + index * _COLUMNS
+        columns, names = [first, first + 1], [ACCUMULATORS, ROWS]
+        if source.call.spec.sees_key:
+            columns, names = [0, *columns], [KEY, *names]
+        calls.append(PlannedCall(source.call, tuple(columns), (first + 2,), tuple(names)))
+    return calls

@@ -1,0 +1,420 @@
+"""Aggregation: plans remote aggregates into partial, shuffle, merge, beside Spark's own aggregates.
+
+(a) mapInArrow: rows of a partition become accumulators, bundle by bundle; (b) Spark's groupBy gathers
+the accumulators of a key and computes its own aggregates; (c) mapInArrow: accumulators become values.
+A function whose rows must be in one place or in order gets them sorted by key in (a), in chains of
+bundles. Where Spark's own aggregates need the rows, (a) hands them on, with the accumulators in the last
+row of their segment, so that the data is read once.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import StructField, StructType
+
+from remote_udf.errors import StreamError
+from remote_udf.functions import NullCall
+from remote_udf.options import OnError
+from remote_udf.row_kinds import ROW_KIND
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
+from spark_client.aggregate import AggregateExpression
+from spark_client.calls import AggregateCall
+from spark_client.changelogs import kind_code, kind_column
+from spark_client.errors import PlanError
+from spark_client.executor.aggregates.bundles import PartialPlan
+from spark_client.executor.aggregates.grouped import map_grouped
+from spark_client.executor.aggregates.merge import FinishPlan, map_finish
+from spark_client.executor.aggregates.partial import map_partial
+from spark_client.executor.aggregates.segments import AggregateInput
+from spark_client.executor.engine import PlannedCall
+from spark_client.executor.policy import ERROR_TYPE
+from spark_client.executor.rows import OutputColumn, Source
+from spark_client.scalar import column_of
+from spark_client.types import arrow_type, spark_type
+
+__all__ = ["Aggregation", "plan_aggregation"]
+
+PREFIX = "__remote_udf_"
+ERROR_SUFFIX = "_error"
+
+
+@dataclasses.dataclass(frozen=True)
+class Aggregation:
+    """What is asked for. `sets` are the grouping sets as positions of keys; None for GROUP BY alone."""
+
+    frame: DataFrame
+    keys: Sequence[Column | str]
+    sets: Sequence[Sequence[int]] | None
+    order_by: Sequence[Column | str]
+    changelog: bool | None
+    """Whether the frame is a changelog; None if its columns say so."""
+
+
+class _Strategy(Enum):
+    """How the rows of a key get together."""
+
+    PARTIAL = auto()
+    """Accumulators of bundles, merged after the shuffle."""
+    CHAIN = auto()
+    """Rows sorted by key; the accumulator goes from bundle to bundle."""
+    ROWS = auto()
+    """Spark gathers the rows; the function gets them in one segment."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Remote:
+    """A remote aggregate, planned. Columns of step (a) by name."""
+
+    expression: AggregateExpression
+    name: str
+    call: AggregateCall
+    strategy: _Strategy
+    position: int
+    arguments: list[str]
+    condition: str | None
+
+    @property
+    def accumulator(self) -> str:
+        return f"{PREFIX}accumulator_{self.position}"
+
+    @property
+    def error(self) -> str:
+        return f"{PREFIX}error_{self.position}"
+
+    @property
+    def keeps_errors(self) -> bool:
+        """Errors go on to the end instead of failing the job."""
+        return self.call.policy.on_error is not OnError.FAIL
+
+    def applying(self, *applied: AppliedField) -> AggregateCall:
+        return dataclasses.replace(self.call, applied=applied)
+
+
+def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
+    """Keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
+    for expression in expressions:
+        if not isinstance(expression, (AggregateExpression, Column)):
+            raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
+    if not expressions:
+        raise PlanError("agg without an aggregate")
+    return _Planner(aggregation, expressions).plan()
+
+
+class _Planner:
+    def __init__(self, aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> None:
+        self._frame = frame = aggregation.frame
+        self._expressions = expressions
+        self._builtins = [each for each in expressions if isinstance(each, Column)]
+        self._order_by = list(aggregation.order_by)
+        self._kind = self._kind_column(aggregation.changelog)
+        self._key_names = frame.select(*aggregation.keys).columns if aggregation.keys else []
+        self._keys = [f"{PREFIX}key_{index}" for index in range(len(self._key_names))]
+        self._hidden: dict[str, Column] = {}
+        """Columns of step (a) that are not the frame's."""
+        self._sets = aggregation.sets
+        for name, key, type_ in zip(self._keys, aggregation.keys, self._key_types(aggregation.keys), strict=True):
+            self._hidden[name] = _normalized(column_of(key), type_)
+        self._remotes = self._planned()
+        self._passes_rows = bool(self._builtins) or any(r.strategy is _Strategy.ROWS for r in self._remotes)
+        if self._kind is not None and self._builtins:
+            raise PlanError(
+                "Spark's own aggregates cannot take rows back: on a changelog use remote ones, or aggregate the "
+                "table it describes"
+            )
+
+    def plan(self) -> DataFrame:
+        base = self._base()
+        gathered = self._gathered(base)
+        return self._finished(gathered)
+
+    # What is asked for.
+
+    def _kind_column(self, changelog: bool | None) -> str | None:
+        found = kind_column(self._frame)
+        if changelog and found is None:
+            raise PlanError(f"no column {ROW_KIND!r} or '_change_type' makes this a changelog")
+        return found if changelog is not False else None
+
+    def _key_types(self, keys: Sequence[Column | str]) -> list[T.DataType]:
+        if not keys:
+            return []
+        fields = self._frame.select(*keys).schema.fields
+        for field in fields:
+            arrow_type(field.dataType, f"key {field.name!r}")
+        return [field.dataType for field in fields]
+
+    def _planned(self) -> list[_Remote]:
+        remotes = []
+        for position, expression in enumerate(self._expressions):
+            if not isinstance(expression, AggregateExpression):
+                continue
+            spec = expression.spec
+            self._refuse_retraction(expression)
+            names = []
+            for index, column in enumerate(expression.columns()):
+                names.append(f"{PREFIX}argument_{position}_{index}")
+                self._hidden[names[-1]] = column
+            condition = None
+            if (only := expression.condition_column()) is not None:
+                condition = f"{PREFIX}condition_{position}"
+                self._hidden[condition] = only
+            call = expression.plan((AppliedField.ACCUMULATOR,))
+            name = expression.column_name(self._frame)
+            strategy = self._strategy(expression)
+            remotes.append(_Remote(expression, name, call, strategy, position, names, condition))
+            self._check_arguments(expression, spec.key)
+        if any(remote.strategy is _Strategy.CHAIN for remote in remotes):
+            for remote in remotes:
+                if remote.strategy is _Strategy.PARTIAL:
+                    remote.strategy = _Strategy.CHAIN
+        return remotes
+
+    def _refuse_retraction(self, expression: AggregateExpression) -> None:
+        if self._kind is not None and not expression.spec.supports_retracting:
+            raise PlanError(
+                f"Retract functionality is not implemented for the aggregate function: {expression.spec.key}; its "
+                f"input is a changelog (column {self._kind!r})"
+            )
+        if self._kind is not None and expression.is_distinct:
+            raise PlanError(f"call of {expression.spec.key}: DISTINCT over a changelog is not supported")
+
+    def _strategy(self, expression: AggregateExpression) -> _Strategy:
+        if expression.is_distinct:
+            return _Strategy.ROWS
+        streaming = self._frame.isStreaming
+        in_order = bool(self._order_by) or (self._kind is not None and not streaming)
+        if expression.spec.supports_merging and not in_order:
+            return _Strategy.PARTIAL
+        return _Strategy.ROWS if streaming else _Strategy.CHAIN
+
+    def _check_arguments(self, expression: AggregateExpression, function: str) -> None:
+        columns = expression.columns()
+        fields = self._frame.select(*columns).schema.fields if columns else []
+        try:
+            types = [
+                arrow_type(field.dataType, f"call of {function}, argument {expression.spec.parameter(i).name!r}")
+                for i, field in enumerate(fields)
+            ]
+            expression.spec.check_arguments(types)
+        except StreamError as error:
+            raise PlanError(error.message) from None
+
+    # Step (a).
+
+    def _base(self) -> DataFrame:
+        """The rows step (a) gets: what Spark's aggregates may name, and hidden columns with everything else."""
+        hidden = dict(self._hidden)
+        chained = any(remote.strategy is _Strategy.CHAIN for remote in self._remotes)
+        order = list(self._order_by)
+        if self._kind is not None:
+            hidden[f"{PREFIX}kind"] = kind_code(self._kind)
+        if self._frame.isStreaming:
+            hidden |= {f"{PREFIX}order_{index}": column_of(column) for index, column in enumerate(order)}
+        elif chained and self._kind is not None and not order:
+            # The order of the input, as far as a DataFrame has one: by partition, then by position.
+            hidden[f"{PREFIX}order_0"] = F.monotonically_increasing_id()
+            order = [f"{PREFIX}order_0"]
+        # With all of the frame's columns at first: the order may name any of them. Spark prunes the rest.
+        base = self._frame.select("*", *(column.alias(name) for name, column in hidden.items()))
+        if self._sets is not None:
+            base = self._expanded(base)
+        keys = self._group_keys()
+        if chained:
+            placed = base.repartition(*keys) if keys else base.repartition(1)
+            base = placed.sortWithinPartitions(*keys, *order) if keys or order else placed
+        hidden_names = [name for name in hidden if name not in self._keys]
+        return base.select(*self._passed_columns(), *keys, *hidden_names)
+
+    def _passed_columns(self) -> list[str]:
+        """The frame's own columns that Spark's aggregates may name."""
+        if not self._builtins:
+            return []
+        names = [name.casefold() for name in self._frame.columns]
+        return [f"`{name}`" for name in self._frame.columns if names.count(name.casefold()) == 1]
+
+    def _group_keys(self) -> list[str]:
+        if self._sets is None:
+            return self._keys
+        return [*(f"{key}_in_set" for key in self._keys), f"{PREFIX}grouping_id"]
+
+    def _expanded(self, base: DataFrame) -> DataFrame:
+        """Every row once per grouping set, with null for the keys that are not in it (Spark's Expand)."""
+        assert self._sets is not None
+        types = {field.name: field.dataType for field in base.schema.fields if field.name in self._keys}
+        choices = []
+        for number, chosen in enumerate(self._sets):
+            parts = [
+                (F.col(key) if index in chosen else F.lit(None).cast(types[key])).alias(f"{key}_in_set")
+                for index, key in enumerate(self._keys)
+            ]
+            choices.append(F.struct(*parts, F.lit(number).alias(f"{PREFIX}grouping_id")))
+        exploded = base.select("*", F.explode(F.array(*choices)).alias(f"{PREFIX}set"))
+        return exploded.select("*", *(F.col(f"{PREFIX}set.{name}").alias(name) for name in self._group_keys()))
+
+    def _gathered(self, base: DataFrame) -> DataFrame:
+        """Step (a), if there is one, and (b): a row per key."""
+        mapped = [remote for remote in self._remotes if remote.strategy is not _Strategy.ROWS]
+        partial = self._mapped(base, mapped) if mapped else base
+        collected: list[Column] = list(self._builtins)
+        for remote in self._remotes:
+            if remote.strategy is _Strategy.ROWS:
+                collected.append(self._collected_rows(remote).alias(remote.accumulator))
+                continue
+            collected.append(F.collect_list(remote.accumulator).alias(remote.accumulator))
+            if remote.keeps_errors:
+                collected.append(F.first(remote.error, ignorenulls=True).alias(remote.error))
+        count = f"{PREFIX}count"
+        counted = self._kind is not None and count in partial.columns
+        if counted:
+            collected.append(F.sum(count).alias(count))
+        gathered = partial.groupBy(*self._group_keys()).agg(*collected)
+        if counted:
+            gathered = (gathered.where(F.col(count) > 0) if self._keys else gathered).drop(count)
+        return gathered
+
+    def _mapped(self, base: DataFrame, mapped: Sequence[_Remote]) -> DataFrame:
+        fields = {field.name: field for field in base.schema.fields}
+        place = {name: index for index, name in enumerate(base.columns)}
+        inputs = tuple(
+            AggregateInput(
+                remote.call,
+                tuple(place[name] for name in remote.arguments),
+                None if remote.condition is None else place[remote.condition],
+            )
+            for remote in mapped
+        )
+        keys = self._group_keys()
+        own = {name for remote in mapped for name in (*remote.arguments, remote.condition)}
+        passed = [name for name in fields if name not in own] if self._passes_rows else None
+        schema = [StructField(n, fields[n].dataType, True, fields[n].metadata) for n in passed or keys]
+        schema += [StructField(r.accumulator, spark_type(_accumulator(r))) for r in mapped]
+        schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in mapped if r.keeps_errors]
+        kinds = None if self._kind is None else place[f"{PREFIX}kind"]
+        chained = mapped[0].strategy is _Strategy.CHAIN
+        if kinds is not None and not chained:
+            schema.append(StructField(f"{PREFIX}count", T.LongType()))
+        plan = PartialPlan(
+            inputs=inputs,
+            keys=tuple(place[name] for name in keys),
+            key_names=(*self._key_names, *(["grouping"] if self._sets is not None else [])),
+            kinds=kinds,
+            passed=None if passed is None else tuple(place[name] for name in passed),
+            names=tuple(field.name for field in schema),
+        )
+        run = map_grouped if chained else map_partial
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return run(plan, batches)
+
+        return base.mapInArrow(operate, StructType(schema))
+
+    def _collected_rows(self, remote: _Remote) -> Column:
+        """The rows of a key for one call, as Spark gathers them."""
+        kinds = [F.col(f"{PREFIX}kind").alias(ROW_KIND)] if self._kind is not None else []
+        row = F.struct(*kinds, *(F.col(name).alias(str(i)) for i, name in enumerate(remote.arguments)))
+        condition = None if remote.condition is None else F.col(remote.condition)
+        if remote.call.spec.nulls is NullCall.SKIP:
+            for name in remote.arguments:
+                present = F.col(name).isNotNull()
+                condition = present if condition is None else condition & present
+        if remote.expression.is_distinct:
+            return F.collect_set(row if condition is None else F.when(condition, row))
+        if not self._order_by:
+            return F.collect_list(row if condition is None else F.when(condition, row))
+        placed = F.struct(
+            *(F.col(f"{PREFIX}order_{i}").alias(f"o{i}") for i in range(len(self._order_by))), row.alias("row")
+        )
+        rows = F.collect_list(placed if condition is None else F.when(condition, placed))
+        return F.transform(F.array_sort(rows), lambda each: each["row"])
+
+    # Step (c).
+
+    def _finished(self, gathered: DataFrame) -> DataFrame:
+        keys = self._group_keys()
+        if len(self._builtins) + len(keys) > len(gathered.columns):
+            raise PlanError("an aggregate of Spark's own became several columns")
+        fields = gathered.schema.fields
+        names = [field.name for field in fields]
+        builtin_at = {id(each): len(keys) + index for index, each in enumerate(self._builtins)}
+        # mapInArrow goes by names, and Spark's own may be called anything.
+        plain = gathered.toDF(*(f"{PREFIX}{index}" for index in range(len(names))))
+        place = {name: len(names) - 1 - index for index, name in enumerate(reversed(names))}
+        key_struct = None
+        if self._keys and any(remote.call.spec.sees_key for remote in self._remotes):
+            key_struct = len(names)
+            shown = zip(keys, self._unique_key_names(), strict=False)  # the grouping set is not shown
+            columns = [plain[f"{PREFIX}{place[key]}"].alias(name) for key, name in shown]
+            plain = plain.select("*", F.struct(*columns).alias(f"{PREFIX}key"))
+        calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._remotes)
+        output: list[tuple[str, Source, int, T.DataType, dict[str, Any]]] = [
+            (name, Source.INPUT, index, fields[index].dataType, fields[index].metadata)
+            for index, name in enumerate(self._key_names)
+        ]
+        for expression in self._expressions:
+            if not isinstance(expression, AggregateExpression):
+                at = builtin_at[id(expression)]
+                output.append((names[at], Source.INPUT, at, fields[at].dataType, fields[at].metadata))
+                continue
+            number = next(i for i, remote in enumerate(self._remotes) if remote.expression is expression)
+            remote = self._remotes[number]
+            output.append((remote.name, Source.VALUE, number, spark_type(remote.call.spec.result), {}))
+            if remote.call.policy.on_error is OnError.COLUMN:
+                output.append((remote.name + ERROR_SUFFIX, Source.ERROR, number, spark_type(ERROR_TYPE), {}))
+        plan = FinishPlan(
+            calls=calls,
+            keys=tuple(range(len(self._keys))),
+            key_names=tuple(self._key_names),
+            output=tuple(OutputColumn(f"{PREFIX}{i}", each[1], each[2]) for i, each in enumerate(output)),
+        )
+        schema = StructType([StructField(f"{PREFIX}{i}", e[3], True, e[4]) for i, e in enumerate(output)])
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return map_finish(plan, batches)
+
+        return plain.mapInArrow(operate, schema).toDF(*(each[0] for each in output))
+
+    def _unique_key_names(self) -> list[str]:
+        """The names of the key's columns as the function sees them."""
+        seen: list[str] = []
+        for index, name in enumerate(self._key_names):
+            seen.append(f"{name}_{index}" if name in seen else name)
+        return seen
+
+    def _finishing_call(self, remote: _Remote, place: dict[str, int], key_struct: int | None) -> PlannedCall:
+        rows = ROWS if remote.strategy is _Strategy.ROWS else ACCUMULATORS
+        columns, names = [place[remote.accumulator]], [rows]
+        if key_struct is not None and remote.call.spec.sees_key:
+            columns, names = [key_struct, *columns], [KEY, *names]
+        errors = (place[remote.error],) if remote.error in place else ()
+        return PlannedCall(remote.applying(AppliedField.FINAL_VALUE), tuple(columns), errors, tuple(names))
+
+
+def _accumulator(remote: _Remote) -> pa.DataType:
+    assert remote.call.spec.accumulator is not None
+    return remote.call.spec.accumulator
+
+
+def _normalized(column: Column, type_: T.DataType) -> Column:
+    """The key with -0.0 as 0.0, as Spark's GROUP BY has it."""
+    if isinstance(type_, (T.FloatType, T.DoubleType)):
+        return (column + F.lit(0.0)).cast(type_)
+    if isinstance(type_, T.StructType) and _has_floats(type_):
+        parts = [_normalized(column[field.name], field.dataType).alias(field.name) for field in type_.fields]
+        return F.when(column.isNotNull(), F.struct(*parts))
+    if isinstance(type_, T.ArrayType) and _has_floats(type_):
+        return F.transform(column, lambda each: _normalized(each, type_.elementType))
+    return column
+
+
+def _has_floats(type_: T.DataType) -> bool:
+    if isinstance(type_, T.StructType):
+        return any(_has_floats(field.dataType) for field in type_.fields)
+    if isinstance(type_, T.ArrayType):
+        return _has_floats(type_.elementType)
+    return isinstance(type_, (T.FloatType, T.DoubleType))

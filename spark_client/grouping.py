@@ -1,0 +1,48 @@
+"""RemoteGrouping: rows grouped by keys, waiting for aggregates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+
+from spark_client.aggregate import AggregateExpression
+from spark_client.errors import PlanError
+from spark_client.group_planner import Aggregation, plan_aggregation
+
+__all__ = ["RemoteGrouping", "positions_of"]
+
+
+@dataclass(frozen=True)
+class RemoteGrouping:
+    """What `RemoteSession.group_by` and its siblings return."""
+
+    frame: DataFrame
+    keys: Sequence[str | Column]
+    sets: Sequence[Sequence[int]] | None = None
+    order_by: Sequence[str | Column] = ()
+    changelog: bool | None = None
+
+    def agg(self, *aggregates: AggregateExpression | Column) -> DataFrame:
+        """A row per key: its columns, then one per aggregate, remote ones and Spark's own as they come.
+
+        After a remote aggregate with `on_error="column"` stands a column `<name>_error`. Spark's own
+        aggregates refer to columns by name, `F.sum("price")`, not by frame, `F.sum(df["price"])`. On a
+        stream the state is Spark's. Raises PlanError, InvalidOption or UnsupportedType.
+        """
+        aggregation = Aggregation(self.frame, self.keys, self.sets, self.order_by, self.changelog)
+        return plan_aggregation(aggregation, aggregates)
+
+
+def positions_of(chosen: Sequence[str | Column], keys: Sequence[str | Column]) -> tuple[int, ...]:
+    """Where the columns of a grouping set stand among the keys. Raises PlanError."""
+    positions = []
+    for column in chosen:
+        found = next((i for i, key in enumerate(keys) if key is column or _same_name(key, column)), None)
+        if found is None:
+            raise PlanError(f"column {column!r} of a grouping set is none of the keys")
+        positions.append(found)
+    return tuple(positions)
+
+
+def _same_name(one: str | Column, other: str | Column) -> bool:
+    return isinstance(one, str) and isinstance(other, str) and one == other
