@@ -1,0 +1,118 @@
+"""The HTTP side: metrics, liveness, readiness."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+import udf_server as udf
+from udf_server.http import HttpServer
+from udf_server.metrics import LATENCY_BUCKETS, BulkHistogram, ServerMetrics
+
+
+def get(url):
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@udf.scalar
+async def same(a: int) -> int:
+    return a
+
+
+def test_a_server_lives_is_ready_and_shows_its_metrics(serve):
+    server = serve(same).server
+    assert get(f"{server.metrics_url}/livez") == (200, "ok\n")
+    assert get(f"{server.metrics_url}/readyz") == (200, "ok\n")
+    status, text = get(f"{server.metrics_url}/metrics")
+    names = {family.name for family in text_string_to_metric_families(text)}
+    assert status == 200
+    assert {"udf_server_info", "udf_server_ready", "udf_row_duration_seconds", "udf_event_loop_lag_seconds"} <= names
+
+
+def test_a_server_that_stops_is_not_ready(serve):
+    serving = serve(same)
+    serving.server._service.draining = True
+    assert get(f"{serving.server.metrics_url}/readyz")[0] == 503
+    assert get(f"{serving.server.metrics_url}/livez")[0] == 200
+
+
+def test_a_loop_that_does_not_turn_is_not_alive(serve):
+    server = serve(same).server
+    server._beat -= 1000
+    server._heart.get_loop().call_soon_threadsafe(server._heart.cancel)
+    while not server._heart.cancelled():
+        threading.Event().wait(0.002)
+    server._beat = 0.0
+    assert get(f"{server.metrics_url}/livez") == (503, "no\n")
+    assert get(f"{server.metrics_url}/readyz") == (503, "no\n")
+
+
+@pytest.mark.parametrize("path", ["/", "/metric", "/../etc/passwd"])
+def test_anything_else_is_not_there(serve, path):
+    status, text = get(serve(same).server.metrics_url + path)
+    assert (status, text) == (404, "there are /metrics, /livez and /readyz\n")
+
+
+def test_it_listens_on_ipv6_too():
+    try:
+        http = HttpServer("::1", 0, CollectorRegistry(), lambda: True, lambda: True)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert http.url.startswith("http://[::1]:")
+    assert get(f"{http.url}/livez") == (200, "ok\n")
+    http.close()
+    http.close()
+
+
+def test_every_metric_has_a_unit_a_description_and_bounded_labels():
+    families = list(ServerMetrics().registry.collect())
+    assert len(families) > 15
+    assert all(family.documentation.endswith(".") for family in families)
+    assert all(family.name.startswith("udf_") for family in families)
+    labels = {name for family in families for sample in family.samples for name in sample.labels}
+    assert labels <= {"function", "version", "outcome", "code", "end", "direction", "le"}
+
+
+def test_latencies_reach_past_the_default_deadline():
+    assert max(LATENCY_BUCKETS) > 180
+
+
+def test_a_histogram_counts_in_bulk_what_it_would_count_one_by_one():
+    import random
+
+    from prometheus_client import Histogram
+
+    registry = CollectorRegistry()
+    one_by_one = Histogram("a", "A.", ["f"], buckets=(0.1, 1.0, 10.0), registry=registry)
+    bulk = BulkHistogram("b", "B.", ["f"], (0.1, 1.0, 10.0))
+    registry.register(bulk)
+    chance = random.Random(3)
+    for size in (1, 5, 16, 17, 100):
+        values = [chance.choice([0.1, 1.0, chance.uniform(0, 12)]) for _ in range(size)]
+        counts = [chance.randint(1, 4) for _ in range(size)]
+        bulk.observe(("x",), values, counts)
+        for value, count in zip(values, counts, strict=True):
+            for _ in range(count):
+                one_by_one.labels("x").observe(value)
+    for bound in ("0.1", "1.0", "10.0", "+Inf"):
+        short = {"0.1": "0.1", "1.0": "1", "10.0": "10"}.get(bound, bound)
+        expected = registry.get_sample_value("a_bucket", {"f": "x", "le": bound})
+        assert registry.get_sample_value("b_bucket", {"f": "x", "le": short}) == expected
+    assert registry.get_sample_value("b_sum", {"f": "x"}) == pytest.approx(
+        registry.get_sample_value("a_sum", {"f": "x"})
+    )
+
+
+def test_observing_nothing_is_nothing():
+    bulk = BulkHistogram("b", "B.", ["f"], (0.1,))
+    bulk.observe(("x",), [])
+    assert json.dumps([sample for family in bulk.collect() for sample in family.samples]) == "[]"
