@@ -60,7 +60,7 @@ async def evaluate(function: Function, arguments: Sequence[str]) -> tuple[Any, R
         columns.append(_column(function, position, value, text))
     async with FunctionEnvironment() as environment:
         result = await environment.run(function, *columns, rows=1)
-    return result.values.to_pylist()[0], result.errors.get(0)
+    return result.values.to_pylist(maps_as_pydicts="strict")[0], result.errors.get(0)
 
 
 def _column(function: Function, position: int, value: Any, text: str) -> pa.Array:

@@ -17,6 +17,7 @@ from remote_udf.functions import split_name
 from remote_udf.version import __version__
 from udf_server.catalog import described, evaluate, listed
 from udf_server.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
+from udf_server.functions import Function
 from udf_server.logs import configure_logging
 from udf_server.plugins import build_plugin_manager, load_functions
 from udf_server.registry import Registry
@@ -63,6 +64,20 @@ def _registry(config: ServerConfig) -> Registry:
     sys.path.insert(0, str(Path.cwd()))  # modules named with --plugin, as `python -m` would find them
     manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
     return Registry(load_functions(manager))
+
+
+def _find(registry: Registry, name: str) -> Function:
+    try:
+        return registry.find(*split_name(name))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _with_text_keys(value: Any) -> Any:
+    """The same for JSON, whose objects have no other keys."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _with_text_keys(item) for key, item in value.items()}
+    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
 
 
 class _Group(click.Group):
@@ -132,7 +147,7 @@ def functions(file: Path | None, **flags: Any) -> None:
 def describe(name: str, file: Path | None, **flags: Any) -> None:
     """Show one function: NAME or NAME@VERSION."""
     registry = _registry(_config(file, flags))
-    function = registry.find(*split_name(name))
+    function = _find(registry, name)
     click.echo(described(function, registry.plugins[function.spec.key]))
 
 
@@ -146,11 +161,11 @@ def call(name: str, arguments: tuple[str, ...], file: Path | None, **flags: Any)
     What is not JSON is taken as text, so quotes may be left out. Prints the value as JSON, or the
     row's error and exit status 1.
     """
-    function = _registry(_config(file, flags)).find(*split_name(name))
+    function = _find(_registry(_config(file, flags)), name)
     value, error = asyncio.run(evaluate(function, arguments))
     if error is not None:
         raise click.ClickException(f"{error.code}: {error.message}\n{error.traceback}".rstrip())
-    click.echo(json.dumps(value, default=str, ensure_ascii=False))
+    click.echo(json.dumps(_with_text_keys(value), default=str, ensure_ascii=False))
 
 
 @main.command()

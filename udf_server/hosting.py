@@ -107,6 +107,7 @@ class HostedFunction:
         Raises StreamError OPEN_FAILED if one fails or takes too long; the next stream tries again.
         """
         if self._opened or not self.function.opens:
+            self._opened = True
             return
         async with self._opening:
             if self._opened:
@@ -129,8 +130,8 @@ class HostedFunction:
     async def close(self) -> None:
         """Runs the `close` hooks if the function was opened, and stops the lanes."""
         try:
-            if self._loop_lane is not None and (self._opened or not self.function.opens) and self.function.closes:
-                error = await _run_hooks(self._loop_lane, self.function.close(), self._limits.close_seconds)
+            if self._opened and self.function.closes:
+                error = await _run_hooks(self.loop_lane, self.function.close(), self._limits.close_seconds)
                 if error is not None:
                     log.error("close hook failed", exc_info=error, extra={"function": self.spec.key})
         except TimeoutError:

@@ -39,6 +39,18 @@ async def test_open_runs_once_before_the_first_call_and_close_after_the_last():
     assert events == ["open", "call", "call", "close"]
 
 
+@pytest.mark.parametrize("vectorized", [False, True])
+async def test_a_plain_function_is_closed_though_it_has_nothing_to_open(vectorized):
+    events = []
+    types = {"parameters": "a int", "returns": "int"}
+    same = udf.scalar(name="same", vectorized=vectorized, **types)(lambda a: a)
+    same.on_close(lambda: events.append("close"))
+    async with FunctionEnvironment() as environment:
+        await environment.run(same, [1])
+        assert events == []
+    assert events == ["close"]
+
+
 async def test_nothing_is_opened_or_closed_that_is_not_called():
     events = []
 
