@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from spark_client import EmbeddedServerFailed
 from tests.conformance.report import FileReport, Outcome, failures, summary, write_json
 from tests.conformance.runner import run_folder
 
@@ -12,7 +13,7 @@ REPORT = ROOT / "build" / "conformance.json"
 
 
 def main() -> int:
-    """0 if no case failed, 1 if one did, 2 if there is nothing to run."""
+    """0 if no case failed, 1 if one did, 2 if nothing can be run."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--cases", type=Path, default=ROOT.parent / "shared" / "conformance", help="folder of cases")
     parser.add_argument("--functions", type=Path, help="plugin file whose functions come before those made from words")
@@ -26,7 +27,11 @@ def main() -> int:
         for line in failures(report):
             print(line, flush=True)
 
-    reports = run_folder(arguments.cases, arguments.functions, progress=progress)
+    try:
+        reports = run_folder(arguments.cases, arguments.functions, progress=progress)
+    except EmbeddedServerFailed as error:
+        print(f"no server: {error}", file=sys.stderr)
+        return 2
     for report in reports:
         print(summary(report))
     write_json(reports, REPORT)

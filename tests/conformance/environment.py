@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,10 @@ class Environment:
             timer.cancel()
             self.spark.removeTag(tag)
 
-    def forget_views(self) -> None:
-        """Drops every temporary view."""
-        for table in self.spark.catalog.listTables():
-            if table.isTemporary:
-                self.spark.catalog.dropTempView(table.name)
+    def forget_views(self, names: Iterable[str]) -> None:
+        """Drops temporary views."""
+        for name in names:
+            self.spark.catalog.dropTempView(name)
 
     def close(self) -> None:
         """Ends the servers; the Spark session is the caller's."""

@@ -54,9 +54,14 @@ def run_case(case: Case, environment: Environment) -> Result:
 
 @contextmanager
 def prepared(spark: SparkSession, folder: Path, functions: Path | None = None) -> Iterator[Environment]:
-    """The environment for the cases of a folder in a given session; ends the servers."""
+    """The environment for the cases of a folder in a given session; ends the servers.
+
+    Raises EmbeddedServerFailed if the user's file of functions cannot be loaded.
+    """
     environment = Environment(spark, folder, load_folder(folder), functions)
     try:
+        # A file that cannot be loaded is one error, not one per case.
+        environment.servers.given()
         with environment.settings(SETTINGS):
             yield environment
     finally:

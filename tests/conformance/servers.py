@@ -18,6 +18,7 @@ __all__ = ["CallCounter", "Servers"]
 
 PLUGIN = "tests.conformance.functions.plugin"
 IDLE_SECONDS = 20.0
+_COUNTED = ("udf_streams_open{", "udf_rows_total{", "udf_retries_total{")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -67,23 +68,30 @@ class CallCounter:
         """Calls since this was made. Waits until no stream is open, since the server counts retries at its end."""
         deadline = time.monotonic() + IDLE_SECONDS
         pause = threading.Event()
-        while self._sample("udf_streams_open").total() > 0 and time.monotonic() < deadline:
+        open_streams, calls = self._read_all()
+        while open_streams > 0 and time.monotonic() < deadline:
             pause.wait(0.02)
-        return self._read() - self._before
+            open_streams, calls = self._read_all()
+        return calls - self._before
 
     def _read(self) -> Counter[tuple[str, str]]:
-        return self._sample("udf_rows_total") + self._sample("udf_retries_total")
+        return self._read_all()[1]
 
-    def _sample(self, name: str) -> Counter[tuple[str, str]]:
+    def _read_all(self) -> tuple[int, Counter[tuple[str, str]]]:
+        """Streams open now, and calls made so far by function and version."""
         url = self._url if self._url.endswith("/metrics") else f"{self._url}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=30) as response:
             text = response.read().decode()
-        found: Counter[tuple[str, str]] = Counter()
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if sample.name == name and sample.labels.get("outcome") != "skipped":
-                    found[sample.labels["function"], sample.labels["version"]] += int(sample.value)
-        return found
+        streams = 0
+        calls: Counter[tuple[str, str]] = Counter()
+        for line in text.splitlines():
+            if line.startswith(_COUNTED):
+                for sample in next(iter(text_string_to_metric_families(line + "\n"))).samples:
+                    if sample.name == "udf_streams_open":
+                        streams += int(sample.value)
+                    elif sample.labels.get("outcome") != "skipped":
+                        calls[sample.labels["function"], sample.labels["version"]] += int(sample.value)
+        return streams, calls
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
-__all__ = ["Flink", "Named", "Target", "calls", "parse", "to_spark"]
+__all__ = ["Flink", "Named", "Target", "calls", "created_view", "parse", "to_spark"]
 
 
 class Flink(Dialect):  # type: ignore[misc]
@@ -88,6 +88,12 @@ def _narrowed(argument: exp.Expression, type_: str) -> exp.Expression:
     if type_ and any(isinstance(node, exp.AggFunc) for node in own):
         return exp.cast(argument, exp.DataType.build(type_, dialect="spark"))
     return argument
+
+
+def created_view(statement: str) -> str | None:
+    """The name of the view that a statement creates; None if it creates none."""
+    tree = parse(statement)
+    return tree.this.name if isinstance(tree, exp.Create) and tree.kind == "VIEW" else None
 
 
 def calls(tree: exp.Expression) -> Iterator[exp.Anonymous]:

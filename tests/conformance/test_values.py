@@ -22,7 +22,7 @@ from tests.conformance.values import parse_value, same
         ("ARRAY<INT NOT NULL>", "array<int>"),
         ("MAP<STRING, ARRAY<BIGINT>>", "map<string,array<bigint>>"),
         ("MULTISET<STRING>", "map<string,int>"),
-        ("ROW<f0 INT, f1 ROW<a STRING NOT NULL, b DECIMAL(4,1)>>", "struct<`f0`:int,`f1`:struct<`a`:string,`b`:decimal(4,1)>>"),
+        ("ROW<f0 INT, f1 ROW<a STRING NOT NULL>>", "struct<`f0`:int,`f1`:struct<`a`:string>>"),
         ("TABLE<STRING>", "array<string>"),
         ("TABLE<word STRING, n INT>", "array<struct<`word`:string,`n`:int>>"),
         ("INTERVAL DAY(3) TO SECOND(3)", "interval day to second"),

@@ -7,11 +7,14 @@ business.
 """
 
 import datetime
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
+
+from pyspark.sql.types import VariantVal
 
 from tests.conformance.column_types import ColumnType
 
@@ -54,6 +57,8 @@ def parse_value(value: Any, type_: ColumnType) -> Any:
         case "struct":
             items = [value.get(name) for name in type_.names] if isinstance(value, Mapping) else value
             return tuple(parse_value(item, part) for item, part in zip(items, type_.parts, strict=True))
+        case "variant":
+            return VariantVal.parseJson(json.dumps(value))
         case "string":
             return value if isinstance(value, str) else str(value)
         case _:
@@ -68,6 +73,8 @@ def same(expected: Any, actual: Any, *, truncated: bool = False) -> bool:
     """
     if expected is None or actual is None:
         return expected is None and actual is None
+    if isinstance(actual, VariantVal):
+        actual = actual.toPython()
     if type(expected) is type(actual) and expected == actual:
         return True
     if isinstance(expected, bool) or isinstance(actual, bool):

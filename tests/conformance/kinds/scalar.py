@@ -21,7 +21,7 @@ from tests.conformance.gist import missing_words, says
 from tests.conformance.kinds.plans import allowance, rows_by_unit
 from tests.conformance.report import Result
 from tests.conformance.servers import CallCounter
-from tests.conformance.spark_sql import Target, parse, to_spark
+from tests.conformance.spark_sql import Target, created_view, parse, to_spark
 from tests.conformance.tables import create_views
 
 __all__ = ["claims", "run"]
@@ -59,7 +59,8 @@ def run(case: Case, environment: Environment) -> Result:
             with environment.settings(session_settings(config)):
                 result = _Run(case, environment, chosen).result()
         finally:
-            environment.forget_views()
+            environment.forget_views([table.name for table in case.tables])
+            environment.forget_views(name for each in case.setup if (name := created_view(each)))
         if result.outcome != "passed":
             return Result(result.outcome, f"{result.reason} (with {dict(variant)})" if variant else result.reason)
     return result
