@@ -109,6 +109,17 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+STARTS_SPARK = {"spark", "benchmarks"}
+"""Folders with tests that start a Spark of their own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With xdist one worker has every test that needs Spark: two of them at once want four cores and more."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name in STARTS_SPARK:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture
 def remote(spark: Any, serve: Serve) -> Callable[..., Any]:
     """A remote session over a server with these functions: `remote(function, ...)`."""

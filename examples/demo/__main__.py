@@ -9,7 +9,6 @@ or, where the project and its plugins are installed, `python -m examples.demo`.
 import os
 import sys
 import time
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +19,7 @@ from examples.demo.lookup_service import ANSWER_SECONDS
 from examples.demo.server_metrics import Scrape
 from examples.demo.services import LookupProcess
 from examples.demo.tables import table
+from examples.session import local_session
 from remote_udf.types import spelled
 from spark_client import RemoteSession, connect
 
@@ -30,7 +30,7 @@ def main() -> None:
     """Runs the demo; an input that cannot be used is one line and exit status 1."""
     began = time.perf_counter()
     say(f"Starting Spark with {TASKS} local tasks")
-    spark = spark_session()
+    spark = local_session(TASKS)
     try:
         given = read_input(spark)
         say("Starting the server of the functions, and the look-up service")
@@ -43,22 +43,6 @@ def main() -> None:
     finally:
         spark.stop()
     say(f"\nDone in {time.perf_counter() - began:.0f} s.")
-
-
-def spark_session() -> SparkSession:
-    """A local session that says nothing but errors."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("conf")))
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(f"local[{TASKS}]").appName("remote-udf demo")
-    for key, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(TASKS),
-    }.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def run(spark: SparkSession, remote: RemoteSession, service: LookupProcess, given: JobInput) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -79,6 +81,12 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
     name = path.name.lower()
     uri = path.resolve().as_uri()
     if name.endswith(".parquet") or path.is_dir():
+        if path.is_file():
+            # Spark says in fifty lines what this says in one.
+            try:
+                pq.read_schema(path)
+            except pa.ArrowException as error:
+                raise InputError(f"DEMO_INPUT={path}: is not Parquet: {error}") from error
         return spark.read.parquet(uri)
     if name.endswith((".csv", ".csv.gz", ".csv.bz2")):
         return spark.read.csv(uri, header=True, inferSchema=True, quote='"', escape='"')

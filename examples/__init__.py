@@ -1,0 +1,1 @@
+"""Examples; each says at its top how to run it."""
