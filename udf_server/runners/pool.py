@@ -212,7 +212,7 @@ class CoroutinePool:
                 elif now - stepped > STEP_SECONDS:
                     await asyncio.sleep(0)
                     stepped = strides.restart()
-            worker.batch = None
+            worker.leave()
             if not self._closed:
                 self._leave(batch)
             # A worker that is parked, or was cancelled there, would hold on to its last batch.

@@ -20,6 +20,12 @@ class Slot:
         self._seen: tuple[RowBatch | None, int, float] = (None, -1, 0.0)
         """The row found at the last look, and when it was first found."""
 
+    def leave(self) -> None:
+        """Between batches now. What the watch remembers goes as well: it would hold the batch until the next look."""
+        self.batch = None
+        self.index = -1
+        self._seen = (None, -1, 0.0)
+
     def look(self, now: float) -> tuple[RowBatch, int, float] | None:
         """The row the worker is at and for how long, as far as was seen; None between rows. For the watch only."""
         batch, index = self.batch, self.index

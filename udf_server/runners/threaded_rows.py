@@ -283,8 +283,7 @@ class ThreadedRows(Runner):
     def _leave(self, worker: _Worker, batch: RowBatch) -> bool:
         """Ends this thread's work on the batch, and the batch if nobody else works on it."""
         with self._lock:
-            worker.batch = None
-            worker.index = -1
+            worker.leave()
             mine = worker.given_up < 0
             if mine:
                 self._workers[batch] -= 1
