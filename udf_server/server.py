@@ -29,6 +29,8 @@ __all__ = ["Server", "running_server"]
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 0.25
+FLUSH_SECONDS = 0.5
+"""How long the last streams' statuses may take to leave after the streams have ended."""
 ALIVE_SECONDS = 10.0
 """A loop that has not turned for this long is not alive, and the orchestrator may restart the process."""
 
@@ -103,7 +105,9 @@ class Server:
             await asyncio.wait_for(self._service.wait_idle(), limit)
         if self._service.streams:
             log.warning("streams cut off", extra={"streams": self._service.streams})
-        await self._grpc.stop(grace=0)
+            await self._grpc.stop(grace=0)
+        else:
+            await self._grpc.stop(grace=FLUSH_SECONDS)
         await self._host.close()
         if self._heart is not None:
             self._heart.cancel()
