@@ -11,7 +11,7 @@ from udf_server.config import ServerConfig, settings
 from udf_server.metrics import BulkHistogram, ServerMetrics
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "examples", "benchmarks")
+PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "plugins", "examples", "benchmarks")
 
 
 PIPE = "\\|"
