@@ -20,6 +20,7 @@ from examples.demo.server_metrics import Scrape
 from examples.demo.services import LookupProcess
 from examples.demo.tables import table
 from examples.session import local_session
+from remote_udf.errors import RemoteUdfError
 from remote_udf.types import spelled
 from spark_client import RemoteSession, connect
 
@@ -27,7 +28,7 @@ FEW = 5
 
 
 def main() -> None:
-    """Runs the demo; an input that cannot be used is one line and exit status 1."""
+    """Runs the demo; what cannot be used is one line and exit status 1."""
     began = time.perf_counter()
     say(f"Starting Spark with {TASKS} local tasks")
     spark = local_session(TASKS)
@@ -38,7 +39,7 @@ def main() -> None:
             # The plugin udf_http reads it in the embedded server.
             os.environ["UDF_HTTP_BASE_URL"] = service.base_url
             run(spark, connect(spark), service, given)
-    except InputError as error:
+    except (InputError, RemoteUdfError) as error:
         sys.exit(f"demo: {error}")
     finally:
         spark.stop()
