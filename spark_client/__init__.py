@@ -1,6 +1,7 @@
 """What PySpark jobs import: `from spark_client import connect`."""
 
 from remote_udf.version import __version__
+from spark_client.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.errors import (
     EmbeddedServerFailed,
     NotARemoteUdfServer,
@@ -8,17 +9,24 @@ from spark_client.errors import (
     ServerUnavailable,
     UnknownFunction,
 )
+from spark_client.grouping import RemoteGrouping
+from spark_client.over import Window, desc
 from spark_client.scalar import RemoteFunction
 from spark_client.session import RemoteSession, connect
 
 __all__ = [
+    "AggregateExpression",
     "EmbeddedServerFailed",
     "NotARemoteUdfServer",
     "PlanError",
+    "RemoteAggregate",
     "RemoteFunction",
+    "RemoteGrouping",
     "RemoteSession",
     "ServerUnavailable",
     "UnknownFunction",
+    "Window",
     "__version__",
     "connect",
+    "desc",
 ]

@@ -3,7 +3,7 @@
 import dataclasses
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +17,9 @@ from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
 from spark_client.options import call_options, session_options
 from spark_client.scalar import column_of
+
+if TYPE_CHECKING:
+    from spark_client.over import OverExpression, WindowSpec
 
 __all__ = ["AggregateExpression", "RemoteAggregate"]
 
@@ -82,8 +85,19 @@ class AggregateExpression:
         """Over the distinct combinations of its arguments. They are gathered in memory, key by key."""
         return dataclasses.replace(self, is_distinct=True)
 
+    def over(self, window: "WindowSpec") -> "OverExpression":
+        """The aggregate over a window of each row, for `remote.with_columns` and `remote.select`.
+
+        `window` is made with `spark_client.Window`, which has the names of Spark's own. Raises PlanError for
+        what a window cannot have.
+        """
+        from spark_client.over import over  # noqa: PLC0415 - each knows the other
+
+        return over(self, window)
+
     @property
     def spec(self) -> FunctionSpec:
+        """The function's."""
         return self.function.spec
 
     def column_name(self, frame: DataFrame) -> str:

@@ -10,7 +10,10 @@ from spark_client.aggregate import RemoteAggregate
 from spark_client.config import ClientConfig
 from spark_client.directory import find_function, list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
+from spark_client.errors import PlanError
 from spark_client.grouping import RemoteGrouping, positions_of
+from spark_client.over import OverExpression
+from spark_client.over_planner import add_over, select_over
 from spark_client.registration import register_function
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
@@ -120,7 +123,7 @@ class RemoteSession:
         ]
         return [register_function(self.function(name, **options), prefix + name) for name in wanted]
 
-    def with_columns(self, frame: DataFrame, calls: Mapping[str, Column], **options: Any) -> DataFrame:
+    def with_columns(self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Any) -> DataFrame:
         """`frame` with a column per call: `remote.with_columns(df, {"where": geocode("address")})`.
 
         All calls of a row are under way together, and equal calls of a row are made once. Calls may be
@@ -132,14 +135,21 @@ class RemoteSession:
 
         Raises PlanError, InvalidOption or UnsupportedType.
         """
-        return plan_with_columns(self.spark, self.config, frame, calls, options)
+        overs = {name: call for name, call in calls.items() if isinstance(call, OverExpression)}
+        scalars = {name: call for name, call in calls.items() if name not in overs}
+        if overs and options:
+            raise PlanError("options of an aggregate over a window are set with `with_options` of its function")
+        if scalars:
+            frame = plan_with_columns(self.spark, self.config, frame, scalars, options)
+        return add_over(frame, overs) if overs else frame
 
-    def select(self, frame: DataFrame, *columns: str | Column, **options: Any) -> DataFrame:
+    def select(self, frame: DataFrame, *columns: str | Column | OverExpression, **options: Any) -> DataFrame:
         """The given columns, calls among them: `remote.select(df, "id", geocode("address").alias("where"))`.
 
         As `with_columns` in everything else.
         """
-        return plan_select(self.spark, self.config, frame, columns, options)
+        wide, chosen = select_over(frame, columns)
+        return plan_select(self.spark, self.config, wide, chosen, options)
 
     def __repr__(self) -> str:
         return f"<remote session with {self.config.target}, {len(self._functions)} functions>"

@@ -1,0 +1,180 @@
+"""Frames: which rows each row's window holds, and the steps that lead from one frame to the next."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_client.executor.aggregates.keys import combined, key_codes
+from spark_client.over import Frame
+
+__all__ = ["Steps", "bounds_of", "recomputed", "slid"]
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Rows to apply, segment by segment, and where in them each row's value stands.
+
+    `rows` are row numbers of the table, `retracts` says which are taken back (None: none), `offsets` are
+    those of the segments. A row's value is the one after `position` steps of its `segment`.
+    """
+
+    rows: Integers
+    retracts: npt.NDArray[np.bool_] | None
+    offsets: Integers
+    segment: Integers
+    position: Integers
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "Steps":
+        """Without the rows that are not chosen; `chosen` has an entry per row of the table."""
+        kept = chosen[self.rows]
+        before = np.concatenate(([0], np.cumsum(kept)))
+        start = self.offsets[:-1][self.segment]
+        return Steps(
+            rows=self.rows[kept],
+            retracts=None if self.retracts is None else self.retracts[kept],
+            offsets=before[self.offsets],
+            segment=self.segment,
+            position=before[start + self.position] - before[start],
+        )
+
+
+def bounds_of(frame: Frame, starts: Integers, order: list[pa.ChunkedArray], rows: int) -> tuple[Integers, Integers]:
+    """Per row, the first row of its frame and the one after its last; equal where the frame is empty.
+
+    Rows are sorted by partition, whose first rows are `starts`, and within it by `order`.
+    """
+    lengths = np.diff(np.append(starts, rows))
+    first, last = np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
+    here = np.arange(rows)
+    if frame.rows:
+        low = first if frame.start is None else np.clip(here + int(frame.start), first, last)
+        high = last if frame.end is None else np.clip(here + int(frame.end) + 1, first, last)
+    else:
+        peers = _peer_starts(starts, order, rows)
+        peer_lengths = np.diff(np.append(peers, rows))
+        values = _Offsets(frame, order[0], starts, rows) if frame.has_offsets else None
+        low = _range_bound(frame.start, first, np.repeat(peers, peer_lengths), values, side="left")
+        high = _range_bound(frame.end, last, np.repeat(peers + peer_lengths, peer_lengths), values, side="right")
+    return low, np.maximum(low, high)
+
+
+def slid(low: Integers, high: Integers, starts: Integers) -> Steps:
+    """Steps that add the rows which enter a frame and take back those which leave it, row by row.
+
+    Both bounds must not fall within a partition. A frame that only grows takes nothing back.
+    """
+    rows = len(low)
+    firsts = np.zeros(rows, np.bool_)
+    firsts[starts] = True
+    low_before, high_before = np.roll(low, 1), np.roll(high, 1)
+    low_before[firsts] = high_before[firsts] = low[firsts]
+    # A frame that jumps over rows passes through them.
+    added = np.maximum(high - high_before, 0)
+    removed = low - low_before
+    total = np.cumsum(added + removed)
+    begin = total - added - removed
+    count = int(total[-1]) if rows else 0
+    steps = np.empty(count, np.int64)
+    steps[_spread(begin, added)] = _spread(high_before, added)
+    retracts = np.zeros(count, np.bool_)
+    leaving = _spread(begin + added, removed)
+    steps[leaving] = _spread(low_before, removed)
+    retracts[leaving] = True
+    segment = np.cumsum(firsts) - 1
+    offsets = np.append(begin[starts], count)
+    return Steps(steps, retracts if retracts.any() else None, offsets, segment, total - offsets[:-1][segment])
+
+
+def recomputed(low: Integers, high: Integers) -> Steps:
+    """Every frame from its first row on, by itself; rows with one frame share it."""
+    fresh = np.ones(len(low), np.bool_)
+    fresh[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    lengths = (high - low)[fresh]
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    segment = np.cumsum(fresh) - 1
+    return Steps(_spread(low[fresh], lengths), None, offsets, segment, lengths[segment])
+
+
+def _spread(begin: Integers, counts: Integers) -> Integers:
+    """begin[0], begin[0] + 1, ... counts[0] times, then the same of the next."""
+    ends = np.cumsum(counts)
+    return np.repeat(begin - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def _peer_starts(starts: Integers, order: list[pa.ChunkedArray], rows: int) -> Integers:
+    """Where rows begin that differ in their order from the row before; all rows of a partition are peers without."""
+    codes, _ = key_codes(order, rows)
+    changes = np.concatenate(([True], codes[1:] != codes[:-1])) if rows else np.zeros(0, np.bool_)
+    if not order:
+        changes[:] = False
+    changes[starts] = True
+    return np.flatnonzero(changes)
+
+
+class _Offsets:
+    """The values of the order, per partition, as numbers that can be searched."""
+
+    def __init__(self, frame: Frame, column: pa.ChunkedArray, starts: Integers, rows: int) -> None:
+        array = combined(column)
+        self.unit = _unit(frame, array.type)
+        self.null = array.is_null().to_numpy(zero_copy_only=False)
+        self.values = _numbers(array)
+        self.starts, self.rows = starts, rows
+
+    def search(self, offset: float, plain: Integers, side: Any) -> Integers:
+        """Per row, where `its value + offset` would stand. Nulls see each other only: `plain`, their peers."""
+        found = plain.copy()
+        shift = round(offset * self.unit) if self.values.dtype.kind == "i" else offset * self.unit
+        ends = np.append(self.starts[1:], self.rows)
+        for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True):
+            present = np.flatnonzero(~self.null[start:end])
+            if not len(present):
+                continue
+            # Nulls stand together, before or after.
+            begin, stop = start + int(present[0]), start + int(present[-1]) + 1
+            values = self.values[begin:stop]
+            if values[0] > values[-1]:  # the largest first
+                values, wanted = -values, -values + shift
+            else:
+                wanted = values + shift
+            found[begin:stop] = begin + np.searchsorted(values, wanted, side=side)
+        return found
+
+
+def _range_bound(
+    offset: float | None, whole: Integers, peers: Integers, values: "_Offsets | None", *, side: Any
+) -> Integers:
+    if offset is None:
+        return whole
+    if offset == 0 or values is None:
+        return peers
+    return values.search(offset, peers, side)
+
+
+def _unit(frame: Frame, type_: pa.DataType) -> float:
+    """What one of the frame's offset is in `_numbers`."""
+    if pa.types.is_temporal(type_) != frame.of_time and not pa.types.is_date(type_):
+        found = "a time" if pa.types.is_temporal(type_) else str(type_)
+        wanted = "durations" if frame.of_time else "numbers"
+        raise ValueError(f"a RANGE frame has offsets that are {wanted}, and its order is by {found}")
+    if pa.types.is_date(type_):
+        return 1 / 86400 if frame.of_time else 1
+    return 1_000_000 if frame.of_time else 1
+
+
+def _numbers(array: pa.Array) -> npt.NDArray[Any]:
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.int32()).cast(pa.int64())
+    elif pa.types.is_timestamp(array.type) or pa.types.is_duration(array.type):
+        array = array.cast(pa.int64())
+    elif pa.types.is_decimal(array.type):
+        array = array.cast(pa.float64())
+    elif pa.types.is_integer(array.type):
+        array = array.cast(pa.int64())
+    return pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
