@@ -12,6 +12,7 @@ from types import ModuleType
 import pluggy
 
 from udf_server import hookspecs
+from udf_server.aggregates.declaration import declare_aggregate, is_aggregate
 from udf_server.errors import PluginError, PluginImportError
 from udf_server.functions import Function
 from udf_server.hookspecs import PROJECT
@@ -66,14 +67,20 @@ def load_functions(manager: pluggy.PluginManager) -> list[tuple[str, Function]]:
             functions = list(implementation.function())  # type: ignore[call-overload]
         except Exception as error:
             raise _import_error(repr(name), error) from error
-        for function in functions:
-            if not isinstance(function, Function):
-                raise PluginError(
-                    f"plugin {name!r}: udf_functions returned {function!r}, which is not a function "
-                    "declared with udf.scalar"
-                )
-            found.append((name, function))
+        found.extend((name, _declared(name, function)) for function in functions)
     return found
+
+
+def _declared(plugin: str, function: object) -> Function:
+    """The function a plugin offers. Raises PluginError for something else, DeclarationError for a wrong aggregate."""
+    if isinstance(function, Function):
+        return function
+    if is_aggregate(function):
+        return declare_aggregate(function)  # type: ignore[arg-type]
+    raise PluginError(
+        f"plugin {plugin!r}: udf_functions returned {function!r}, which is neither a function declared with "
+        "udf.scalar nor an AggregateFunction"
+    )
 
 
 def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> None:
@@ -85,9 +92,14 @@ def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> N
             return
     except pluggy.PluginValidationError as error:
         raise PluginError(f"plugin {name!r}: {error}") from error
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     functions = [value for value in vars(module).values() if isinstance(value, Function)]
+    functions += [declare_aggregate(value) for value in own if isinstance(value, type) and is_aggregate(value)]
     if not functions:
-        raise PluginError(f"plugin {name!r}: has neither the hook udf_functions nor a function made with udf.scalar")
+        raise PluginError(
+            f"plugin {name!r}: has neither the hook udf_functions, nor a function made with udf.scalar, nor an "
+            "AggregateFunction"
+        )
     manager.unregister(module)
     manager.register(_TopLevel(functions), name)
 
