@@ -47,7 +47,7 @@ def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server:
     # A twentieth of the rows: it takes as long as all of them take the others.
     few = _numbers(spark, rows // 20)
     sides = {
-        "blocking_udf": few.select(F.udf(partial(_blocking, LOOKUP_SECONDS), "bigint")("x")),
+        "blocking_udf": few.select(F.udf(partial(_blocking, LOOKUP_SECONDS), "bigint", useArrow=False)("x")),
         "pandas_gather_100": frame.select(_gathering(100)("x")),
         "pandas_gather_1000": frame.select(_gathering(1000)("x")),
         "remote_ordered": frame.select(look_up("x")),

@@ -67,12 +67,12 @@ def metrics() -> str:
 
 
 def modules() -> list[Path]:
-    """Every module of the project, generated code apart, in the order of reading."""
+    """Every module of the project, generated code and tests apart, in the order of reading."""
     return [
         path
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"), key=lambda path: (path.parent, path.name))
-        if not path.stem.endswith("_pb2")
+        if not path.stem.endswith("_pb2") and "tests" not in path.relative_to(ROOT).parts
     ]
 
 
