@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.aggregate import run_aggregate
 from benchmarks.results import Results
 from benchmarks.scalar import run_scalar
 
 SUITES: dict[str, Callable[[Results, bool], None] | None] = {
     "scalar": run_scalar,
-    "aggregate": None,
+    "aggregate": run_aggregate,
     "window": None,
     "table": None,
     "peers": None,

@@ -12,7 +12,7 @@ from benchmarks.server import ServerProcess
 from benchmarks.spark import TASKS, run_query
 from spark_client import connect
 
-__all__ = ["measure_memory"]
+__all__ = ["MEGABYTE", "measure_memory", "peak_memory"]
 
 SAMPLE_SECONDS = 0.02
 MEGABYTE = 1 << 20
@@ -31,15 +31,15 @@ def measure_memory(results: Results, quick: bool, spark: SparkSession, server: S
     growth = []
     for name, small, large in zip(("vectorized", "rowwise"), frames(few), frames(many), strict=True):
         # Three times: messages grow with the pace of a function, which 1M rows alone may not show.
-        before = max(_peak(server, small) for _ in range(3))
-        after = _peak(server, large)
+        before = max(peak_memory(server, small) for _ in range(3))
+        after = peak_memory(server, large)
         results.add(f"rss_{name}_1m", before / MEGABYTE, "MB, Python workers and server, 1M rows")
         results.add(f"rss_{name}_20m", after / MEGABYTE, "MB, the same, 20M rows")
         growth.append((after - before) / MEGABYTE)
     results.add("rss_growth_1m_to_20m", max(growth), "MB that 20M rows take more than 1M, the larger of both")
 
 
-def _peak(server: ServerProcess, frame: DataFrame) -> int:
+def peak_memory(server: ServerProcess, frame: DataFrame) -> int:
     """The highest sum seen while the query runs."""
     highest, done = 0, threading.Event()
 

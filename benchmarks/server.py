@@ -30,7 +30,7 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def server_process(*, one_core: bool = False) -> Iterator[ServerProcess]:
+def server_process(plugin: Path = FUNCTIONS, *, one_core: bool = False) -> Iterator[ServerProcess]:
     """A server on a free TCP port; it ends with the block.
 
     With `one_core` it is pinned to the last core there is, and this process to the others, so that
@@ -38,7 +38,7 @@ def server_process(*, one_core: bool = False) -> Iterator[ServerProcess]:
     """
     cores = sorted(os.sched_getaffinity(0))
     command = [
-        sys.executable, "-m", "udf_server", "serve", "--plugin", str(FUNCTIONS), "--no-entry-points",
+        sys.executable, "-m", "udf_server", "serve", "--plugin", str(plugin), "--no-entry-points",
         "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin",
     ]  # fmt: skip
     try:

@@ -1,0 +1,96 @@
+"""The suite of aggregate functions: one average, ours in three ways against what people use today."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.memory import MEGABYTE, peak_memory
+from benchmarks.results import Results
+from benchmarks.server import ServerProcess, server_process
+from benchmarks.spark import TASKS, local_spark, run_query
+from benchmarks.timing import alternating, medians
+from spark_client import RemoteSession, connect
+
+__all__ = ["run_aggregate"]
+
+FUNCTIONS = Path(__file__).with_name("aggregate_functions.py")
+OURS = ("vectorized", "bundled", "classic")
+SHAPES = {"100k_keys": (2_000_000, 100_000), "100_keys": (2_000_000, 100), "20m_rows_1m_keys": (20_000_000, 1_000_000)}
+"""Rows and keys."""
+
+
+def run_aggregate(results: Results, quick: bool) -> None:
+    """Every shape, then one key with very many rows."""
+    with local_spark() as spark, server_process(FUNCTIONS) as server:
+        spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
+        remote = connect(spark, server.target)
+        for shape, (rows, keys) in SHAPES.items():
+            size = (rows // 100, keys // 100 or 1) if quick else (rows, keys)
+            _measure_shape(results, spark, remote, shape, size, quick)
+        _measure_hot_key(results, spark, server, remote, quick)
+
+
+def _measure_shape(
+    results: Results, spark: SparkSession, remote: RemoteSession, shape: str, size: tuple[int, int], quick: bool
+) -> None:
+    rows, keys = size
+    large = rows > 5_000_000
+    frame = spark.range(0, rows, 1, TASKS).select((F.col("id") % keys).alias("k"), F.rand(1).alias("v"))
+    frame = frame.cache()
+    frame.count()
+    sides = {name: remote.group_by(frame, "k").agg(remote.function(f"{name}_average")("v")) for name in OURS}
+    sides |= _theirs(frame, slow=not large)
+    time_ = medians(alternating({name: partial(run_query, side) for name, side in sides.items()}, 1 if quick else 3))
+    for name in OURS:
+        for other in sides.keys() - set(OURS):
+            results.add(f"{name}_{shape}_vs_{other}", time_[other] / time_[name], f"rows/s over theirs, {rows:,} rows")
+        results.add(f"{name}_{shape}_rows_per_second", rows / time_[name], "")
+    frame.unpersist()
+
+
+def _theirs(frame: DataFrame, *, slow: bool) -> dict[str, DataFrame]:
+    """The same average without us. `map_in_arrow_identity` is the way to Python and back, with nothing done."""
+
+    def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    def mean_pandas(v: pd.Series) -> float:
+        return float(v.mean())
+
+    def mean_arrow(v: pa.Array) -> float:
+        return float(pc.mean(v).as_py())
+
+    def mean_group(table: pa.Table) -> pa.Table:
+        return pa.table({"k": table["k"].slice(0, 1), "v": pa.array([pc.mean(table["v"]).as_py()])})
+
+    sides = {
+        "builtin": frame.groupBy("k").agg(F.avg("v")),
+        "map_in_arrow_identity": frame.mapInArrow(identity, frame.schema),
+    }
+    if slow:
+        sides["pandas_udf"] = frame.groupBy("k").agg(F.pandas_udf(mean_pandas, "double")("v"))
+        sides["arrow_udf"] = frame.groupBy("k").agg(F.arrow_udf(mean_arrow, "double")("v"))
+        sides["apply_in_arrow"] = frame.groupBy("k").applyInArrow(mean_group, frame.schema)
+    return sides
+
+
+def _measure_hot_key(
+    results: Results, spark: SparkSession, server: ServerProcess, remote: RemoteSession, quick: bool
+) -> None:
+    """One key: its rows must not gather anywhere."""
+    few, many = (20_000, 100_000) if quick else (5_000_000, 50_000_000)
+    average = remote.function("vectorized_average")
+
+    def query(rows: int) -> DataFrame:
+        frame = spark.range(0, rows, 1, TASKS).select(F.lit(1).alias("k"), (F.col("id") * 1.0).alias("v"))
+        return remote.group_by(frame, "k").agg(average("v"))
+
+    before = max(peak_memory(server, query(few)) for _ in range(2))
+    after = peak_memory(server, query(many))
+    results.add("hot_key_50m_rows_rss_growth", (after - before) / MEGABYTE, "MB that 50M rows take more than 5M")
