@@ -1,5 +1,6 @@
 """Distances, bearings and geohashes against values published elsewhere, and against their definitions."""
 
+import importlib.metadata
 import math
 
 import pyarrow as pa
@@ -132,3 +133,9 @@ async def test_a_row_with_a_senseless_length_fails_alone():
 async def test_no_rows_are_no_trouble():
     empty = pa.array([], pa.float64())
     assert await values(geohash, empty, empty) == []
+
+
+def test_the_installed_package_is_a_plugin():
+    (point,) = importlib.metadata.entry_points(group="udf_server", name="geo")
+    names = [function.spec.name for function in point.load().udf_functions()]
+    assert names == ["bearing", "geohash", "haversine"]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import importlib.metadata
 import logging
 
 import pytest
@@ -278,3 +279,8 @@ async def test_a_wrong_setting_is_named_and_not_shown(configured, monkeypatch, v
         await run(http_get, ["x"])
     assert caught.value.code == "OPEN_FAILED"
     assert SECRET not in str(caught.value) + caught.value.traceback
+
+
+def test_the_installed_package_is_a_plugin():
+    (point,) = importlib.metadata.entry_points(group="udf_server", name="http")
+    assert [function.spec.name for function in point.load().udf_functions()] == ["http_get", "http_get_json"]
