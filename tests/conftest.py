@@ -113,9 +113,9 @@ STARTS_SPARK = {"spark", "benchmarks"}
 """Folders with tests that start a Spark of their own."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With xdist one worker has every test that needs Spark: two of them at once want four cores and more."""
-    for item in items:
+    for item in items if config.pluginmanager.hasplugin("xdist") else ():
         if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name in STARTS_SPARK:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
