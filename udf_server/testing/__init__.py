@@ -1,0 +1,8 @@
+"""For the tests of plugin authors: run a function without a server, and make it fail on purpose."""
+
+from udf_server.server import running_server
+from udf_server.testing.environment import FunctionEnvironment
+from udf_server.testing.faults import FaultInjector
+from udf_server.testing.results import AppliedResult, RunResult
+
+__all__ = ["AppliedResult", "FaultInjector", "FunctionEnvironment", "RunResult", "running_server"]

@@ -1,0 +1,84 @@
+"""FaultInjector: makes a function slow, failing or hanging, on purpose."""
+
+import asyncio
+import copy
+import functools
+import inspect
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from udf_server.aggregates.base import AggregateFunction
+from udf_server.aggregates.declaration import Aggregate, declare_aggregate
+from udf_server.errors import RetryableError
+from udf_server.functions import Function
+
+__all__ = ["FaultInjector"]
+
+
+class FaultInjector:
+    """Wraps a function so that some of its calls are slow, fail or hang; which ones, the seed decides.
+
+    Rates are shares of calls from 0 to 1. An injected error is a RetryableError; a hang lasts
+    `hang_seconds`, long enough to run into the deadline.
+    """
+
+    def __init__(
+        self, seed: int, *, latency: float = 0.0, latency_rate: float = 1.0, error_rate: float = 0.0,
+        hang_rate: float = 0.0, hang_seconds: float = 3600.0,
+    ) -> None:  # fmt: skip
+        self._random = random.Random(seed)
+        self._latency, self._latency_rate = latency, latency_rate
+        self._error_rate, self._hang_rate, self._hang_seconds = error_rate, hang_rate, hang_seconds
+        self.injected = 0
+        """Errors and hangs so far."""
+
+    def wrap(self, function: Function | AggregateFunction | type[AggregateFunction]) -> Function:
+        """A copy of the function with faults; the original is left alone.
+
+        A call of a classic aggregate function is one of `accumulate`, of another one a bundle.
+        """
+        if not isinstance(function, Function):
+            function = declare_aggregate(function)
+        if inspect.iscoroutinefunction(function.call):
+            call = self._async(function.call)
+        else:
+            call = self._sync(function.call)
+        if not isinstance(function, Aggregate):
+            return replace(function, call=call)
+        implementation = copy.copy(function.implementation)
+        setattr(implementation, function.call.__name__, call)
+        return replace(function, call=call, implementation=implementation)
+
+    def _fate(self) -> tuple[float, bool]:
+        """How long to wait before the call, and whether it fails instead."""
+        wait = self._latency if self._random.random() < self._latency_rate else 0.0
+        hangs, fails = self._random.random() < self._hang_rate, self._random.random() < self._error_rate
+        self.injected += hangs or fails
+        return wait + (self._hang_seconds if hangs else 0.0), fails
+
+    def _async(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        async def faulty(*arguments: Any, **keywords: Any) -> Any:
+            wait, fails = self._fate()
+            if wait:
+                await asyncio.sleep(wait)
+            if fails:
+                raise RetryableError("injected fault")
+            return await call(*arguments, **keywords)
+
+        return faulty
+
+    def _sync(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def faulty(*arguments: Any, **keywords: Any) -> Any:
+            wait, fails = self._fate()
+            if wait:
+                time.sleep(wait)
+            if fails:
+                raise RetryableError("injected fault")
+            return call(*arguments, **keywords)
+
+        return faulty
