@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
+from remote_udf.functions import FunctionSpec, NullCall
 from remote_udf.segments import ROWS, AppliedField, applied_type
 from udf_server.aggregates.base import VectorizedAggregateFunction
 from udf_server.aggregates.bundle import Bundle, read_bundle
@@ -42,7 +44,8 @@ def bind_aggregate(aggregate: Aggregate, schema: pa.Schema, fields: Sequence[App
         call = binding.call_bundled
     else:
         call = binding.call_classic
-    spec = replace(aggregate.spec, result=binding.result)
+    # Rows with nulls are left out by whoever makes the segments; a segment is never skipped.
+    spec = replace(aggregate.spec, result=binding.result, nulls=NullCall.CALL)
     bound = Function(
         spec=spec,
         call=call,
@@ -94,7 +97,9 @@ class _Binding:
     def _bundle(self, columns: Sequence[pa.Array]) -> Bundle:
         aggregate = self._aggregate
         parameters = [codecs[0].type for codecs in aggregate.parameters]
-        return read_bundle(dict(zip(self._names, columns, strict=True)), aggregate.accumulator.type, parameters)
+        bundle = read_bundle(dict(zip(self._names, columns, strict=True)), aggregate.accumulator.type, parameters)
+        _require_support(aggregate.spec, bundle)
+        return bundle
 
     def _encoded(self, applied: Any, segments: Sequence[Any]) -> pa.Array:
         return self._struct(applied_arrays(self._aggregate, applied, segments, self._fields))
@@ -104,3 +109,16 @@ class _Binding:
         if AppliedField.ACCUMULATOR in arrays and arrays[AppliedField.ACCUMULATOR].null_count:
             raise WrongResult(ErrorCode.RESULT_TYPE, "an accumulator is null; a key without rows has a new one")
         return pa.StructArray.from_arrays(columns, fields=list(self.result))
+
+
+def _require_support(spec: FunctionSpec, bundle: Bundle) -> None:
+    """Raises NotImplementedError for what the function cannot do; isolation finds the segments that ask for it."""
+    if not spec.supports_retracting and bundle.retracts is not None:
+        raise NotImplementedError(
+            f"Retract functionality is not implemented for the aggregate function: {spec.key}; a row is -U or -D"
+        )
+    if not spec.supports_merging and len(bundle.accumulators) and np.diff(bundle.accumulator_offsets).max() > 1:
+        raise NotImplementedError(
+            f"Merge functionality is not implemented for the aggregate function: {spec.key}; a segment has "
+            "several accumulators"
+        )

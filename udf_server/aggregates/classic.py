@@ -1,5 +1,6 @@
 """Runs segments by the classic verbs: create, merge, accumulate, retract, get_value."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 from remote_udf.segments import AppliedField
 from udf_server.aggregates.declaration import Aggregate
 from udf_server.aggregates.segments import BundledKeySegment, BundledKeySegmentApplied
+from udf_server.values import Codec, StructCodec
 
 __all__ = ["apply_classic"]
 
@@ -24,9 +26,8 @@ class _Verbs:
     def __init__(self, aggregate: Aggregate, fields: Sequence[AppliedField]) -> None:
         self._function = aggregate.implementation
         self._name = aggregate.spec.key
-        # What cannot be changed in place must be returned; a forgotten `return` would lose rows silently.
-        type_ = aggregate.accumulator.type
-        self._returned = not (pa.types.is_nested(type_))
+        # A forgotten `return` would lose rows silently.
+        self._returned = not _changes_in_place(aggregate.accumulator)
         self._starting = AppliedField.STARTING_VALUE in fields
         self._final = AppliedField.FINAL_VALUE in fields
 
@@ -70,3 +71,12 @@ class _Verbs:
             f"function {self._name}: {verb} returned None; an accumulator that cannot be changed in place must be "
             "returned"
         )
+
+
+def _changes_in_place(accumulator: Codec) -> bool:
+    record = accumulator.record if isinstance(accumulator, StructCodec) else None
+    if record is None:
+        return pa.types.is_nested(accumulator.type)
+    # A NamedTuple and a frozen dataclass cannot be.
+    frozen = dataclasses.is_dataclass(record) and record.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return not (issubclass(record, tuple) or frozen)

@@ -46,14 +46,18 @@ def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Agg
         implementation = given() if isinstance(given, type) else given
     except TypeError as error:
         raise DeclarationError(f"{where}: class {kind.__name__} cannot be made without arguments: {error}") from error
+    if not isinstance(implementation.version, str):
+        version = implementation.version
+        raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
     bundling = implementation.supports_bundling()
     vectorized = isinstance(implementation, VectorizedAggregateFunction)
-    _require_verbs(where, implementation, bundling, vectorized)
+    wanted = _require_verbs(where, implementation, bundling, vectorized)
     call = _call(implementation, bundling, vectorized)
     types = _Types(where, implementation, bundling)
     parameters = types.parameters()
     result, accumulator = types.result(), types.accumulator()
     context = _context_parameter(where, call) if bundling and not vectorized else None
+    _require_signatures(where, implementation, wanted, parameters, context)
     try:
         split_name(f"{title}@{implementation.version}")
         spec = FunctionSpec(
@@ -99,8 +103,8 @@ def _call(implementation: AggregateFunction, bundling: bool, vectorized: bool) -
     return implementation.accumulate
 
 
-def _require_verbs(where: str, implementation: AggregateFunction, bundling: bool, vectorized: bool) -> None:
-    """What will be called must be there, and only a bundled call may wait."""
+def _require_verbs(where: str, implementation: AggregateFunction, bundling: bool, vectorized: bool) -> list[str]:
+    """What will be called, which must be there; and only a bundled call may wait."""
     kind = type(implementation)
     if vectorized:
         wanted = ["apply_bundle", "get_values"]
@@ -117,11 +121,36 @@ def _require_verbs(where: str, implementation: AggregateFunction, bundling: bool
             raise DeclarationError(f"{where}: class {kind.__name__} has no method {verb!r}")
         if inspect.iscoroutinefunction(code) and verb != "bundled_accumulate_retract":
             raise DeclarationError(f"{where}: {verb!r} is async; only bundled_accumulate_retract may be")
+    return wanted
+
+
+def _require_signatures(
+    where: str, implementation: AggregateFunction, verbs: list[str], parameters: list["_Column"], context: str | None
+) -> None:
+    """What will be called must take what it will be called with."""
+    least = sum(required for _, _, required, _ in parameters)
+    given = {"create_accumulator": [0], "merge": [2], "accumulate": [1 + least, 1 + len(parameters)]}
+    given["retract"] = given["accumulate"]
+    for verb in verbs:
+        for count in given.get(verb, [1]):
+            signature = inspect.signature(getattr(implementation, verb))
+            keywords = {context: None} if context is not None and context in signature.parameters else {}
+            try:
+                signature.bind(*[None] * count, **keywords)
+            except TypeError as error:
+                raise DeclarationError(
+                    f"{where}: {verb!r} is called with {count} arguments, but is {verb}{signature}: {error}"
+                ) from error
 
 
 def _context_parameter(where: str, call: Callable[..., Any]) -> str | None:
-    hints = hints_of(inspect.unwrap(getattr(call, "__func__", call)), where)
+    hints = hints_of(_plain(call), where)
     return next((name for name, hint in hints.items() if hint is CallContext), None)
+
+
+def _plain(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The function a method was made of, which has the annotations."""
+    return inspect.unwrap(getattr(method, "__func__", method))
 
 
 _Column = tuple[str, list[Codec], bool, bool]
@@ -145,7 +174,11 @@ class _Types:
         if self._bundling:
             if given is None:
                 raise DeclarationError(f"{self._where}: 'parameters' are missing, such as parameters = \"v bigint\"")
-            return [self._given(name, type_) for name, type_ in given.items()]
+            columns = [self._given(name, type_) for name, type_ in given.items()]
+            for name, _, _, variadic in columns[:-1]:
+                if variadic:
+                    raise DeclarationError(f"{self._where}, parameter {name!r}: only the last one may be variadic")
+            return columns
         return self._of_verb(dict(given or {}))
 
     def _given(self, name: str, type_: Any) -> _Column:
@@ -154,10 +187,10 @@ class _Types:
 
     def _of_verb(self, given: dict[str, Any]) -> list[_Column]:
         """The parameters of `accumulate` after the accumulator."""
-        code = type(self._implementation).accumulate
-        hints = hints_of(inspect.unwrap(code), self._where)
+        code = self._implementation.accumulate
+        hints = hints_of(_plain(code), self._where)
         columns = []
-        for parameter in list(inspect.signature(code).parameters.values())[2:]:
+        for parameter in list(inspect.signature(code).parameters.values())[1:]:
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise DeclarationError(
                     f"{self._where}, parameter {parameter.name!r}: arguments are passed by position only"
@@ -184,7 +217,7 @@ class _Types:
         """The one type an attribute gives, or the verb's return annotation."""
         wanted = getattr(self._implementation, attribute)
         if wanted is None and not self._bundling:
-            wanted = hints_of(inspect.unwrap(getattr(type(self._implementation), verb)), self._where).get("return")
+            wanted = hints_of(_plain(getattr(self._implementation, verb)), self._where).get("return")
         if wanted is None:
             hint = "" if self._bundling else f": annotate {verb!r} or give {attribute!r}"
             raise DeclarationError(f"{self._where}, {what}: has no type{hint or f': give {attribute!r}'}")

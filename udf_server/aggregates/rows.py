@@ -76,6 +76,11 @@ def applied_arrays(
 def _updated(values: Sequence[Any], segments: Sequence[BundledKeySegment]) -> list[list[Any]]:
     lists = []
     for each, segment in zip(values, segments, strict=True):
+        if not isinstance(each, (list, tuple)):
+            raise WrongResult(
+                ErrorCode.RESULT_TYPE,
+                f"updated_values_after_each_row: expected a list, got a value of type {type(each).__name__}",
+            )
         found = list(each)
         if len(found) != len(segment.rows):
             raise WrongResult(
