@@ -63,10 +63,6 @@ proto: $(VENV)/.dev-stamp ## generate the code of proto/ anew
 docs: $(VENV)/.dev-stamp ## write the tables of the documentation anew, from the code
 	@$(RUN) -m cogapp -r -I tests/docs docs/*.md ARCHITECTURE.md
 
-.PHONY: docs
-docs: $(VENV)/.dev-stamp ## write the tables of the documentation anew, from the code
-	@$(RUN) -m cogapp -r -I tests/docs ARCHITECTURE.md docs/*.md
-
 .PHONY: bench
 bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, table, peers or all
 	@$(RUN) -m benchmarks --suite $(SUITE)
