@@ -1,0 +1,295 @@
+"""Segments in, applied segments out: FLIP-491 call by call, for each way to write a function."""
+
+import asyncio
+import datetime
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+import udf_server as udf
+from remote_udf.segments import AppliedField
+from tests.udf_server.averages import BundledAverage, ClassicAverage, VectorizedAverage
+from udf_server import BundledKeySegment as Segment
+from udf_server import BundledKeySegmentApplied as Applied
+from udf_server import RowKind
+
+AVERAGES = [BundledAverage, ClassicAverage, VectorizedAverage]
+every_way = pytest.mark.parametrize("average", AVERAGES, ids=lambda kind: kind.__name__)
+
+
+def kinds(*texts):
+    return [RowKind(text) for text in texts]
+
+
+def as_dicts(applied):
+    """Accumulators alike, whatever class the function has for them."""
+    for each in applied:
+        if not isinstance(each.accumulator, dict):
+            each.accumulator = vars(each.accumulator)
+    return applied
+
+
+@every_way
+async def test_the_worked_example_of_the_flip_call_by_call(environment, average):
+    """FLIP-491, "Group By Example": odd and even averages, three bundles of three rows."""
+    accumulator = environment._aggregate(average).accumulator
+
+    async def bundle(*segments):
+        for segment in segments:
+            encoded = pa.array(segment.accumulators, accumulator.type)
+            segment.accumulators = accumulator.decode(encoded)
+        return as_dicts((await environment.apply(average, segments, key="k bigint")).to_list())
+
+    assert await bundle(Segment((1,), [(1,), (5,)], []), Segment((0,), [(2,)], [])) == [
+        Applied({"sum": 6, "count": 2}, None, 3),
+        Applied({"sum": 2, "count": 1}, None, 2),
+    ]
+    assert await bundle(
+        Segment((1,), [(1,)], [{"sum": 6, "count": 2}], row_kinds=kinds("-U")),
+        Segment((0,), [(2,), (6,)], [{"sum": 2, "count": 1}], row_kinds=kinds("-U", "+U")),
+    ) == [
+        Applied({"sum": 5, "count": 1}, 3, 5),
+        Applied({"sum": 6, "count": 1}, 2, 6),
+    ]
+    assert await bundle(Segment((1,), [(3,)], [{"sum": 5, "count": 1}], row_kinds=kinds("+U"))) == [
+        Applied({"sum": 8, "count": 2}, 5, 4)
+    ]
+
+
+@every_way
+async def test_several_accumulators_are_merged_before_the_first_row(environment, average):
+    make = environment._aggregate(average).accumulator.decode
+    before = make(pa.array([{"sum": 6, "count": 2}, {"sum": 9, "count": 1}, {"sum": 0, "count": 0}]))
+    applied = (await environment.apply(average, [Segment((), [(1,)], before)])).to_list()
+    assert as_dicts(applied) == [Applied({"sum": 16, "count": 4}, 5, 4)]
+
+
+@every_way
+async def test_a_segment_without_rows_keeps_its_value_and_one_without_anything_has_a_new_one(environment, average):
+    make = environment._aggregate(average).accumulator.decode
+    before = make(pa.array([{"sum": 6, "count": 2}]))
+    applied = (await environment.apply(average, [Segment(("a",), [], before), Segment(("b",), [])])).to_list()
+    assert as_dicts(applied) == [
+        Applied({"sum": 6, "count": 2}, 3, 3),
+        Applied({"sum": 0, "count": 0}, None, None),
+    ]
+
+
+@every_way
+async def test_all_rows_taken_back_leave_the_value_of_no_rows(environment, average):
+    segment = Segment((), [(7,), (7,)], row_kinds=kinds("+I", "-D"))
+    assert as_dicts((await environment.apply(average, [segment])).to_list()) == [
+        Applied({"sum": 0, "count": 0}, None, None)
+    ]
+
+
+@every_way
+async def test_the_value_after_each_row_is_given_to_segments_that_ask(environment, average):
+    segments = [
+        Segment(("a",), [(1,), (5,), (1,)], [], True, kinds("+I", "+I", "-D")),
+        Segment(("b",), [(2,)], []),
+        Segment(("c",), [], [], True),
+        Segment(("d",), [(4,), (6,)], [], True),
+    ]
+    applied = (await environment.apply(average, segments)).to_list()
+    assert [list(each.updated_values_after_each_row) for each in applied] == [[1, 3, 5], [], [], [4, 5]]
+    assert [each.final_value for each in applied] == [5, 2, None, 5]
+
+
+@every_way
+async def test_only_what_is_wanted_is_given(environment, average):
+    result = await environment.apply(average, [Segment((), [(4,)])], applied=[AppliedField.FINAL_VALUE])
+    assert result.to_list() == [Applied(None, None, 4)]
+
+
+@every_way
+async def test_no_segments_are_no_trouble(environment, average):
+    assert (await environment.apply(average, [])).to_list() == []
+
+
+async def test_the_key_is_seen_with_its_nested_decimal_and_null_parts(environment):
+    class Keys(udf.BundledAggregateFunction):
+        parameters, returns, accumulator = "", "string", "boolean"
+
+        def bundled_accumulate_retract(self, bundle):
+            return [Applied(True, None, repr(segment.key)) for segment in bundle]
+
+    key = "id int, price decimal(10,2), at struct<day:date,tags:array<string>>"
+    keys = [
+        (1, Decimal("1.50"), {"day": datetime.date(2024, 2, 29), "tags": ["a", None]}),
+        (None, None, {"day": None, "tags": []}),
+        (None, None, None),
+    ]
+    applied = (await environment.apply(Keys, [Segment(each, [()]) for each in keys], key=key)).to_list()
+    assert [each.final_value for each in applied] == [repr(each) for each in keys]
+
+
+async def test_a_function_may_have_no_arguments_or_any_number(environment):
+    class CountAll(udf.AggregateFunction):
+        def create_accumulator(self) -> int:
+            return 0
+
+        def accumulate(self, accumulator):
+            return accumulator + 1
+
+        def get_value(self, accumulator) -> int:
+            return accumulator
+
+    class Join(udf.AggregateFunction):
+        def create_accumulator(self) -> list[str]:
+            return []
+
+        def accumulate(self, accumulator, separator: str, *texts: str):
+            accumulator.append(separator.join(texts))
+
+        def get_value(self, accumulator) -> str:
+            return ";".join(accumulator)
+
+    class Widths(udf.BundledAggregateFunction):
+        parameters, returns, accumulator = {"*values": "bigint"}, "bigint", "bigint"
+
+        def bundled_accumulate_retract(self, bundle):
+            return [Applied(0, None, max((len(row) for row in segment.rows), default=0)) for segment in bundle]
+
+    assert await environment.aggregate(CountAll, [(), (), ()], keys=[1, 2, 1]) == {1: 2, 2: 1}
+    assert await environment.aggregate(CountAll, []) == {(): 0}
+    assert await environment.aggregate(Join, [("-", "a", "b"), ("-", "c", "d")]) == {(): "a-b;c-d"}
+    assert await environment.aggregate(Join, [("-",)]) == {(): ""}
+    applied = await environment.apply(Widths, [Segment((), [(1, 2, 3)])])
+    assert applied.to_list()[0].final_value == 3
+
+
+async def test_nulls_reach_a_function_unless_it_skips_them(environment):
+    class Seen(udf.AggregateFunction):
+        def create_accumulator(self) -> list[int]:
+            return []
+
+        def accumulate(self, accumulator, v: int, w: int):
+            accumulator += [v, w]
+
+        def get_value(self, accumulator) -> list[int]:
+            return accumulator
+
+    class SeenWithoutNulls(Seen):
+        nulls = "skip"
+
+    rows = [(1, 2), (None, 3), (4, None), (5, 6)]
+    assert await environment.aggregate(Seen, rows) == {(): [1, 2, None, 3, 4, None, 5, 6]}
+    assert await environment.aggregate(SeenWithoutNulls, rows) == {(): [1, 2, 5, 6]}
+    assert await environment.aggregate(SeenWithoutNulls, [(None, 1)], keys=["a"]) == {"a": []}
+
+
+async def test_a_function_with_several_types_gets_the_rows_in_the_type_they_have(environment):
+    class Types(udf.AggregateFunction):
+        def create_accumulator(self) -> str:
+            return ""
+
+        def accumulate(self, accumulator, v: int | str):
+            return accumulator + type(v).__name__
+
+        def get_value(self, accumulator) -> str:
+            return accumulator
+
+    assert await environment.aggregate(Types, [1, 2]) == {(): "intint"}
+    assert await environment.aggregate(Types, ["a"]) == {(): "str"}
+
+
+async def test_a_bundled_function_may_wait_and_several_bundles_wait_together(environment):
+    class Waits(udf.BundledAggregateFunction):
+        parameters, returns, accumulator = "v bigint", "bigint", "bigint"
+
+        async def bundled_accumulate_retract(self, bundle):
+            await asyncio.sleep(0)
+            return [Applied(sum(row[0] for row in s.rows), None, len(bundle)) for s in bundle]
+
+    applied = (await environment.apply(Waits, [Segment((k,), [(k,), (1,)]) for k in range(3)])).to_list()
+    assert applied == [Applied(1, None, 3), Applied(2, None, 3), Applied(3, None, 3)]
+
+
+async def test_a_bundled_function_may_ask_for_the_context_of_its_call(environment):
+    class WithContext(udf.BundledAggregateFunction):
+        parameters, returns, accumulator = "", "string", "boolean"
+
+        def bundled_accumulate_retract(self, bundle, context: udf.CallContext):
+            said = f"{context.stream.function} {context.row} {context.rows} {context.attempt}"
+            return [Applied(True, None, said) for _ in bundle]
+
+    class AsyncWithContext(WithContext):
+        async def bundled_accumulate_retract(self, bundle, *, context: udf.CallContext):
+            return super().bundled_accumulate_retract(bundle, context)
+
+    for kind, name in ((WithContext, "with_context"), (AsyncWithContext, "async_with_context")):
+        applied = (await environment.apply(kind, [Segment((), [()])] * 3, size=2)).to_list()
+        assert [each.final_value for each in applied] == [f"{name} 0 2 1", f"{name} 0 2 1", f"{name} 2 1 1"]
+
+
+async def test_hooks_of_an_instance_run_around_its_calls():
+    from udf_server.testing import FunctionEnvironment
+
+    calls = []
+
+    class Hooked(ClassicAverage):
+        async def open(self):
+            calls.append("open")
+
+        def close(self):
+            calls.append("close")
+
+    async with FunctionEnvironment() as environment:
+        assert await environment.aggregate(Hooked, [4]) == {(): 4}
+    assert calls == ["open", "close"]
+
+
+@dataclass
+class Nested:
+    name: str
+    parts: dict[str, list[int]]
+
+
+ACCUMULATORS = [
+    ("boolean", True), ("tinyint", -1), ("smallint", 300), ("int", 1 << 20), ("bigint", 1 << 60), ("float", 0.5),
+    ("double", 0.1), ("decimal(38,18)", Decimal("1.000000000000000001")), ("string", "é"), ("binary", b"\0\xff"),
+    ("date", datetime.date(2024, 2, 29)), ("timestamp", datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)),
+    ("timestamp_ntz", datetime.datetime(2024, 2, 29, 1, 2, 3, 4)), ("array<int>", [1, None]), ("array<int>", []),
+    ("map<string,array<int>>", {"a": [1], "b": None}), ("struct<a:int,b:struct<c:array<struct<d:string>>>>",
+    {"a": None, "b": {"c": [{"d": "x"}, None]}}), (Nested, Nested("n", {"a": [1, 2]})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("type_", "value"), ACCUMULATORS, ids=[str(row[0]) for row in ACCUMULATORS])
+async def test_an_accumulator_of_any_type_comes_back_as_it_was(environment, type_, value):
+    seen = []
+
+    class Keeps(udf.AggregateFunction):
+        accumulator = type_
+
+        def create_accumulator(self):
+            return value
+
+        def accumulate(self, accumulator, v: int):
+            seen.append(accumulator)
+            return accumulator
+
+        def get_value(self, accumulator) -> int:
+            return 0
+
+    class KeepsArrow(udf.VectorizedAggregateFunction):
+        parameters, returns, accumulator = "v bigint", "bigint", type_
+
+        def apply_bundle(self, bundle):
+            seen.extend(codec.decode(bundle.accumulators))
+            return codec.encode([value] * bundle.segments)
+
+        def get_values(self, accumulators):
+            return pa.array([0] * len(accumulators))
+
+    codec = environment._aggregate(KeepsArrow).accumulator
+    for kind in (Keeps, KeepsArrow):
+        seen.clear()
+        segments = [Segment((1,), [(1,), (1,)], [value], True), Segment((2,), [(1,)], [value], True)]
+        applied = (await environment.apply(kind, segments)).to_list()
+        assert [each.accumulator for each in applied] == [value, value]
+        assert seen
+        assert all(each == value for each in seen)

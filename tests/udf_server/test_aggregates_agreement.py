@@ -1,0 +1,71 @@
+"""Classic, bundled and vectorized averages agree, for any segments and however the input was cut."""
+
+from dataclasses import asdict, is_dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.udf_server.averages import BundledAverage, ClassicAverage, SumAndCount, VectorizedAverage
+from udf_server import BundledKeySegment as Segment
+from udf_server import RowKind
+from udf_server.testing import FunctionEnvironment
+
+AVERAGES = [BundledAverage, ClassicAverage, VectorizedAverage]
+numbers = st.integers(-(10**6), 10**6)
+row_kinds = st.sampled_from(RowKind)
+
+
+@st.composite
+def segments(draw):
+    rows = draw(st.lists(st.tuples(numbers), max_size=5))
+    kinds = draw(st.none() | st.lists(row_kinds, min_size=len(rows), max_size=len(rows)))
+    pairs = draw(st.lists(st.tuples(numbers, st.integers(-3, 9)), max_size=3))
+    accumulators = [{"sum": total, "count": count} for total, count in pairs]
+    return Segment((draw(st.integers(0, 9)),), rows, accumulators, draw(st.booleans()), kinds)
+
+
+def plain(applied):
+    return [
+        (
+            asdict(each.accumulator) if is_dataclass(each.accumulator) else each.accumulator,
+            each.starting_value, each.final_value, list(each.updated_values_after_each_row),
+        )
+        for each in applied
+    ]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(segments(), max_size=6), st.integers(1, 4))
+async def test_any_segments_give_the_same_in_each_way(given_segments, size):
+    found = []
+    async with FunctionEnvironment() as environment:
+        for average in AVERAGES:
+            bundle = [
+                Segment(
+                    each.key, each.rows,
+                    [SumAndCount(**a) for a in each.accumulators] if average is ClassicAverage else each.accumulators,
+                    each.updated_values_after_each_row, each.row_kinds,
+                )
+                for each in given_segments
+            ]  # fmt: skip
+            found.append(plain((await environment.apply(average, bundle, size=size)).to_list()))
+    assert found[0] == found[1] == found[2]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(st.none() | st.integers(0, 3), numbers, row_kinds), max_size=12),
+    st.integers(1, 13),
+    st.booleans(),
+)
+async def test_values_do_not_depend_on_how_the_input_is_cut_or_merged(rows, size, merge):
+    keys, values, kinds = ([row[place] for row in rows] for place in range(3))
+    expected = {}
+    for key in keys:
+        signs = [-1 if kind.is_retract else 1 for k, _, kind in rows if k == key]
+        total = sum(sign * value for sign, value in zip(signs, [v for k, v, _ in rows if k == key], strict=True))
+        expected[key] = total // sum(signs) if sum(signs) else None
+    async with FunctionEnvironment() as environment:
+        for average in AVERAGES:
+            cut = {"size": size, "merge": merge}
+            assert await environment.aggregate(average, values, keys=keys, row_kinds=kinds, **cut) == expected
