@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -21,11 +22,12 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.errors import StreamError
 from remote_udf.functions import NullCall
 from remote_udf.options import OnError
-from remote_udf.row_kinds import ROW_KIND
+from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.aggregate import AggregateExpression
 from spark_client.calls import AggregateCall
 from spark_client.changelogs import kind_code, kind_column
+from spark_client.comparing import normalized, require_binary
 from spark_client.errors import PlanError
 from spark_client.executor.aggregates.bundles import PartialPlan
 from spark_client.executor.aggregates.grouped import map_grouped
@@ -42,6 +44,7 @@ __all__ = ["Aggregation", "plan_aggregation"]
 
 PREFIX = "__remote_udf_"
 ERROR_SUFFIX = "_error"
+_RETRACTS = [kind.code for kind in RowKind if kind.is_retract]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,9 +120,10 @@ class _Planner:
         self._keys = [f"{PREFIX}key_{index}" for index in range(len(self._key_names))]
         self._hidden: dict[str, Column] = {}
         """Columns of step (a) that are not the frame's."""
-        self._sets = aggregation.sets
+        # By nothing at all is one group, whatever it is called.
+        self._sets = aggregation.sets if aggregation.keys else None
         for name, key, type_ in zip(self._keys, aggregation.keys, self._key_types(aggregation.keys), strict=True):
-            self._hidden[name] = _normalized(column_of(key), type_)
+            self._hidden[name] = normalized(column_of(key), type_)
         self._remotes = self._planned()
         self._passes_rows = bool(self._builtins) or any(r.strategy is _Strategy.ROWS for r in self._remotes)
         if self._kind is not None and self._builtins:
@@ -127,6 +131,10 @@ class _Planner:
                 "Spark's own aggregates cannot take rows back: on a changelog use remote ones, or aggregate the "
                 "table it describes"
             )
+
+    @property
+    def _chained(self) -> bool:
+        return any(remote.strategy is _Strategy.CHAIN for remote in self._remotes)
 
     def plan(self) -> DataFrame:
         base = self._base()
@@ -154,12 +162,11 @@ class _Planner:
         for position, expression in enumerate(self._expressions):
             if not isinstance(expression, AggregateExpression):
                 continue
-            spec = expression.spec
             self._refuse_retraction(expression)
             names = []
-            for index, column in enumerate(expression.columns()):
+            for index, (column, type_) in enumerate(self._arguments(expression)):
                 names.append(f"{PREFIX}argument_{position}_{index}")
-                self._hidden[names[-1]] = column
+                self._hidden[names[-1]] = normalized(column, type_) if expression.is_distinct else column
             condition = None
             if (only := expression.condition_column()) is not None:
                 condition = f"{PREFIX}condition_{position}"
@@ -168,7 +175,6 @@ class _Planner:
             name = expression.column_name(self._frame)
             strategy = self._strategy(expression)
             remotes.append(_Remote(expression, name, call, strategy, position, names, condition))
-            self._check_arguments(expression, spec.key)
         if any(remote.strategy is _Strategy.CHAIN for remote in remotes):
             for remote in remotes:
                 if remote.strategy is _Strategy.PARTIAL:
@@ -193,43 +199,68 @@ class _Planner:
             return _Strategy.PARTIAL
         return _Strategy.ROWS if streaming else _Strategy.CHAIN
 
-    def _check_arguments(self, expression: AggregateExpression, function: str) -> None:
-        columns = expression.columns()
+    def _arguments(self, expression: AggregateExpression) -> list[tuple[Column, T.DataType]]:
+        """The arguments with their types, which are checked."""
+        columns, spec = expression.columns(), expression.spec
         fields = self._frame.select(*columns).schema.fields if columns else []
         try:
-            types = [
-                arrow_type(field.dataType, f"call of {function}, argument {expression.spec.parameter(i).name!r}")
-                for i, field in enumerate(fields)
-            ]
-            expression.spec.check_arguments(types)
+            spec.check_arguments(
+                [
+                    arrow_type(field.dataType, f"call of {spec.key}, argument {spec.parameter(i).name!r}")
+                    for i, field in enumerate(fields)
+                ]
+            )
         except StreamError as error:
             raise PlanError(error.message) from None
+        return [(column, field.dataType) for column, field in zip(columns, fields, strict=True)]
 
     # Step (a).
 
     def _base(self) -> DataFrame:
         """The rows step (a) gets: what Spark's aggregates may name, and hidden columns with everything else."""
         hidden = dict(self._hidden)
-        chained = any(remote.strategy is _Strategy.CHAIN for remote in self._remotes)
-        order = list(self._order_by)
+        chained = self._chained
+        order: list[str | Column] = []
         if self._kind is not None:
             hidden[f"{PREFIX}kind"] = kind_code(self._kind)
-        if self._frame.isStreaming:
-            hidden |= {f"{PREFIX}order_{index}": column_of(column) for index, column in enumerate(order)}
-        elif chained and self._kind is not None and not order:
-            # The order of the input, as far as a DataFrame has one: by partition, then by position.
-            hidden[f"{PREFIX}order_0"] = F.monotonically_increasing_id()
-            order = [f"{PREFIX}order_0"]
+        for index, column in enumerate(self._ordering(chained)):
+            if self._is_direction(column):
+                order.append(column)
+                continue
+            # Here and not in the sort: what a row's place in the input gives would be that after the shuffle.
+            order.append(f"{PREFIX}order_{index}")
+            hidden[f"{PREFIX}order_{index}"] = column_of(column)
         # With all of the frame's columns at first: the order may name any of them. Spark prunes the rest.
         base = self._frame.select("*", *(column.alias(name) for name, column in hidden.items()))
         if self._sets is not None:
             base = self._expanded(base)
         keys = self._group_keys()
         if chained:
+            for field in base.select(*keys).schema.fields if keys else []:
+                require_binary(field.dataType, "key")
             placed = base.repartition(*keys) if keys else base.repartition(1)
             base = placed.sortWithinPartitions(*keys, *order) if keys or order else placed
-        hidden_names = [name for name in hidden if name not in self._keys]
-        return base.select(*self._passed_columns(), *keys, *hidden_names)
+        done = set(self._keys) if self._frame.isStreaming else {*self._keys, *order}
+        return base.select(*self._passed_columns(), *keys, *(name for name in hidden if name not in done))
+
+    def _ordering(self, chained: bool) -> Sequence[Column | str]:
+        """What the rows of a key are ordered by: what the caller says; the input's order for a changelog."""
+        if self._order_by or self._kind is None or not chained:
+            return self._order_by
+        # The order of the input, as far as a DataFrame has one: by partition, then by position.
+        return [F.monotonically_increasing_id()]
+
+    def _is_direction(self, column: Column | str) -> bool:
+        """Whether it can be sorted by and not selected, such as `F.col("x").desc()`. Raises PlanError on a stream."""
+        if isinstance(column, str):
+            return False
+        try:
+            self._frame.select(column).schema  # noqa: B018 - Connect analyzes no sooner
+        except PySparkException as error:
+            if self._frame.isStreaming:
+                raise PlanError(f"on a stream order_by takes columns, from the smallest up, not {column}") from error
+            return True
+        return False
 
     def _passed_columns(self) -> list[str]:
         """The frame's own columns that Spark's aggregates may name."""
@@ -270,9 +301,11 @@ class _Planner:
             if remote.keeps_errors:
                 collected.append(F.first(remote.error, ignorenulls=True).alias(remote.error))
         count = f"{PREFIX}count"
-        counted = self._kind is not None and count in partial.columns
+        counted = self._kind is not None and not self._chained
         if counted:
-            collected.append(F.sum(count).alias(count))
+            # Rows added less rows taken back: of each bundle, or where the rows are here, of each row.
+            sign = F.when(F.col(f"{PREFIX}kind").isin(_RETRACTS), -1).otherwise(1) if self._passes_rows else count
+            collected.append(F.sum(sign).alias(count))
         gathered = partial.groupBy(*self._group_keys()).agg(*collected)
         if counted:
             gathered = (gathered.where(F.col(count) > 0) if self._keys else gathered).drop(count)
@@ -296,8 +329,7 @@ class _Planner:
         schema += [StructField(r.accumulator, spark_type(_accumulator(r))) for r in mapped]
         schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in mapped if r.keeps_errors]
         kinds = None if self._kind is None else place[f"{PREFIX}kind"]
-        chained = mapped[0].strategy is _Strategy.CHAIN
-        if kinds is not None and not chained:
+        if kinds is not None and not self._chained and passed is None:
             schema.append(StructField(f"{PREFIX}count", T.LongType()))
         plan = PartialPlan(
             inputs=inputs,
@@ -307,7 +339,7 @@ class _Planner:
             passed=None if passed is None else tuple(place[name] for name in passed),
             names=tuple(field.name for field in schema),
         )
-        run = map_grouped if chained else map_partial
+        run = map_grouped if self._chained else map_partial
 
         def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return run(plan, batches)
@@ -398,23 +430,3 @@ class _Planner:
 def _accumulator(remote: _Remote) -> pa.DataType:
     assert remote.call.spec.accumulator is not None
     return remote.call.spec.accumulator
-
-
-def _normalized(column: Column, type_: T.DataType) -> Column:
-    """The key with -0.0 as 0.0, as Spark's GROUP BY has it."""
-    if isinstance(type_, (T.FloatType, T.DoubleType)):
-        return (column + F.lit(0.0)).cast(type_)
-    if isinstance(type_, T.StructType) and _has_floats(type_):
-        parts = [_normalized(column[field.name], field.dataType).alias(field.name) for field in type_.fields]
-        return F.when(column.isNotNull(), F.struct(*parts))
-    if isinstance(type_, T.ArrayType) and _has_floats(type_):
-        return F.transform(column, lambda each: _normalized(each, type_.elementType))
-    return column
-
-
-def _has_floats(type_: T.DataType) -> bool:
-    if isinstance(type_, T.StructType):
-        return any(_has_floats(field.dataType) for field in type_.fields)
-    if isinstance(type_, T.ArrayType):
-        return _has_floats(type_.elementType)
-    return isinstance(type_, (T.FloatType, T.DoubleType))

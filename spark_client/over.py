@@ -83,7 +83,10 @@ class WindowSpec:
         For an order by time an offset is a timedelta or text such as "20 minutes" or "-20 minutes".
         """
         bounds = [_range_bound(start), _range_bound(end)]
-        frame = Frame(False, bounds[0][0], bounds[1][0], of_time=bounds[0][1] or bounds[1][1])
+        of_time = any(times for _, times in bounds)
+        if of_time and not all(times or offset in (None, 0) for offset, times in bounds):
+            raise PlanError(f"a frame from {start!r} to {end!r} has an offset that is a duration and one that is not")
+        frame = Frame(False, bounds[0][0], bounds[1][0], of_time=of_time)
         _require_order(frame)
         return dataclasses.replace(self, explicit=frame)
 

@@ -10,11 +10,13 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.types import StructField, StructType
 
 from remote_udf.errors import StreamError
 from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
+from spark_client.comparing import normalized, require_binary
 from spark_client.errors import PlanError
 from spark_client.executor.aggregates.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregates.segments import AggregateInput
@@ -102,7 +104,7 @@ class _Operator:
     def plan(self) -> DataFrame:
         frame, window = self._frame, self._window
         width = len(frame.columns)
-        partition = [self._hide("partition", column) for column in window.partition]
+        partition = [self._compared("partition", column) for column in window.partition]
         order, directions = self._order()
         arguments = {
             name: [self._hide("argument", column) for column in call.expression.columns()]
@@ -127,6 +129,8 @@ class _Operator:
         for name, call in self._calls.items():
             columns = tuple(place[column] for column in arguments[name])
             self._check_arguments(call, [fields[column] for column in columns])
+            if call.window.frame.has_offsets:
+                _check_offsets(call, fields[place[order[0]]].dataType)
             planned = call.expression.plan((AppliedField.FINAL_VALUE,))
             condition = place[conditions[name]] if name in conditions else None
             inputs.append(OverInput(AggregateInput(planned, columns, condition), call.window.frame))
@@ -154,6 +158,13 @@ class _Operator:
         self._hidden[name] = column_of(column)
         return name
 
+    def _compared(self, what: str, column: Column | str) -> str:
+        """A hidden column by which rows are told apart."""
+        field = self._frame.select(column).schema.fields[0]
+        arrow_type(field.dataType, f"window, column {field.name!r}")
+        require_binary(field.dataType, f"window, column {field.name!r}")
+        return self._hide(what, normalized(column_of(column), field.dataType))
+
     def _order(self) -> tuple[list[str], list[Column]]:
         """Hidden columns of the order, and what to sort by."""
         compares = any(not call.window.frame.rows for call in self._calls.values())
@@ -165,7 +176,7 @@ class _Operator:
                 continue
             if not isinstance(column, str):
                 self._require_value(column)
-            name = self._hide("order", column)
+            name = self._compared("order", column)
             names.append(name)
             directions.append(F.col(name).desc() if isinstance(item, Descending) else F.col(name).asc())
         return names, directions
@@ -195,6 +206,18 @@ class _Operator:
             )
         except StreamError as error:
             raise PlanError(error.message) from None
+
+
+def _check_offsets(call: OverExpression, type_: T.DataType) -> None:
+    """Raises PlanError for offsets that cannot be added to what the window is ordered by."""
+    of_time = call.window.frame.of_time
+    fits = (T.TimestampType, T.TimestampNTZType, T.DateType) if of_time else (T.NumericType, T.DateType)
+    if not isinstance(type_, fits):
+        offsets = "durations" if of_time else "numbers"
+        raise PlanError(
+            f"call of {call.expression.spec.key}: a RANGE frame has offsets that are {offsets}, and its order is "
+            f"by {type_.simpleString()}"
+        )
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:

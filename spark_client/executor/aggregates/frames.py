@@ -1,6 +1,9 @@
 """Frames: which rows each row's window holds, and the steps that lead from one frame to the next."""
 
+import math
 from dataclasses import dataclass
+from decimal import Context
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,8 @@ from spark_client.over import Frame
 __all__ = ["Steps", "bounds_of", "recomputed", "slid"]
 
 Integers = npt.NDArray[np.int64]
+_WIDE = Context(prec=80)
+_MOST = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -122,29 +127,44 @@ class _Offsets:
 
     def __init__(self, frame: Frame, column: pa.ChunkedArray, starts: Integers, rows: int) -> None:
         array = combined(column)
-        self.unit = _unit(frame, array.type)
-        self.null = array.is_null().to_numpy(zero_copy_only=False)
-        self.values = _numbers(array)
-        self.starts, self.rows = starts, rows
+        self.values, self.unit = _numbers(array, of_time=frame.of_time)
+        self.alone = array.is_null().to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(array.type):
+            self.alone |= np.isnan(self.values)
+        self.starts, self.rows, self.of_time = starts, rows, frame.of_time
 
     def search(self, offset: float, plain: Integers, side: Any) -> Integers:
-        """Per row, where `its value + offset` would stand. Nulls see each other only: `plain`, their peers."""
+        """Per row, where `its value + offset` would stand. Nulls see each other only, and so do NaNs: `plain`."""
         found = plain.copy()
-        shift = round(offset * self.unit) if self.values.dtype.kind == "i" else offset * self.unit
+        shift = self._shift(offset, side)
+        numbers = self.values
+        if (
+            numbers.dtype == np.int64
+            and len(numbers)
+            and abs(shift) + max(-int(numbers.min()), int(numbers.max())) >= _MOST
+        ):
+            numbers = numbers.astype(object)
         ends = np.append(self.starts[1:], self.rows)
         for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True):
-            present = np.flatnonzero(~self.null[start:end])
+            present = np.flatnonzero(~self.alone[start:end])
             if not len(present):
                 continue
-            # Nulls stand together, before or after.
+            # Nulls stand together, before or after, and NaNs at the other end.
             begin, stop = start + int(present[0]), start + int(present[-1]) + 1
-            values = self.values[begin:stop]
+            values = numbers[begin:stop]
             if values[0] > values[-1]:  # the largest first
-                values, wanted = -values, -values + shift
-            else:
-                wanted = values + shift
-            found[begin:stop] = begin + np.searchsorted(values, wanted, side=side)
+                values = -values
+            found[begin:stop] = begin + np.searchsorted(values, values + shift, side=side)
         return found
+
+    def _shift(self, offset: float, side: Any) -> Any:
+        """The offset in the unit of the values: for whole numbers the last one that is still within it."""
+        if self.unit is None:
+            return offset
+        # Seconds come from text by way of floats, so they are exact to the microsecond and no further.
+        exact = Fraction(round(offset * 1_000_000), 1_000_000) if self.of_time else Fraction(repr(offset))
+        exact *= self.unit
+        return math.ceil(exact) if side == "left" else math.floor(exact)
 
 
 def _range_bound(
@@ -157,24 +177,16 @@ def _range_bound(
     return values.search(offset, peers, side)
 
 
-def _unit(frame: Frame, type_: pa.DataType) -> float:
-    """What one of the frame's offset is in `_numbers`."""
-    if pa.types.is_temporal(type_) != frame.of_time and not pa.types.is_date(type_):
-        found = "a time" if pa.types.is_temporal(type_) else str(type_)
-        wanted = "durations" if frame.of_time else "numbers"
-        raise ValueError(f"a RANGE frame has offsets that are {wanted}, and its order is by {found}")
+def _numbers(array: pa.Array, *, of_time: bool) -> tuple[npt.NDArray[Any], Fraction | None]:
+    """The values as numbers to compute with, and what one of the frame's offset is in them; None for floats."""
+    type_ = array.type
+    if pa.types.is_floating(type_):
+        return pc.fill_null(array, 0).to_numpy(zero_copy_only=False), None
+    if pa.types.is_decimal(type_):
+        # As whole numbers of the last digit: floats would not be exact, and 64 bits not always enough.
+        unscaled = [0 if value is None else int(value.scaleb(type_.scale, _WIDE)) for value in array.to_pylist()]
+        return np.array(unscaled, np.int64 if type_.precision <= 18 else object), Fraction(10**type_.scale)
+    unit = Fraction(1_000_000 if of_time else 1)
     if pa.types.is_date(type_):
-        return 1 / 86400 if frame.of_time else 1
-    return 1_000_000 if frame.of_time else 1
-
-
-def _numbers(array: pa.Array) -> npt.NDArray[Any]:
-    if pa.types.is_date(array.type):
-        array = array.cast(pa.int32()).cast(pa.int64())
-    elif pa.types.is_timestamp(array.type) or pa.types.is_duration(array.type):
-        array = array.cast(pa.int64())
-    elif pa.types.is_decimal(array.type):
-        array = array.cast(pa.float64())
-    elif pa.types.is_integer(array.type):
-        array = array.cast(pa.int64())
-    return pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
+        array, unit = array.cast(pa.int32()), Fraction(1, 86400 if of_time else 1)
+    return pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False), unit

@@ -16,8 +16,8 @@ Integers = npt.NDArray[np.int64]
 def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, int]:
     """A number per row, equal for equal keys, and how many numbers there are, from 0 up.
 
-    Nulls are equal to each other, and so are NaNs, as in Spark's GROUP BY. Without columns all rows have
-    one key.
+    Nulls are equal to each other, and so are NaNs, and -0.0 and 0.0, as in Spark's GROUP BY; in lists and
+    maps the last two are told apart. Without columns all rows have one key.
     """
     codes, count = np.zeros(rows, np.int64), 1 if rows else 0
     for column in columns:
@@ -49,6 +49,11 @@ def _column_codes(column: pa.Array) -> tuple[Integers, int]:
         return _codes_of_objects(column.to_pylist())
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64), 1
+    if pa.types.is_floating(column.type):
+        # One NaN for all, and 0.0 for -0.0; Arrow goes by their bits.
+        column = pc.if_else(
+            pc.is_nan(column), pa.scalar(float("nan"), column.type), pc.add(column, pa.scalar(0.0, column.type))
+        )
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
 

@@ -1,0 +1,46 @@
+"""Comparing: columns as Spark compares them, so that what is equal to Spark is equal byte for byte."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_client.errors import PlanError
+
+__all__ = ["normalized", "require_binary"]
+
+
+def normalized(column: Column, type_: T.DataType) -> Column:
+    """The column with -0.0 as 0.0 and one NaN instead of many, as Spark's GROUP BY and windows have it."""
+    if isinstance(type_, (T.FloatType, T.DoubleType)):
+        return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0)).cast(type_)
+    if isinstance(type_, T.StructType) and _has_floats(type_):
+        parts = [normalized(column[field.name], field.dataType).alias(field.name) for field in type_.fields]
+        return F.when(column.isNotNull(), F.struct(*parts))
+    if isinstance(type_, T.ArrayType) and _has_floats(type_):
+        return F.transform(column, lambda each: normalized(each, type_.elementType))
+    return column
+
+
+def require_binary(type_: T.DataType, where: str) -> None:
+    """Raises PlanError for text that is equal to other text by a collation: rows are told apart by their bytes."""
+    if isinstance(type_, T.StringType) and not _is_binary(type_):
+        raise PlanError(
+            f"{where}: text of collation {type_.collation} is not supported where rows are sorted by key; "
+            "use lower() or collate it to UTF8_BINARY"
+        )
+    for part in _parts(type_):
+        require_binary(part, where)
+
+
+def _is_binary(type_: T.StringType) -> bool:
+    return str(getattr(type_, "collation", "UTF8_BINARY")) == "UTF8_BINARY"
+
+
+def _has_floats(type_: T.DataType) -> bool:
+    return isinstance(type_, (T.FloatType, T.DoubleType)) or any(_has_floats(part) for part in _parts(type_))
+
+
+def _parts(type_: T.DataType) -> list[T.DataType]:
+    if isinstance(type_, T.StructType):
+        return [field.dataType for field in type_.fields]
+    return [type_.elementType] if isinstance(type_, T.ArrayType) else []
