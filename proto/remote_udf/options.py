@@ -188,7 +188,7 @@ _CALLER = (
 
 _BUNDLE = (
     Option(
-        "size", _count(1), str, 65_536,
+        "size", _count(1), str, 1_000_000,
         "Rows of one bundle at most, over all its keys (FLIP-491). Results do not depend on it.",
     ),
     Option(

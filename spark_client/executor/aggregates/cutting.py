@@ -13,13 +13,13 @@ BUNDLE_BYTES = 16 << 20
 
 def tables_of(
     batches: Iterator[pa.RecordBatch],
-    size: int,
+    size: Callable[[], int],
     allow_latency: float,
     *,
     bundle_bytes: int = BUNDLE_BYTES,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[pa.Table]:
-    """The same rows in the same order, in tables of `size` rows; fewer at the end, or where a table gets too large.
+    """The same rows in the same order, in tables of `size()` rows; fewer at the end, or where a table gets too large.
 
     A table whose first row has waited for `allow_latency` seconds leaves with the next batch, however
     small it is. Batches without rows are left out.
@@ -34,13 +34,13 @@ def tables_of(
                 since = clock()
             width = max(rest.nbytes / rest.num_rows, 1e-9)
             fitting = max(int((bundle_bytes - held_bytes) / width), 0 if held else 1)
-            taken = min(rest.num_rows, size - rows, fitting)
+            taken = min(rest.num_rows, max(size() - rows, 0 if held else 1), fitting)
             if taken:
                 held.append(rest.slice(0, taken))
                 rows += taken
                 held_bytes += int(taken * width)
                 rest = rest.slice(taken)
-            if rows >= size or rest.num_rows or clock() - since >= allow_latency:
+            if rows >= size() or rest.num_rows or clock() - since >= allow_latency:
                 yield pa.Table.from_batches(held)
                 held, rows, held_bytes = [], 0, 0
     if held:

@@ -73,7 +73,7 @@ class _Task:
         """Bundles of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
         bounds = self._engine.bundles()
         held: pa.Table | None = None
-        for more in tables_of(batches, bounds.size, bounds.allow_latency):
+        for more in tables_of(batches, lambda: bounds.size, bounds.allow_latency):
             table = more if held is None else pa.concat_tables([held, more])
             starts = self._starts(table)
             last = int(starts[-1])

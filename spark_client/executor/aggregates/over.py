@@ -91,7 +91,7 @@ def _partitions(plan: OverPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[t
     """Tables of whole partitions, and where each begins."""
     held: list[pa.Table] = []
     # Only the last row held is needed to see whether a table goes on with its partition.
-    for table in tables_of(batches, TABLE_ROWS, float("inf")):
+    for table in tables_of(batches, lambda: TABLE_ROWS, float("inf")):
         before = held[-1].slice(held[-1].num_rows - 1) if held else table.slice(0, 0)
         starts = _starts(plan, pa.concat_tables([before, table])) - before.num_rows
         starts = starts[starts >= 0]

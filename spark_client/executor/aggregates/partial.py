@@ -19,6 +19,11 @@ from spark_client.executor.opening import open_stream
 
 __all__ = ["map_partial"]
 
+FIRST_ROWS = 65_536
+GROWTH = 4
+ROWS_PER_KEY = 8
+"""With fewer rows per key than this, bundles grow."""
+
 
 def map_partial(
     plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
@@ -35,13 +40,31 @@ def map_partial(
         bounds = engine.bundles()
 
         def bundles() -> Iterator[pa.RecordBatch]:
-            for table in tables_of(itertools.chain([first], batches), bounds.size, bounds.allow_latency):
+            growing = _GrowingSize(bounds.size)
+            for table in tables_of(itertools.chain([first], batches), growing, bounds.allow_latency):
                 bundle = _grouped(plan, table)
+                growing.saw(table.num_rows, bundle.grouping.segments)
                 under_way.append(bundle)
                 yield bundle.batch(plan)
 
         for completed in engine.run(bundles()):
             yield from output_of(plan, under_way.popleft(), completed)
+
+
+class _GrowingSize:
+    """Rows of the next bundle: more where keys hardly repeat within one, since what comes out has a row per key."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rows = min(most, FIRST_ROWS)
+
+    def __call__(self) -> int:
+        return self._rows
+
+    def saw(self, rows: int, segments: int) -> None:
+        """A bundle of so many rows had so many keys."""
+        if segments * ROWS_PER_KEY > rows >= self._rows:
+            self._rows = min(self._rows * GROWTH, self._most)
 
 
 def _grouped(plan: PartialPlan, table: pa.Table) -> Bundle:

@@ -71,14 +71,12 @@ class Grouping:
 def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> Grouping:
     """One segment per key that is there, in the order in which keys appear first."""
     codes, count = key_codes(keys, rows)
-    # Sorting 16-bit numbers is several times as fast: numpy then counts instead of comparing.
-    narrow = codes.astype(np.uint16) if count <= 1 << 16 else codes
     lengths = np.bincount(codes, minlength=count)
     if not lengths.all():  # a dictionary may hold what no row has
         encoded = pc.dictionary_encode(pa.array(codes))
         codes, count = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
-        narrow, lengths = codes, np.bincount(codes, minlength=count)
-    order = None if _ascends(codes) else np.argsort(narrow, kind="stable")
+        lengths = np.bincount(codes, minlength=count)
+    order = None if _ascends(codes) else _stable_order(codes, count)
     return Grouping(count, order, np.concatenate(([0], np.cumsum(lengths))), codes)
 
 
@@ -128,6 +126,17 @@ def accumulator_lists(accumulators: Sequence[pa.Array | None], type_: pa.DataTyp
 def _taken(column: pa.ChunkedArray, order: Integers | None) -> pa.Array:
     array = combined(column)
     return array if order is None else array.take(pa.array(order))
+
+
+def _stable_order(codes: Integers, count: int) -> Integers:
+    """The rows by code, those of one code in the order they have.
+
+    By 16 bits at a time, which numpy sorts by counting instead of comparing, several times as fast.
+    """
+    order = np.argsort(codes.astype(np.uint16), kind="stable")
+    for shift in range(16, count.bit_length(), 16):
+        order = order[np.argsort((codes >> shift).astype(np.uint16)[order], kind="stable")]
+    return order
 
 
 def _ascends(codes: Integers) -> bool:
