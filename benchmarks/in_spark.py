@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
