@@ -73,13 +73,17 @@ class _Task:
         """Bundles of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
         bounds = self._engine.bundles()
         held: pa.Table | None = None
-        for more in tables_of(batches, lambda: bounds.size, bounds.allow_latency):
+        # With what is held, a row more than a bundle: either a key ends within it, or a bundle of one key is full.
+        tables = tables_of(
+            batches, lambda: bounds.size + 1 - (0 if held is None else held.num_rows), bounds.allow_latency
+        )
+        for more in tables:
             table = more if held is None else pa.concat_tables([held, more])
             starts = self._starts(table)
             last = int(starts[-1])
             yield from self._complete(table.slice(0, last), starts[:-1])
             held = table.slice(last)
-            if held.num_rows >= bounds.size or held.nbytes >= BUNDLE_BYTES:
+            if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= BUNDLE_BYTES):
                 # One row stays, for the end of the key to have something to come with.
                 yield self._part(held.slice(0, held.num_rows - 1), ends=False)
                 held = held.slice(held.num_rows - 1)
@@ -115,7 +119,7 @@ class _Task:
             bundle, completed = self._chain.apply(table)
             counts = None if self._plan.kinds is None else np.array([self._count])
             output = list(output_of(self._plan, bundle, completed, counts, ends=ends))
-        if ends or (self._plan.kinds is not None and self._count == 0):
+        if ends:
             self._chain.forget()
         return output
 
