@@ -1,0 +1,28 @@
+"""The plugin `aggregates`: aggregate functions that take rows back, merge, or approximate."""
+
+import udf_server as udf
+from udf_aggregates.averages import Average
+from udf_aggregates.exact import ExactSum
+from udf_aggregates.moving import EwmMean
+from udf_aggregates.order import Maximum, Median, Minimum
+from udf_aggregates.sketches import ApproxDistinct, ApproxQuantile
+from udf_aggregates.top import TopK
+
+__all__ = [
+    "ApproxDistinct",
+    "ApproxQuantile",
+    "Average",
+    "EwmMean",
+    "ExactSum",
+    "Maximum",
+    "Median",
+    "Minimum",
+    "TopK",
+    "udf_functions",
+]
+
+
+@udf.hookimpl
+def udf_functions() -> list[type[udf.AggregateFunction]]:
+    """What this plugin offers."""
+    return [ApproxDistinct, ApproxQuantile, Average, EwmMean, ExactSum, Maximum, Median, Minimum, TopK]
