@@ -62,6 +62,12 @@ class AggregateCall(ScalarCall):
         return applied_type(self.spec, self.applied)
 
     @property
+    def applied_type(self) -> pa.DataType:
+        """The type of the last field that is wanted."""
+        struct = self.result_type
+        return struct[struct.num_fields - 1].type
+
+    @property
     def timeout(self) -> float:
         """Seconds a bundle may take, as far as this end knows."""
         return resolve_aggregate(self.spec.options, self.options).timeout

@@ -13,7 +13,6 @@ from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -28,6 +27,7 @@ from spark_client.aggregate import AggregateExpression
 from spark_client.calls import AggregateCall
 from spark_client.changelogs import kind_code, kind_column
 from spark_client.comparing import normalized, require_binary
+from spark_client.directions import is_direction
 from spark_client.errors import PlanError
 from spark_client.executor.aggregates.bundles import PartialPlan
 from spark_client.executor.aggregates.grouped import map_grouped
@@ -138,8 +138,14 @@ class _Planner:
 
     def plan(self) -> DataFrame:
         base = self._base()
-        gathered = self._gathered(base)
-        return self._finished(gathered)
+        if not self._keys or self._passes_rows or self._frame.isStreaming:
+            return self._finished(self._gathered(base))
+        if self._chained:
+            return self._shown(self._mapped(base, self._remotes, AppliedField.FINAL_VALUE))
+        # Spark sorts accumulators faster than it gathers them in lists, and to any size.
+        keys = self._group_keys()
+        partial = self._mapped(base, self._remotes)
+        return self._shown(self._merged(partial.repartition(*keys).sortWithinPartitions(*keys)))
 
     # What is asked for.
 
@@ -240,7 +246,8 @@ class _Planner:
                 require_binary(field.dataType, "key")
             placed = base.repartition(*keys) if keys else base.repartition(1)
             base = placed.sortWithinPartitions(*keys, *order) if keys or order else placed
-        done = set(self._keys) if self._frame.isStreaming else {*self._keys, *order}
+        sorted_by = () if self._frame.isStreaming else (name for name in order if isinstance(name, str))
+        done = {*self._keys, *sorted_by}
         return base.select(*self._passed_columns(), *keys, *(name for name in hidden if name not in done))
 
     def _ordering(self, chained: bool) -> Sequence[Column | str]:
@@ -252,15 +259,10 @@ class _Planner:
 
     def _is_direction(self, column: Column | str) -> bool:
         """Whether it can be sorted by and not selected, such as `F.col("x").desc()`. Raises PlanError on a stream."""
-        if isinstance(column, str):
-            return False
-        try:
-            self._frame.select(column).schema  # noqa: B018 - Connect analyzes no sooner
-        except PySparkException as error:
-            if self._frame.isStreaming:
-                raise PlanError(f"on a stream order_by takes columns, from the smallest up, not {column}") from error
-            return True
-        return False
+        found = is_direction(self._frame, column)
+        if found and self._frame.isStreaming:
+            raise PlanError(f"on a stream order_by takes columns, from the smallest up, not {column}")
+        return found
 
     def _passed_columns(self) -> list[str]:
         """The frame's own columns that Spark's aggregates may name."""
@@ -311,12 +313,15 @@ class _Planner:
             gathered = (gathered.where(F.col(count) > 0) if self._keys else gathered).drop(count)
         return gathered
 
-    def _mapped(self, base: DataFrame, mapped: Sequence[_Remote]) -> DataFrame:
+    def _mapped(
+        self, base: DataFrame, mapped: Sequence[_Remote], applied: AppliedField = AppliedField.ACCUMULATOR
+    ) -> DataFrame:
+        """Step (a): accumulators, or where all rows of a key are in one place the values themselves."""
         fields = {field.name: field for field in base.schema.fields}
         place = {name: index for index, name in enumerate(base.columns)}
         inputs = tuple(
             AggregateInput(
-                remote.call,
+                remote.applying(applied),
                 tuple(place[name] for name in remote.arguments),
                 None if remote.condition is None else place[remote.condition],
             )
@@ -326,7 +331,8 @@ class _Planner:
         own = {name for remote in mapped for name in (*remote.arguments, remote.condition)}
         passed = [name for name in fields if name not in own] if self._passes_rows else None
         schema = [StructField(n, fields[n].dataType, True, fields[n].metadata) for n in passed or keys]
-        schema += [StructField(r.accumulator, spark_type(_accumulator(r))) for r in mapped]
+        types = [each.call.applied_type for each in inputs]
+        schema += [StructField(r.accumulator, spark_type(type_)) for r, type_ in zip(mapped, types, strict=True)]
         schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in mapped if r.keeps_errors]
         kinds = None if self._kind is None else place[f"{PREFIX}kind"]
         if kinds is not None and not self._chained and passed is None:
@@ -334,7 +340,7 @@ class _Planner:
         plan = PartialPlan(
             inputs=inputs,
             keys=tuple(place[name] for name in keys),
-            key_names=(*self._key_names, *(["grouping"] if self._sets is not None else [])),
+            key_names=self._shown_key_names(),
             kinds=kinds,
             passed=None if passed is None else tuple(place[name] for name in passed),
             names=tuple(field.name for field in schema),
@@ -345,6 +351,50 @@ class _Planner:
             return run(plan, batches)
 
         return base.mapInArrow(operate, StructType(schema))
+
+    def _merged(self, partial: DataFrame) -> DataFrame:
+        """Steps (b) and (c) over accumulators that are sorted by key."""
+        fields = {field.name: field for field in partial.schema.fields}
+        place = {name: index for index, name in enumerate(fields)}
+        inputs = tuple(
+            AggregateInput(
+                remote.applying(AppliedField.FINAL_VALUE),
+                (),
+                accumulator=place[remote.accumulator],
+                error=place.get(remote.error),
+            )
+            for remote in self._remotes
+        )
+        keys = self._group_keys()
+        schema = [StructField(name, fields[name].dataType, True, fields[name].metadata) for name in keys]
+        schema += [StructField(r.accumulator, spark_type(r.call.spec.result)) for r in self._remotes]
+        schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in self._remotes if r.keeps_errors]
+        plan = PartialPlan(
+            inputs=inputs,
+            keys=tuple(place[name] for name in keys),
+            key_names=self._shown_key_names(),
+            kinds=None,
+            passed=None,
+            names=tuple(field.name for field in schema),
+        )
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return map_grouped(plan, batches)
+
+        return partial.mapInArrow(operate, StructType(schema))
+
+    def _shown(self, merged: DataFrame) -> DataFrame:
+        """The result under the names that were asked for."""
+        columns = [F.col(key).alias(name) for key, name in zip(self._group_keys(), self._key_names, strict=False)]
+        for remote in self._remotes:
+            columns.append(F.col(remote.accumulator).alias(remote.name))
+            if remote.call.policy.on_error is OnError.COLUMN:
+                columns.append(F.col(remote.error).alias(remote.name + ERROR_SUFFIX))
+        return merged.select(*columns)
+
+    def _shown_key_names(self) -> tuple[str, ...]:
+        """What the columns of a key are called for the function and in errors."""
+        return (*self._unique_key_names(), *(["grouping"] if self._sets is not None else []))
 
     def _collected_rows(self, remote: _Remote) -> Column:
         """The rows of a key for one call, as Spark gathers them."""

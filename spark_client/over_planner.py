@@ -7,7 +7,6 @@ partitioning and order share an operator.
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -17,6 +16,7 @@ from remote_udf.errors import StreamError
 from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
 from spark_client.comparing import normalized, require_binary
+from spark_client.directions import is_direction
 from spark_client.errors import PlanError
 from spark_client.executor.aggregates.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregates.segments import AggregateInput
@@ -183,13 +183,11 @@ class _Operator:
 
     def _require_value(self, column: Column) -> None:
         """Raises PlanError for a sort expression, which says no value to compare."""
-        try:
-            self._frame.select(column).schema  # noqa: B018 - Connect analyzes no sooner
-        except PySparkException as error:
+        if is_direction(self._frame, column):
             raise PlanError(
                 f"a RANGE frame compares the values of its order, and {column} is a direction: order by the column, or "
                 "by spark_client.desc(column)"
-            ) from error
+            )
 
     def _partition_names(self) -> Sequence[str]:
         return self._frame.select(*self._window.partition).columns if self._window.partition else []

@@ -9,10 +9,17 @@ import pyarrow as pa
 
 from remote_udf.options import OnError
 from remote_udf.row_kinds import RowKind
-from remote_udf.segments import KEY, ROWS
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS
 from spark_client.executor.aggregates.keys import combined
 from spark_client.executor.aggregates.outcomes import check_policy
-from spark_client.executor.aggregates.segments import AggregateInput, Grouping, key_struct, rows_column
+from spark_client.executor.aggregates.segments import (
+    AggregateInput,
+    Grouping,
+    accumulators_column,
+    errors_column,
+    key_struct,
+    rows_column,
+)
 from spark_client.executor.engine import PlannedCall
 from spark_client.executor.groups import Completed
 from spark_client.executor.policy import error_array
@@ -53,8 +60,17 @@ class Bundle:
         """What the engine sends: the key, and the rows for each call."""
         kinds = None if plan.kinds is None else self.table.column(plan.kinds)
         columns = [key_struct(self.keys, plan.key_names, self.grouping.segments)]
-        columns += [rows_column(source, self.table, self.grouping, kinds) for source in plan.inputs]
-        return pa.RecordBatch.from_arrays(columns, names=[KEY, *(f"{ROWS}_{i}" for i in range(len(plan.inputs)))])
+        for source in plan.inputs:
+            if source.accumulator is None:
+                columns.append(rows_column(source, self.table, self.grouping, kinds))
+            else:
+                columns.append(accumulators_column(self.table.column(source.accumulator), self.grouping))
+        columns += [
+            errors_column(self.table.column(source.error), self.grouping)
+            for source in plan.inputs
+            if source.error is not None
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=[KEY, *(str(i) for i in range(len(columns) - 1))])
 
 
 def bundle_of(plan: PartialPlan, table: pa.Table, grouping: Grouping) -> Bundle:
@@ -66,11 +82,15 @@ def bundle_of(plan: PartialPlan, table: pa.Table, grouping: Grouping) -> Bundle:
 def planned_calls(plan: PartialPlan) -> list[PlannedCall]:
     """The calls over batches of bundles."""
     calls = []
+    error = 1 + len(plan.inputs)
     for index, source in enumerate(plan.inputs):
+        columns, names = [index + 1], [ROWS if source.accumulator is None else ACCUMULATORS]
         if source.call.spec.sees_key:
-            calls.append(PlannedCall(source.call, (0, index + 1), names=(KEY, ROWS)))
-        else:
-            calls.append(PlannedCall(source.call, (index + 1,), names=(ROWS,)))
+            columns, names = [0, *columns], [KEY, *names]
+        errors: tuple[int, ...] = ()
+        if source.error is not None:
+            errors, error = (error,), error + 1
+        calls.append(PlannedCall(source.call, tuple(columns), errors, tuple(names)))
     return calls
 
 
@@ -91,7 +111,7 @@ def output_of(
     for source, errors in zip(plan.inputs, completed.errors, strict=True):
         check_policy(source.call, errors, bundle.keys, plan.key_names)
     segments = bundle.grouping.segments
-    results = [values.flatten()[0] for values in completed.values]
+    results = [values.flatten()[-1] for values in completed.values]
     results += [
         error_array(segments, errors)
         for source, errors in zip(plan.inputs, completed.errors, strict=True)

@@ -1,14 +1,22 @@
 """Chain: the parts of one large key, one after another, each applied to the accumulator of the part before."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from remote_udf.outcomes import RowError
-from remote_udf.segments import ACCUMULATORS, KEY, ROWS
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.executor.aggregates.bundles import Bundle, PartialPlan, bundle_of
-from spark_client.executor.aggregates.segments import accumulator_lists, group_by_runs, key_struct, rows_column
+from spark_client.executor.aggregates.keys import combined
+from spark_client.executor.aggregates.segments import (
+    accumulator_lists,
+    errors_column,
+    group_by_runs,
+    key_struct,
+    rows_column,
+)
 from spark_client.executor.engine import OpenStream, PlannedCall, RowEngine
 from spark_client.executor.groups import Completed
 from spark_client.executor.policy import error_array
@@ -41,9 +49,17 @@ class Chain:
         columns = [key_struct(bundle.keys, plan.key_names, 1)]
         for source, before, error in zip(plan.inputs, self._accumulators, self._errors, strict=True):
             assert source.call.spec.accumulator is not None
-            columns.append(accumulator_lists([before], source.call.spec.accumulator))
-            columns.append(rows_column(source, part, bundle.grouping, kinds))
-            columns.append(error_array(1, {} if error is None else {0: error}))
+            type_ = source.call.spec.accumulator
+            errors = error_array(1, {} if error is None else {0: error})
+            if source.accumulator is None:
+                columns.append(accumulator_lists([before], type_))
+                columns.append(rows_column(source, part, bundle.grouping, kinds))
+            else:
+                own = combined(part.column(source.accumulator)).drop_null()
+                columns += [accumulator_lists([before, own], type_), pa.nulls(1)]
+            if error is None and source.error is not None:
+                errors = errors_column(part.column(source.error), bundle.grouping)
+            columns.append(errors)
         names = [KEY, *(f"{index}" for index in range(len(columns) - 1))]
         completed = self._engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))
         self._used = self.started = True
@@ -71,8 +87,16 @@ def _planned(plan: PartialPlan) -> Sequence[PlannedCall]:
     calls = []
     for index, source in enumerate(plan.inputs):
         first = 1 + index * _COLUMNS
-        columns, names = [first, first + 1], [ACCUMULATORS, ROWS]
+        call = replace(source.call, applied=(AppliedField.ACCUMULATOR, *_more(source.call.applied)))
+        columns, names = [first], [ACCUMULATORS]
+        if source.accumulator is None:
+            columns, names = [first, first + 1], [ACCUMULATORS, ROWS]
         if source.call.spec.sees_key:
             columns, names = [0, *columns], [KEY, *names]
-        calls.append(PlannedCall(source.call, tuple(columns), (first + 2,), tuple(names)))
+        calls.append(PlannedCall(call, tuple(columns), (first + 2,), tuple(names)))
     return calls
+
+
+def _more(applied: Sequence[AppliedField]) -> list[AppliedField]:
+    """What is wanted besides the accumulator, which every part needs."""
+    return [field for field in applied if field is not AppliedField.ACCUMULATOR]

@@ -18,6 +18,8 @@ __all__ = [
     "AggregateInput",
     "Grouping",
     "accumulator_lists",
+    "accumulators_column",
+    "errors_column",
     "group_by_key",
     "group_by_runs",
     "key_struct",
@@ -27,11 +29,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AggregateInput:
-    """An aggregate call, and where in the input its arguments and its condition (a boolean column) stand."""
+    """An aggregate call, and where in the input its arguments and its condition (a boolean column) stand.
+
+    Or, to merge: where its accumulators stand, null in rows that have none, and the errors of those that
+    could not be had.
+    """
 
     call: AggregateCall
     columns: tuple[int, ...]
     condition: int | None = None
+    accumulator: int | None = None
+    error: int | None = None
 
     def takes(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
         """Which rows the function gets; None for all of them.
@@ -107,6 +115,26 @@ def rows_column(source: AggregateInput, table: pa.Table, grouping: Grouping, kin
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(flat.type))
 
 
+def accumulators_column(accumulators: pa.ChunkedArray, grouping: Grouping) -> pa.Array:
+    """The `accumulators` of each segment: those of its rows that are not null."""
+    flat = _taken(accumulators, grouping.order)
+    offsets = grouping.offsets
+    if flat.null_count:
+        present = flat.is_valid().to_numpy(zero_copy_only=False)
+        offsets = np.concatenate(([0], np.cumsum(present)))[offsets]
+        flat = flat.drop_null()
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(flat.type))
+
+
+def errors_column(errors: pa.ChunkedArray, grouping: Grouping) -> pa.Array:
+    """The first error among each segment's rows, or null."""
+    present = np.flatnonzero(errors.is_valid().to_numpy())
+    places = np.full(grouping.segments, -1, np.int64)
+    # From the last, so that the first one stays.
+    places[grouping.codes[present[::-1]]] = present[::-1]
+    return combined(errors).take(pa.array(places, mask=places < 0))
+
+
 def key_struct(keys: Sequence[pa.Array], names: Sequence[str], segments: int) -> pa.Array:
     """The `key` of each segment."""
     if not keys:
@@ -116,8 +144,8 @@ def key_struct(keys: Sequence[pa.Array], names: Sequence[str], segments: int) ->
 
 
 def accumulator_lists(accumulators: Sequence[pa.Array | None], type_: pa.DataType) -> pa.Array:
-    """The `accumulators` of each segment: one of one row, or none."""
-    offsets = np.cumsum([0, *(0 if each is None else 1 for each in accumulators)])
+    """The `accumulators` of one segment: those of the arrays that are given."""
+    offsets = np.array([0, sum(len(each) for each in accumulators if each is not None)])
     present = [each for each in accumulators if each is not None]
     flat = pa.concat_arrays(present) if present else pa.array([], type_)
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(type_))
