@@ -21,7 +21,7 @@ def modelled(signs, before):
 @given(st.lists(SIGNS, min_size=1, max_size=8))
 def test_a_row_taken_back_from_a_key_that_has_none_is_dropped(keys):
     starts = np.cumsum([0, *map(len, keys)])[:-1].astype(np.int64)
-    kept, net = _net(np.array(sum(keys, [])), starts, 0)
+    kept, net = _net(np.array([sign for signs in keys for sign in signs]), starts, 0)
     expected = [modelled(signs, 0) for signs in keys]
     assert kept.tolist() == [each for found, _ in expected for each in found]
     assert net.tolist() == [count for _, count in expected]
