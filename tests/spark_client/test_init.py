@@ -20,15 +20,20 @@ def test_jobs_import_these_names_and_no_others():
     }
     assert public | {"__version__"} == set(spark_client.__all__)
     assert spark_client.__all__ == [
+        "AggregateExpression",
         "EmbeddedServerFailed",
         "NotARemoteUdfServer",
         "PlanError",
+        "RemoteAggregate",
         "RemoteFunction",
+        "RemoteGrouping",
         "RemoteSession",
         "ServerUnavailable",
         "UnknownFunction",
+        "Window",
         "__version__",
         "connect",
+        "desc",
     ]
 
 
