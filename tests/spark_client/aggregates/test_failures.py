@@ -92,7 +92,9 @@ def test_an_error_stays_with_its_key_though_it_had_no_rows_for_a_while(transport
     """Cut or not, a changelog's key that failed has failed."""
     changes = [("+I", -13), ("-D", 0), ("+I", 4), ("+I", 5)]
     table = table_of({
-        "k": (pa.int64(), [1] * 4), "v": (pa.int64(), [v for _, v in changes]), "kind": codes_of([k for k, _ in changes]),
+        "k": (pa.int64(), [1] * 4),
+        "v": (pa.int64(), [v for _, v in changes]),
+        "kind": codes_of([kind for kind, _ in changes]),
     })  # fmt: skip
     for size in (1, 2, 3, 100):
         call = call_of(Sum, policy={"on_error": OnError.NULL}, size=size)

@@ -1,4 +1,4 @@
-"""Rows to accumulators to values, against plain Python: whatever the cuts, the bundles, the servers and their faults."""
+"""Rows to accumulators to values, against plain Python: whatever the cuts, the bundles, the servers and faults."""
 
 import decimal
 import random
