@@ -1,5 +1,6 @@
 """Makes remote functions known to Spark SQL."""
 
+from spark_client.errors import PlanError
 from spark_client.options import session_options
 from spark_client.scalar import RemoteFunction
 
@@ -13,8 +14,10 @@ def register_function(function: RemoteFunction, name: str) -> str:
 
     Spark passes SQL's arguments by position only. A function without parameters becomes a SQL function
     around one that takes a column for its length, because Spark has no scalar Arrow function without
-    arguments. Raises PlanError for a policy that needs whole rows.
+    arguments. Raises PlanError for an aggregate, and for a policy that needs whole rows.
     """
+    if not isinstance(function, RemoteFunction):
+        raise PlanError(f"function {function.spec.key} is an aggregate, which Spark SQL cannot call: use `remote.sql`")
     spec, spark = function.spec, function.spark
     session = session_options(spark, spec.kind, spec.name)
     options = {**function.options, "output_mode": "ordered"}

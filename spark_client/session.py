@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.functions import FunctionKind, FunctionSpec
-from spark_client.aggregate import RemoteAggregate
+from spark_client.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.config import ClientConfig
 from spark_client.directory import find_function, list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
@@ -17,6 +17,9 @@ from spark_client.over_planner import add_over, select_over
 from spark_client.registration import register_function
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.parsing import Text
+from spark_client.sql.statements import run_text
 
 __all__ = ["RemoteSession", "connect"]
 
@@ -61,6 +64,8 @@ class RemoteSession:
         """The embedded server, if `connect` started or found one."""
         self._functions = list(functions)
         self._planned: dict[Any, Any] = {}
+        self._registered: set[str] = set()
+        """Names given by `register`, whose options `sql` must not change."""
 
     def functions(self) -> list[FunctionSpec]:
         """Every function in every version, by name, then version."""
@@ -114,14 +119,40 @@ class RemoteSession:
     def register(self, *names: str, prefix: str = "", **options: Any) -> list[str]:
         """Makes functions known to SQL and returns the names they got there.
 
-        Without names, all of them: the highest version as `name`, and every version as `name@version`
-        (in SQL: `` `name@2`(x) ``). `prefix` is put before each name. Options are call options and are
-        fixed by the registration. Raises UnknownFunction, or PlanError for a function SQL cannot call.
+        Without names, all scalar functions: the highest version as `name`, and every version as `name@version`
+        (in SQL: `` `name@2`(x) ``). Aggregates are called through `sql`. `prefix` is put before each name.
+        Options are call options and are fixed by the registration. Raises UnknownFunction, or PlanError for a
+        function SQL cannot call.
         """
+        scalars = [spec for spec in self._functions if spec.kind is FunctionKind.SCALAR]
         wanted = list(names) or [
-            name for spec in self._functions for name in (spec.key, *([spec.name] if self._is_highest(spec) else ()))
+            name for spec in scalars for name in (spec.key, *([spec.name] if self._is_highest(spec) else ()))
         ]
-        return [register_function(self.function(name, **options), prefix + name) for name in wanted]
+        registered = [register_function(self.function(name, **options), prefix + name) for name in wanted]
+        self._registered |= {name.casefold() for name in registered}
+        return registered
+
+    def sql(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> DataFrame:
+        """Runs Spark SQL in which remote functions are called as Spark's own; `args` and `fields` as in `spark.sql`.
+
+        `SELECT shop, my_avg(price) FILTER (WHERE price > 0) FROM sales GROUP BY ROLLUP (shop)`: remote
+        aggregates stand in GROUP BY and in OVER, in subqueries, common table expressions and temporary views.
+        Scalar functions become known to Spark by their names. A version is chosen with `` `my_avg@2`(x) ``,
+        and so is a remote function that has the name of a built-in one.
+
+        A table with a column `row_kind` or `_change_type` is a changelog to remote aggregates, as in
+        `group_by`, unless the query itself names that column outside of WHERE. Everything this end does not
+        know is left to Spark. Raises PlanError with line and column, UnknownFunction, and what Spark raises.
+        """
+        names = FunctionNames(self.spark, self._functions)
+        return run_text(self.spark, names, Text(text, args, fields), self._call, self._register_once)
+
+    def _call(self, name: str, *arguments: Column) -> AggregateExpression:
+        return self.function(name)(*arguments)
+
+    def _register_once(self, name: str) -> None:
+        if name.casefold() not in self._registered:
+            register_function(self.function(name), name)
 
     def with_columns(self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Any) -> DataFrame:
         """`frame` with a column per call: `remote.with_columns(df, {"where": geocode("address")})`.

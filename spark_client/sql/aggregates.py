@@ -1,0 +1,211 @@
+"""GROUP BY with remote aggregates: a SELECT becomes one without groups, over the DataFrame of its groups.
+
+What keys, arguments and conditions are made of is computed as hidden columns of the SELECT's rows;
+`RemoteSession.group_by` makes a row per group of them, Spark's own aggregates included. What is left of
+the SELECT (expressions over aggregates, HAVING, ORDER BY, windows) is over its columns.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from remote_udf.row_kinds import ROW_KIND
+from spark_client.aggregate import AggregateExpression
+from spark_client.changelogs import CHANGE_TYPE
+from spark_client.group_planner import PREFIX, Aggregation, plan_aggregation
+from spark_client.sql.calls import (
+    CLAUSES,
+    RemoteCall,
+    aggregate_of,
+    call_of,
+    has_aggregate,
+    has_remote,
+    is_remote,
+    read_remote,
+)
+from spark_client.sql.dialect import generate
+from spark_client.sql.grouping import read_grouping
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.over_groups import OverGroups
+from spark_client.sql.parsing import error_at
+from spark_client.sql.sources import Source, column, output_names, without_rows
+from spark_client.sql.workspace import HIDDEN, Workspace
+
+__all__ = ["GroupedSelect"]
+
+GROUPING_ID = f"{PREFIX}grouping_id"
+"""The column in which the planner numbers grouping sets."""
+_KINDS = (ROW_KIND, CHANGE_TYPE)
+
+
+class GroupedSelect:
+    """One SELECT with groups. `call` makes an aggregate of a remote function's name and arguments."""
+
+    def __init__(
+        self, workspace: Workspace, select: Any, source: Source, names: FunctionNames,
+        call: Callable[..., AggregateExpression],
+    ) -> None:  # fmt: skip
+        self._workspace = workspace
+        self._select = select
+        self._source = source
+        self._names = names
+        self._call = call
+        self._grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, names))
+        self._keys = {source.same(key): workspace.hidden("key") for key in self._grouping.keys}
+        self._hidden: dict[str, tuple[str, Any]] = {}
+        self._aggregates: dict[str, tuple[str, Any]] = {}
+        """Name and tree, by what is the same; the tree of a grouping set's number is None."""
+        self._remote = has_aggregate(select, names, remote=True)
+
+    def rewritten(self) -> Any:
+        """The SELECT over its groups. Raises PlanError, with the place in the text."""
+        over = OverGroups(self._source, self._names, self._keys, self._aggregate)
+        select = self._select
+        shown = output_names(self._source, select, has_remote(self._names), self._group_clause())
+        items: list[Any] = []
+        earlier: list[str] = []
+        for item, name in zip(select.expressions, shown, strict=True):
+            if name is None:
+                raise error_at(item, "* beside GROUP BY: name the columns")
+            items.append(exp.alias_(over.item(item.unalias(), earlier), name, quoted=True))
+            earlier.append(name.lower())
+        outer = without_rows(select)
+        if (having := outer.args.pop("having", None)) is not None:
+            written = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+            outer.set("where", exp.Where(this=over.condition(having.this, written)))
+        for part in CLAUSES:
+            if part != "having" and (clause := select.args.get(part)) is not None:
+                outer.set(part, over.clause(clause, earlier))
+        if windows := select.args.get("windows"):
+            outer.set("windows", [over.clause(window, ()) for window in windows])
+        outer.set("group", None)
+        outer.set("expressions", items)
+        outer.set("from_", exp.From(this=self._workspace.table(self._groups())))
+        return outer
+
+    def _aggregate(self, tree: Any) -> Any:
+        """The column of an aggregate."""
+        call = aggregate_of(tree)
+        if self._remote and call.name.lower() in ("grouping", "grouping_id"):
+            return self._grouping_function(call)
+        for inner in call.expressions:
+            if has_aggregate(inner, self._names):
+                raise error_at(call, f"{call.name}: an aggregate of an aggregate needs a subquery")
+        same = self._source.same(tree)
+        return column(self._aggregates.setdefault(same, (self._workspace.hidden("aggregate"), tree.copy()))[0])
+
+    def _grouping_function(self, call: Any) -> Any:
+        """`grouping` and `grouping_id` from the number of the grouping set."""
+        sets = self._grouping.sets
+        if sets is None:
+            raise error_at(call, f"{call.name} needs GROUPING SETS, ROLLUP or CUBE")
+        places = {same: position for position, same in enumerate(self._keys)}
+        asked = [self._source.same(each) for each in call.expressions] or list(places)
+        if any(same not in places for same in asked):
+            raise error_at(call, f"{generate(call)}: only keys of GROUP BY can be asked for")
+        number, _ = self._aggregates.setdefault(GROUPING_ID, (self._workspace.hidden("set"), None))
+        cases = exp.Case(this=column(number))
+        for position, chosen in enumerate(sets):
+            bits = sum((places[same] not in chosen) << shift for shift, same in enumerate(reversed(asked)))
+            cases = cases.when(exp.Literal.number(position), exp.Literal.number(bits))
+        return exp.cast(cases, "tinyint" if call.name.lower() == "grouping" else "bigint", dialect="spark")
+
+    # The groups.
+
+    def _groups(self) -> DataFrame:
+        """A row per group: hidden columns for keys and aggregates."""
+        if not self._remote:
+            return self._groups_by_spark()
+        expressions: list[AggregateExpression | Column] = []
+        order_by: list[Column] = []
+        for name, tree in self._aggregates.values():
+            if tree is None:
+                expressions.append(F.first(f"`{GROUPING_ID}`").alias(name))
+            elif is_remote(aggregate_of(tree), self._names):
+                read = read_remote(tree, self._names)
+                expressions.append(self._expression(read, name))
+                order = [self._ordered(each) for each in read.order]
+                if order_by and order and str(order) != str(order_by):
+                    raise error_at(tree, "the remote aggregates of one SELECT have one order WITHIN GROUP")
+                order_by = order or order_by
+            else:
+                expressions.append(F.expr(generate(self._of_hidden(tree))).alias(name))
+        base = self._source.base(self._base_items())
+        keys = list(self._keys.values())
+        return plan_aggregation(Aggregation(base, keys, self._grouping.sets, order_by, None), expressions)
+
+    def _groups_by_spark(self) -> DataFrame:
+        keys = self._grouping.keys
+        items = {self._keys[self._source.same(key)]: key for key in keys}
+        items |= dict(self._aggregates.values())
+        query = self._source.selecting([exp.alias_(tree.copy(), name, quoted=True) for name, tree in items.items()])
+        query.set("group", self._group_clause())
+        return self._source.run(query)
+
+    def _group_clause(self) -> Any:
+        """The GROUP BY for Spark, without ordinals and aliases; None without keys."""
+        keys, sets = self._grouping.keys, self._grouping.sets
+        if sets is None:
+            return exp.Group(expressions=[key.copy() for key in keys]) if keys else None
+        tuples = [exp.Tuple(expressions=[keys[place].copy() for place in chosen]) for chosen in sets]
+        return exp.Group(grouping_sets=[exp.GroupingSets(expressions=tuples)])
+
+    def _base_items(self) -> dict[str, Any]:
+        items = dict(zip(self._keys.values(), self._grouping.keys, strict=True))
+        items |= dict(self._hidden.values())
+        kinds = [name for name in self._source.columns if name.lower() in _KINDS]
+        if kinds and not self._names_kind():
+            items[kinds[0]] = exp.column(kinds[0])
+        return items
+
+    def _names_kind(self) -> bool:
+        """Whether the query treats the kind of a row as one more column of data."""
+        clauses = [*self._select.expressions, *(self._select.args.get(part) for part in ("group", *CLAUSES))]
+        nodes = (node for clause in clauses if clause is not None for node in clause.walk())
+        return any(isinstance(node, exp.Column) and node.name.lower() in _KINDS for node in nodes)
+
+    def _expression(self, read: RemoteCall, name: str) -> AggregateExpression:
+        expression = call_of(self._call, read, [F.col(self._hide(each)) for each in read.arguments]).alias(name)
+        return expression if read.condition is None else expression.filter(F.col(self._hide(read.condition)))
+
+    def _ordered(self, ordered: Any) -> Column:
+        name = F.col(self._hide(ordered.this))
+        nulls_first = ordered.args.get("nulls_first")
+        if ordered.args.get("desc"):
+            return name.desc_nulls_first() if nulls_first else name.desc_nulls_last()
+        return name.asc_nulls_first() if nulls_first else name.asc_nulls_last()
+
+    def _of_hidden(self, tree: Any) -> Any:
+        """One of Spark's aggregates over hidden columns. What is constant stays, for it may have to be."""
+        copy = tree.copy()
+        call = aggregate_of(copy)
+        inside: list[Any] = []
+        around = copy
+        while around is not call:
+            if isinstance(around, exp.Filter):
+                inside.append(around.expression.this)
+            elif isinstance(around, exp.WithinGroup):
+                inside += [ordered.this for ordered in around.expression.expressions]
+            around = around.this
+        for argument in call.expressions:
+            inside += argument.expressions if isinstance(argument, exp.Distinct) else [argument]
+        for part in inside:
+            if _is_computed(part):
+                part.replace(column(self._hide(part)))
+        return copy
+
+    def _hide(self, tree: Any) -> str:
+        """The hidden column of an expression; equal ones share one."""
+        return self._hidden.setdefault(self._source.same(tree), (self._workspace.hidden("column"), tree.copy()))[0]
+
+
+def _is_computed(tree: Any) -> bool:
+    """Whether the tree depends on the row, or cannot stand in an expression of the DataFrame API."""
+    computed = (exp.Column, exp.Query, exp.Placeholder, exp.Parameter)
+    return any(
+        isinstance(node, computed) or (isinstance(node, exp.Var) and node.name.startswith(HIDDEN))
+        for node in tree.walk()
+    )

@@ -1,0 +1,39 @@
+"""Dialect: Spark SQL as sqlglot reads and writes it here.
+
+sqlglot knows many functions and writes them as it thinks best. Here a call stays what it was: only what
+has a syntax of its own is parsed as more than a name with arguments.
+"""
+
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+
+__all__ = ["RemoteSpark", "generate"]
+
+_OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
+"""Calls that are more than arguments between commas: EXTRACT(year FROM d)."""
+
+
+class RemoteSpark(Spark):  # type: ignore[misc]
+    """Spark SQL whose function calls come out as they went in."""
+
+    class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]  # noqa: D106
+        # 'it''s' is one string since Spark 4.
+        STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012 - sqlglot's way
+
+    class Parser(Spark.Parser):  # type: ignore[misc]  # noqa: D106
+        FUNCTIONS = {"ARRAY": Spark.Parser.FUNCTIONS["ARRAY"]}  # noqa: RUF012 - ARRAY(1)[0] needs it
+        FUNCTION_PARSERS = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX}  # noqa: RUF012
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+
+    class Generator(Spark.Generator):  # type: ignore[misc]  # noqa: D106
+        # Spark has QUALIFY itself.
+        TRANSFORMS = {  # noqa: RUF012
+            kind: how for kind, how in Spark.Generator.TRANSFORMS.items() if kind is not exp.Select
+        }
+
+
+def generate(node: Any) -> str:
+    """The tree as Spark SQL."""
+    return node.sql(dialect=RemoteSpark, normalize_functions=False, comments=False)

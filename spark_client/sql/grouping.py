@@ -1,0 +1,142 @@
+"""GROUP BY: the keys of a SELECT and its grouping sets."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from spark_client.sql.parsing import error_at
+from spark_client.sql.sources import Source, alias_in, is_column
+
+__all__ = ["Grouping", "read_grouping"]
+
+_Set = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The keys, each once, and the grouping sets as positions of keys; None for GROUP BY alone."""
+
+    keys: list[Any]
+    sets: list[tuple[int, ...]] | None = None
+
+
+def read_grouping(source: Source, select: Any, is_aggregate: Callable[[Any], bool]) -> Grouping:
+    """Ordinals and aliases stand for items of the SELECT; a column goes before an alias, as in Spark.
+
+    Raises PlanError, with the place, for an ordinal that is none.
+    """
+    group = select.args.get("group")
+    if group is None:
+        return Grouping([])
+    if group.args.get("all"):
+        return Grouping(_keys_of_all(source, select, is_aggregate))
+    reader = _Reader(source, select, is_aggregate)
+    return reader.read(group)
+
+
+def _keys_of_all(source: Source, select: Any, is_aggregate: Callable[[Any], bool]) -> list[Any]:
+    """The items without an aggregate. One that names an item with an aggregate has it, too."""
+    keys: list[Any] = []
+    aliases: set[str] = set()
+    for item in select.expressions:
+        named = any(alias_in(node, aliases) and not source.has(node.parts[0].name) for node in item.walk())
+        if named or is_aggregate(item):
+            aliases.add(item.alias.lower())
+        else:
+            keys.append(_unaliased(item))
+    return keys
+
+
+class _Reader:
+    def __init__(self, source: Source, select: Any, is_aggregate: Callable[[Any], bool]) -> None:
+        self._source = source
+        self._items = select.expressions
+        self._is_aggregate = is_aggregate
+
+    def read(self, group: Any) -> Grouping:
+        plain = list(group.expressions)
+        behind = [each for part in ("grouping_sets", "cube", "rollup") for each in group.args.get(part) or ()]
+        if behind and plain and not any(isinstance(each, _SETS) for each in plain):
+            # Hive's: GROUP BY a, b WITH ROLLUP, GROUP BY a, b GROUPING SETS (...).
+            first = [self._resolved(each) for each in plain]
+            if not behind[0].expressions:
+                behind = [type(behind[0])(expressions=[each.copy() for each in plain])]
+            return self._grouping(first, self._sets(behind[0]))
+        elements = [*plain, *behind]
+        if not any(isinstance(each, _SETS) for each in elements):
+            return self._grouping([self._resolved(each) for each in _flat(elements)], None)
+        products = itertools.product(*(self._sets(each) for each in elements))
+        return self._grouping([], [tuple(itertools.chain(*parts)) for parts in products])
+
+    def _sets(self, element: Any) -> list[_Set]:
+        """The sets an element of GROUP BY stands for."""
+        if isinstance(element, exp.Rollup):
+            units = [self._unit(each) for each in element.expressions]
+            return [tuple(itertools.chain(*units[:count])) for count in range(len(units), -1, -1)]
+        if isinstance(element, exp.Cube):
+            units = [self._unit(each) for each in element.expressions]
+            chosen = itertools.product((True, False), repeat=len(units))
+            return [tuple(itertools.chain(*itertools.compress(units, mask))) for mask in chosen]
+        if isinstance(element, exp.GroupingSets):
+            return [found for each in element.expressions for found in self._sets(each)]
+        return [self._unit(element)]
+
+    def _unit(self, element: Any) -> _Set:
+        return tuple(self._resolved(each) for each in _flat([element]))
+
+    def _resolved(self, key: Any) -> Any:
+        if isinstance(key, exp.Literal) and not key.is_string and key.is_int:
+            return self._item(key)
+        if is_column(key) and not self._source.has(key.name):
+            wanted = key.name.lower()
+            named = [item for item in self._items if isinstance(item, exp.Alias) and item.alias.lower() == wanted]
+            if named:
+                return self._without_aggregate(named[0].this, key)
+        return key
+
+    def _item(self, ordinal: Any) -> Any:
+        position = int(ordinal.this)
+        if not 1 <= position <= len(self._items):
+            raise error_at(ordinal, f"GROUP BY {position}: there are {len(self._items)} columns in the SELECT")
+        item = self._items[position - 1]
+        if item.is_star:
+            raise error_at(item, f"GROUP BY {position}: that is a *; name the column")
+        return self._without_aggregate(_unaliased(item), ordinal)
+
+    def _without_aggregate(self, item: Any, key: Any) -> Any:
+        if self._is_aggregate(item):
+            raise error_at(item, f"GROUP BY {key.sql()}: that is an aggregate")
+        return item
+
+    def _grouping(self, first: list[Any], sets: list[_Set] | None) -> Grouping:
+        keys: dict[str, Any] = {}
+        for key in itertools.chain(first, *(sets or ())):
+            keys.setdefault(self._source.same(key), key)
+        if sets is None:
+            return Grouping(list(keys.values()))
+        place = {same: position for position, same in enumerate(keys)}
+        return Grouping(
+            list(keys.values()),
+            [tuple(sorted({place[self._source.same(key)] for key in chosen})) for chosen in sets],
+        )
+
+
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
+
+def _flat(elements: list[Any]) -> list[Any]:
+    """The expressions inside of parentheses."""
+    flat = []
+    for element in elements:
+        if isinstance(element, exp.Tuple):
+            flat += _flat(element.expressions)
+        else:
+            flat.append(element.this if isinstance(element, exp.Paren) else element)
+    return flat
+
+
+def _unaliased(item: Any) -> Any:
+    return item.this if isinstance(item, exp.Alias) else item

@@ -1,0 +1,70 @@
+"""Names: which functions a query calls, remote ones and Spark's own.
+
+A name that Spark has built in is Spark's, so that no query changes its meaning by a plugin; a remote
+function of that name is called with its version, `` `median@1`(x) ``.
+"""
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from remote_udf.functions import FunctionKind, FunctionSpec
+from spark_client.directory import find_function
+from spark_client.errors import PlanError
+
+__all__ = ["FunctionNames"]
+
+_BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
+_AGGREGATES = f"{_BUILT_IN}aggregate."
+_OVER_AGGREGATES = frozenset({"grouping", "grouping_id"})
+
+
+class FunctionNames:
+    """What names mean in one Spark session with one server's functions. Names are without regard to case."""
+
+    def __init__(self, spark: SparkSession, functions: Sequence[FunctionSpec]) -> None:
+        self._spark = spark
+        self._functions = functions
+        self._class_of = functools.cache(self._class_in_spark)
+
+    def remote(self, name: str) -> str | None:
+        """The name of the remote function that `name` calls, "name" or "name@version"; None if it calls none.
+
+        Raises UnknownFunction for a version there is not, PlanError for a name that could be several.
+        """
+        plain, at, version = name.partition("@")
+        known = {spec.name for spec in self._functions}
+        same = [plain] if plain in known else sorted(each for each in known if each.casefold() == plain.casefold())
+        if not same or (not at and self._class_of(name).startswith(_BUILT_IN)):
+            return None
+        if len(same) > 1:
+            raise PlanError(f"function {name!r} could be {', '.join(same)}: write it as one of them")
+        found = same[0] + at + version
+        return found if find_function(self._functions, found) else None
+
+    def kind(self, name: str) -> FunctionKind | None:
+        """The kind of the remote function that `name` calls; None if it calls none."""
+        found = self.remote(name)
+        return find_function(self._functions, found).kind if found is not None else None
+
+    def of_kind(self, kind: FunctionKind, names: Iterable[str]) -> list[str]:
+        """The remote functions of a kind among these names, each once."""
+        called = dict.fromkeys(name for name in names if self.kind(name) is kind)
+        return list(dict.fromkeys(found for name in called if (found := self.remote(name)) is not None))
+
+    def is_remote_aggregate(self, name: str) -> bool:
+        return self.kind(name) is FunctionKind.AGGREGATE
+
+    def is_built_in_aggregate(self, name: str) -> bool:
+        """An aggregate of Spark's, or `grouping` and `grouping_id`, which stand where aggregates do."""
+        return name.lower() in _OVER_AGGREGATES or self._class_of(name).startswith(_AGGREGATES)
+
+    def _class_in_spark(self, name: str) -> Any:
+        """The class that stands for a function in Spark; "" if it knows none."""
+        try:
+            return self._spark.catalog.getFunction(f"`{name}`").className or ""
+        except PySparkException:
+            return ""

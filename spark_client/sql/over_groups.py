@@ -1,0 +1,85 @@
+"""Expressions over groups: in what is left of a SELECT with GROUP BY, keys and aggregates are columns."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from sqlglot import exp
+
+from spark_client.sql.calls import aggregate_of, is_aggregate
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.parsing import error_at
+from spark_client.sql.sources import Source, alias_in, column, is_column
+
+__all__ = ["OverGroups"]
+
+
+class OverGroups:
+    """`keys` are hidden columns by what `Source.same` says of the key; `aggregate` gives that of an aggregate."""
+
+    def __init__(
+        self, source: Source, names: FunctionNames, keys: Mapping[str, str], aggregate: Callable[[Any], Any]
+    ) -> None:
+        self._source = source
+        self._names = names
+        self._keys = keys
+        self._aggregate = aggregate
+
+    def item(self, tree: Any, aliases: Collection[str]) -> Any:
+        """An item of the SELECT; `aliases` are those before it, which it may name."""
+        return self._rewritten(tree, set(aliases), {}, False)
+
+    def condition(self, tree: Any, written: Mapping[str, Any]) -> Any:
+        """HAVING, where the aliases of the SELECT, in lower case, stand for the items they name."""
+        return self._rewritten(tree, set(), written, False)
+
+    def clause(self, tree: Any, outputs: Collection[str]) -> Any:
+        """ORDER BY and its like, where a name is an output's before it is a key's."""
+        return self._rewritten(tree, set(outputs), {}, True)
+
+    def _rewritten(self, tree: Any, known: set[str], written: Mapping[str, Any], outputs_first: bool) -> Any:
+        def visit(node: Any) -> Any:
+            if isinstance(node, exp.Identifier):
+                return node
+            if isinstance(node, exp.Query):
+                return node.copy()  # another object: what is inside stays as it is
+            if outputs_first and self._is_alias(node, known):
+                return node.copy()
+            if (key := self._keys.get(self._source.same(node))) is not None:
+                return column(key)
+            if isinstance(node, exp.Window):
+                return self._window(node, visit)
+            if is_aggregate(aggregate_of(node), self._names):
+                return self._aggregate(node)
+            if isinstance(node, exp.Column):
+                return self._column(node, known, written)
+            return node
+
+        return tree.transform(visit)
+
+    def _window(self, window: Any, visit: Callable[[Any], Any]) -> Any:
+        """A window over groups: what it is given sees keys and aggregates, its call is none of them."""
+        copy = window.copy()
+        call = aggregate_of(copy.this)
+        around = copy.this
+        inside = [*call.expressions, *(copy.args.get("partition_by") or ()), copy.args.get("order")]
+        while around is not call:
+            inside.append(around.args.get("expression"))
+            around = around.this
+        for part in inside:
+            if part is not None:
+                part.replace(part.transform(visit))
+        return copy
+
+    def _column(self, node: Any, known: set[str], written: Mapping[str, Any]) -> Any:
+        name = node.name.lower()
+        if is_column(node) and name in written:
+            return self.condition(written[name], {})
+        if self._is_alias(node, known):
+            return node.copy()
+        owner = self._keys.get(self._source.same(exp.column(node.table))) if node.table else None
+        if owner is not None:  # a field of a struct that is a key
+            return exp.Dot(this=column(owner), expression=exp.to_identifier(node.name, quoted=True))
+        raise error_at(node, f"{node.sql()} is neither in GROUP BY nor in an aggregate")
+
+    def _is_alias(self, node: Any, known: set[str]) -> bool:
+        return alias_in(node, known) and not (node.table and self._source.names_relation(node.table))

@@ -1,0 +1,102 @@
+"""Parsing: a text as a tree, and errors that say where."""
+
+import re
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from pyspark.sql import Column, DataFrame
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+from spark_client.errors import PlanError
+from spark_client.sql.dialect import RemoteSpark
+
+__all__ = ["Text", "called_names", "error_at", "parse", "place_of"]
+
+_FIELD = "__remote_sql_field_{}"
+_CALL = re.compile(r"([A-Za-z_]\w*)\s*\(|`([^`]+)`\s*\(")
+
+
+@dataclass(frozen=True)
+class Text:
+    """What the user gave: SQL, and values for its parameters and its fields in braces, as `spark.sql` takes them."""
+
+    sql: str
+    args: Any
+    fields: Mapping[str, Any]
+
+    def readable(self) -> str:
+        """The SQL with an identifier for each field in braces. Raises PlanError for a field that is not a name."""
+        if not self.fields:
+            return self.sql
+        parts = []
+        for literal, name, spec, conversion in string.Formatter().parse(self.sql):
+            parts.append(literal)
+            if name is None:
+                continue
+            if name not in self.fields or spec or conversion:
+                raise PlanError(f"{{{name}}} in the query is not one of {', '.join(self.fields)}")
+            parts.append(_FIELD.format(name))
+        return "".join(parts)
+
+    def is_value(self, identifier: str) -> bool:
+        """Whether an identifier of `readable` stands for a value, not for a table or a column."""
+        name = self.field_names().get(identifier)
+        return name is not None and not isinstance(self.fields[name], (Column, DataFrame))
+
+    def field_names(self) -> dict[str, str]:
+        """From the identifiers of `readable` to the names of the fields."""
+        return {_FIELD.format(name): name for name in self.fields}
+
+
+def called_names(sql: str) -> Iterator[str]:
+    """The names that stand before a parenthesis: of functions, among others. Qualified ones are left out."""
+    try:
+        tokens = list(RemoteSpark().tokenize(sql))
+    except SqlglotError:
+        yield from (plain or quoted for plain, quoted in _CALL.findall(sql))
+        return
+    for index, token in enumerate(tokens[:-1]):
+        qualified = index > 0 and tokens[index - 1].token_type is TokenType.DOT
+        calls = tokens[index + 1].token_type is TokenType.L_PAREN and token.token_type is not TokenType.STRING
+        if calls and not qualified:
+            yield token.text
+
+
+def parse(text: Text) -> Any:
+    """The tree of one statement. Raises PlanError with the place where sqlglot stops understanding."""
+    try:
+        tree = sqlglot.parse_one(text.readable(), dialect=RemoteSpark)
+    except SqlglotError as error:
+        details = (getattr(error, "errors", None) or [{}])[0]
+        what = details.get("description") or str(error).splitlines()[0]
+        place = ""
+        if details.get("line"):  # the column is that of the last letter
+            begin = details["col"] - max(len(details.get("highlight") or "") - 1, 0)
+            place = f"line {details['line']}, column {begin}: "
+        raise PlanError(f"{place}{what}; a query with remote aggregates must be understood to be planned") from error
+    if isinstance(tree, exp.Command):
+        raise PlanError(f"remote aggregates cannot be planned in a statement {tree.name.upper()}")
+
+    def constant(node: Any) -> Any:
+        return exp.var(node.name) if isinstance(node, exp.Column) and text.is_value(node.name) else node
+
+    return tree.transform(constant) if text.fields else tree
+
+
+def place_of(node: Any) -> str:
+    """`line 2, column 8: ` of the first name in the tree, or nothing if it was not in the text."""
+    for each in node.walk():
+        meta = each.meta
+        if "line" in meta:
+            return f"line {meta['line']}, column {meta['col'] - (meta['end'] - meta['start'])}: "
+    return ""
+
+
+def error_at(node: Any, message: str) -> PlanError:
+    """The error with the place of the node before its message."""
+    return PlanError(place_of(node) + message)

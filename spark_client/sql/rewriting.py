@@ -1,0 +1,92 @@
+"""Rewriting: every SELECT with remote aggregates, from the inside out, becomes one over a DataFrame."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from sqlglot import exp
+
+from spark_client.aggregate import AggregateExpression
+from spark_client.sql.aggregates import GroupedSelect
+from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.parsing import error_at
+from spark_client.sql.sources import Source
+from spark_client.sql.windows_over import WindowedSelect
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["Rewriting"]
+
+
+class Rewriting:
+    """Of one text. `call` makes an aggregate of a remote function's name and arguments."""
+
+    def __init__(self, workspace: Workspace, names: FunctionNames, call: Callable[..., AggregateExpression]) -> None:
+        self._workspace = workspace
+        self._names = names
+        self._call = call
+
+    def statement(self, tree: Any) -> Any:
+        """The statement with every query in it rewritten. Raises PlanError, with the place in the text."""
+        holder = exp.Tuple(expressions=[tree.copy()])
+        self._inside(holder, [], outermost=True)
+        rewritten = holder.expressions[0]
+        for node in rewritten.walk():
+            if is_remote(node, self._names):
+                raise error_at(node, f"remote aggregate {node.name} cannot stand here")
+        return rewritten
+
+    def _inside(self, tree: Any, ctes: Sequence[Any], *, outermost: bool = False) -> None:
+        """Rewrites the queries directly inside a tree, in their places."""
+        found = [node for node in walk_query(tree) if isinstance(node, exp.Query) and node is not tree]
+        for query in found:
+            if any(is_remote(node, self._names) for node in query.walk()):
+                query.replace(self._query(query, ctes, outermost))
+
+    def _query(self, query: Any, ctes: Sequence[Any], outermost: bool) -> Any:
+        visible = list(ctes)
+        own = query.args.get("with_")
+        for cte in own.expressions if own is not None else ():
+            if own.args.get("recursive") and any(is_remote(node, self._names) for node in cte.walk()):
+                raise error_at(cte, f"{cte.alias}: a recursive query cannot have remote aggregates")
+            self._inside(cte, visible)
+            visible.append(cte)
+        self._inside(query, visible, outermost=outermost and not isinstance(query, exp.Select))
+        if not isinstance(query, exp.Select) or not any(self._calls(query)):
+            return query
+        try:
+            return self._select(query, visible)
+        except AnalysisException as error:
+            if outermost or "UNRESOLVED_COLUMN" not in str(error):
+                raise
+            hint = "a subquery with remote aggregates is computed by itself, so it sees no column from around it"
+            raise error_at(next(self._calls(query)), f"{hint}: {error}") from error
+
+    def _calls(self, select: Any) -> Any:
+        """The remote aggregates of a SELECT, those of queries inside it left out."""
+        return remote_in(select, self._names)
+
+    def _select(self, select: Any, ctes: Sequence[Any]) -> Any:
+        names = self._names
+        for part in ("where", "joins", "laterals", "from_", "limit", "offset"):
+            value = select.args.get(part)
+            for tree in value if isinstance(value, list) else [value] if value is not None else []:
+                for call in remote_in(tree, names):
+                    raise error_at(call, f"remote aggregate {call.name} cannot stand in {_CLAUSE_NAMES[part]}")
+        if select.args.get("group") or has_aggregate(select, names):
+            source = Source(self._workspace, select, ctes)
+            select = GroupedSelect(self._workspace, select, source, names, self._call).rewritten()
+        if any(is_remote_window(node, names) for node in walk_query(select)):
+            source = Source(self._workspace, select, ctes)
+            select = WindowedSelect(self._workspace, select, source, names, self._call).rewritten()
+        return select
+
+
+_CLAUSE_NAMES = {
+    "where": "WHERE; use HAVING, or a subquery",
+    "joins": "a join",
+    "laterals": "LATERAL VIEW",
+    "from_": "FROM",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+}

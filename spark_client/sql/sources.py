@@ -1,0 +1,143 @@
+"""Source: the rows a SELECT is over, before it groups them: its FROM, JOIN, LATERAL VIEW and WHERE."""
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from spark_client.sql.dialect import generate
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["Source", "alias_in", "column", "is_column", "output_names", "without_rows"]
+
+_ROWS = ("hint", "from_", "joins", "laterals", "where")
+"""What of a SELECT says which rows it is over."""
+
+
+class Source:
+    """Of one SELECT, with the common table expressions it may name."""
+
+    def __init__(self, workspace: Workspace, select: Any, ctes: Sequence[Any]) -> None:
+        self._workspace = workspace
+        self._ctes = ctes
+        self._select = select
+        tables = [select.args.get("from_"), *(select.args.get("joins") or ())]
+        named = [table.this for table in tables if table is not None] + list(select.args.get("laterals") or ())
+        self._relations = {table.alias_or_name.lower() for table in named}
+
+    def names_relation(self, name: str) -> bool:
+        """Whether a table of it has that name or alias."""
+        return name.lower() in self._relations
+
+    @functools.cached_property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return self.base({}, [exp.Star()]).columns
+
+    def has(self, name: str) -> bool:
+        """Whether it has a column of that name, without regard to case."""
+        return name.lower() in {each.lower() for each in self.columns}
+
+    def base(self, items: Mapping[str, Any], stars: Sequence[Any] = ()) -> DataFrame:
+        """Its rows with these expressions, by name, after the columns of the stars."""
+        columns = [star.copy() for star in stars]
+        columns += [exp.alias_(tree.copy(), name, quoted=True) for name, tree in items.items()]
+        return self._workspace.run(self.selecting(columns or [exp.Literal.number(1)]), self._ctes)
+
+    def selecting(self, columns: Sequence[Any]) -> Any:
+        """A SELECT of its rows."""
+        select = exp.Select(expressions=list(columns))
+        for part in _ROWS:
+            value = self._select.args.get(part)
+            if value:
+                select.set(part, [each.copy() for each in value] if isinstance(value, list) else value.copy())
+        return select
+
+    def same(self, tree: Any) -> str:
+        """A text that is the same for expressions that are the same: `t.a + 1` and `(A+1)`."""
+
+        def plain(node: Any) -> Any:
+            if isinstance(node, exp.Column) and self._needs_no_qualifier(node):
+                return exp.column(exp.to_identifier(node.name.lower(), quoted=True))
+            if isinstance(node, exp.Identifier):
+                return exp.to_identifier(node.name.lower(), quoted=True)
+            return node
+
+        while isinstance(tree, exp.Paren):
+            tree = tree.this
+        return tree.transform(plain).sql(dialect="spark", normalize_functions="upper", comments=False)
+
+    def run(self, select: Any) -> DataFrame:
+        """A query in the place of this SELECT."""
+        return self._workspace.run(select, self._ctes)
+
+    def _needs_no_qualifier(self, node: Any) -> bool:
+        if not node.table:
+            return True
+        if node.table.lower() not in self._relations:
+            return False  # a field of a struct
+        return len(self._relations) == 1 or [name.lower() for name in self.columns].count(node.name.lower()) == 1
+
+
+def column(name: str) -> Any:
+    """The column of that name."""
+    return exp.column(exp.to_identifier(name, quoted=True))
+
+
+def is_column(tree: Any) -> bool:
+    """A column without a qualifier, which may be an alias."""
+    return isinstance(tree, exp.Column) and not tree.table and not isinstance(tree.this, exp.Star)
+
+
+def alias_in(node: Any, aliases: Collection[str]) -> bool:
+    """Whether a column is one of the aliases, in lower case, or a field of one."""
+    return isinstance(node, exp.Column) and node.parts[0].name.lower() in aliases
+
+
+def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], group: Any = None) -> list[str | None]:
+    """The column name of every item of a SELECT, as Spark has it; None for stars.
+
+    `is_ours` says of a tree whether Spark cannot name it, because there is a remote aggregate in it. `group`
+    is the GROUP BY, without ordinals and aliases.
+    """
+    aliases = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
+    names: list[str | None] = []
+    asked: dict[int, Any] = {}
+    for index, item in enumerate(select.expressions):
+        if item.is_star:
+            names.append(None)
+        elif isinstance(item, (exp.Alias, exp.Column)):
+            names.append(item.alias_or_name)
+        else:
+            names.append(generate(item).replace("`", ""))
+            lateral = any(alias_in(node, aliases) for node in item.walk())
+            if not lateral and not is_ours(item) and not isinstance(item, exp.Aliases):
+                asked[index] = item
+    if asked:
+        query = source.selecting([item.copy() for item in asked.values()])
+        query.set("group", group)
+        if select.args.get("windows"):
+            query.set("windows", [window.copy() for window in select.args["windows"]])
+        for index, name in zip(asked, _asked_names(source, query, len(asked)), strict=False):
+            names[index] = name
+    return names
+
+
+def _asked_names(source: Source, query: Any, count: int) -> list[str]:
+    """What Spark calls the columns; none if the items only make sense together with others."""
+    try:
+        names = source.run(query).columns
+    except AnalysisException:
+        return []
+    return names if len(names) == count else []
+
+
+def without_rows(select: Any) -> Any:
+    """A copy of the SELECT without what `Source` has of it."""
+    copy = select.copy()
+    for part in _ROWS:
+        copy.set(part, None)
+    return copy

@@ -1,0 +1,64 @@
+"""What `RemoteSession.sql` does: runs a text, with its remote functions, as Spark would without them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from sqlglot import exp
+
+from remote_udf.functions import FunctionKind
+from spark_client.aggregate import AggregateExpression
+from spark_client.errors import PlanError
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.parsing import Text, called_names, error_at, parse
+from spark_client.sql.rewriting import Rewriting
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["run_text"]
+
+
+def run_text(
+    spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
+    register: Callable[[str], object],
+) -> DataFrame:  # fmt: skip
+    """The DataFrame of a query, or what a statement returns.
+
+    A text without remote aggregates goes to Spark as it is. `register` makes a remote scalar function
+    known to Spark by its name; `call` is as in Rewriting. Raises PlanError, and whatever Spark raises.
+    """
+    readable = text.readable()
+    called = list(called_names(readable))
+    for name in names.of_kind(FunctionKind.SCALAR, called):
+        register(name)
+    if not names.of_kind(FunctionKind.AGGREGATE, called):
+        return spark.sql(text.sql, args=text.args, **text.fields)
+    if isinstance(text.args, (list, tuple)) and text.args:
+        raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
+    workspace = Workspace(spark, text)
+    tree = parse(text)
+    rewritten = Rewriting(workspace, names, call).statement(tree)
+    if isinstance(rewritten, exp.Create) and rewritten.kind == "VIEW" and rewritten.expression is not None:
+        return _create_view(workspace, rewritten)
+    return workspace.run(rewritten)
+
+
+def _create_view(workspace: Workspace, create: Any) -> DataFrame:
+    """A temporary view of a DataFrame, which Spark's own statement cannot make."""
+    kinds = create.args["properties"].expressions if create.args.get("properties") else []
+    if not any(isinstance(kind, exp.TemporaryProperty) for kind in kinds):
+        raise error_at(create, "a view with remote aggregates must be temporary: CREATE TEMPORARY VIEW")
+    everywhere = any(isinstance(kind, exp.GlobalProperty) for kind in kinds)
+    frame = workspace.run(create.expression)
+    target = create.this
+    if isinstance(target, exp.Schema):
+        frame = frame.toDF(*(each.name for each in target.expressions))
+        target = target.this
+    name = f"`{target.name}`"
+    if create.args.get("exists") and workspace.spark.catalog.tableExists(name):
+        return workspace.spark.createDataFrame([], "")
+    if everywhere:
+        make = frame.createOrReplaceGlobalTempView if create.args.get("replace") else frame.createGlobalTempView
+    else:
+        make = frame.createOrReplaceTempView if create.args.get("replace") else frame.createTempView
+    make(name)
+    return workspace.spark.createDataFrame([], "")

@@ -1,0 +1,95 @@
+"""Windows in SQL as `spark_client.Window` has them: PARTITION BY, ORDER BY, ROWS and RANGE frames."""
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from sqlglot import exp
+
+from spark_client.errors import PlanError
+from spark_client.over import Descending, Window, WindowSpec
+from spark_client.sql.parsing import error_at
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["named_windows", "read_window"]
+
+
+def named_windows(select: Any) -> dict[str, Any]:
+    """The windows of a WINDOW clause by name in lower case."""
+    return {window.this.name.lower(): window for window in select.args.get("windows") or ()}
+
+
+def read_window(window: Any, named: Mapping[str, Any], workspace: Workspace, hide: Callable[[Any], str]) -> WindowSpec:
+    """The window of an OVER; `hide` gives the column of an expression. Raises PlanError with the place."""
+    definition, seen = window, set()
+    while (name := _refers_to(definition)) is not None:
+        if name not in named or name in seen:
+            raise error_at(window, f"no window {name!r} in the WINDOW clause")
+        seen.add(name)
+        definition = named[name]
+    spec = WindowSpec(partition=tuple(hide(each) for each in definition.args.get("partition_by") or ()))
+    order = definition.args.get("order")
+    frame = definition.args.get("spec")
+    columns = [column for each in (order.expressions if order else ()) for column in _order(each, hide)]
+    spec = spec.orderBy(*columns)
+    if frame is None:
+        return spec
+    if frame.args.get("exclude"):
+        raise error_at(window, "EXCLUDE is no part of a window in Spark")
+    bounds = [_bound(frame, side, window, workspace) for side in ("start", "end")]
+    try:
+        between = spec.rowsBetween if frame.args["kind"].upper() == "ROWS" else spec.rangeBetween
+        return between(*bounds)
+    except PlanError as error:
+        raise error_at(window, str(error)) from None
+
+
+def _refers_to(definition: Any) -> str | None:
+    """The name of the window a definition only names: `OVER w`, `OVER (w)`, `w2 AS w`."""
+    alias = definition.args.get("alias")
+    own = any(definition.args.get(part) for part in ("partition_by", "order", "spec"))
+    if alias is None or own:
+        return None
+    return str(alias.name).lower()
+
+
+def _order(ordered: Any, hide: Callable[[Any], str]) -> list[str | Descending]:
+    """The columns of one sort expression; nulls where Spark does not put them by itself are a column before it."""
+    tree = ordered.this if isinstance(ordered, exp.Ordered) else ordered
+    down = bool(ordered.args.get("desc"))
+    first = bool(ordered.args.get("nulls_first", not down))
+    name = hide(tree)
+    columns: list[str | Descending] = [Descending(name) if down else name]
+    if first == down:
+        isnull = hide(exp.Is(this=exp.paren(tree.copy()), expression=exp.null()))
+        columns.insert(0, Descending(isnull) if first else isnull)
+    return columns
+
+
+def _bound(frame: Any, side: str, window: Any, workspace: Workspace) -> Any:
+    value = frame.args.get(side)
+    kind = str(frame.args.get(f"{side}_side") or "").upper()
+    if value is None or value == "CURRENT ROW":
+        return Window.currentRow
+    if value == "UNBOUNDED":
+        return Window.unboundedPreceding if kind == "PRECEDING" else Window.unboundedFollowing
+    found = _constant(value, window, workspace)
+    return -found if kind == "PRECEDING" else found
+
+
+def _constant(tree: Any, window: Any, workspace: Workspace) -> Any:
+    """The value of an offset: a number or a timedelta."""
+    if isinstance(tree, exp.Literal) and not tree.is_string and tree.is_int:
+        return int(tree.this)
+    try:
+        row = workspace.run(exp.select(tree.copy())).first()
+    except PySparkException as error:
+        raise error_at(window, f"{tree.sql('spark')} is no constant for a frame") from error
+    value = row[0] if row is not None else None
+    if isinstance(value, (int, datetime.timedelta)):
+        return value
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise error_at(window, f"{tree.sql('spark')} is no offset of a frame: a number or an interval") from None

@@ -1,0 +1,66 @@
+"""Workspace: the DataFrames a query is rewritten over, and running pieces of SQL over them.
+
+A DataFrame stands in the tree as a table of a name nobody else uses, and goes to Spark as a value of
+`spark.sql`, which knows it for that text only: nothing is left in the user's catalog.
+"""
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from sqlglot import exp
+
+from spark_client.sql.dialect import generate
+from spark_client.sql.parsing import Text
+
+__all__ = ["HIDDEN", "Workspace"]
+
+HIDDEN = "__remote_sql_"
+"""What begins the name of a column or table that no user wrote."""
+
+
+class Workspace:
+    """Of one text."""
+
+    def __init__(self, spark: SparkSession, text: Text) -> None:
+        self.spark = spark
+        self._args = text.args
+        self._values: dict[str, Any] = {}
+        self._names: dict[str, str] = {}
+        self._numbers = itertools.count()
+        for identifier, field in text.field_names().items():
+            self._values[field] = text.fields[field]
+            self._names[identifier] = field
+
+    def hidden(self, what: str) -> str:
+        """A new name."""
+        return f"{HIDDEN}{what}_{next(self._numbers)}"
+
+    def table(self, frame: DataFrame) -> Any:
+        """The tree of a table that is this DataFrame."""
+        name = self.hidden("frame")
+        self._values[name] = frame
+        self._names[name] = name
+        return exp.to_table(name)
+
+    def run(self, tree: Any, ctes: Sequence[Any] = ()) -> DataFrame:
+        """The DataFrame of a query, or of what a statement returns, with these common table expressions."""
+        text = generate(_with(tree, ctes))
+        if not self._names:
+            return self.spark.sql(text, args=self._args)
+        pattern = re.compile("`?\\b(" + "|".join(map(re.escape, self._names)) + ")\\b`?")
+        used = {self._names[match] for match in pattern.findall(text)}
+        escaped = text.replace("{", "{{").replace("}", "}}")
+        filled = pattern.sub(lambda match: f"{{{self._names[match[1]]}}}", escaped)
+        return self.spark.sql(filled if used else text, args=self._args, **{name: self._values[name] for name in used})
+
+
+def _with(tree: Any, ctes: Sequence[Any]) -> Any:
+    if not ctes:
+        return tree
+    copy = tree.copy()
+    own = copy.args.get("with_")
+    copy.set("with_", exp.With(expressions=[cte.copy() for cte in [*ctes, *(own.expressions if own else ())]]))
+    return copy
