@@ -6,7 +6,7 @@ from pyspark.sql import types as T
 
 from spark_client.errors import PlanError
 
-__all__ = ["normalized", "require_binary"]
+__all__ = ["normalized", "require_sorting", "sorts"]
 
 
 def normalized(column: Column, type_: T.DataType) -> Column:
@@ -21,15 +21,23 @@ def normalized(column: Column, type_: T.DataType) -> Column:
     return column
 
 
-def require_binary(type_: T.DataType, where: str) -> None:
-    """Raises PlanError for text that is equal to other text by a collation: rows are told apart by their bytes."""
-    if isinstance(type_, T.StringType) and not _is_binary(type_):
+def sorts(type_: T.DataType) -> bool:
+    """Whether Spark sorts and partitions by this type, and puts side by side what is equal byte for byte.
+
+    Not maps, and not text that is equal to other text by a collation.
+    """
+    if isinstance(type_, T.MapType) or (isinstance(type_, T.StringType) and not _is_binary(type_)):
+        return False
+    return all(sorts(part) for part in _parts(type_))
+
+
+def require_sorting(type_: T.DataType, where: str) -> None:
+    """Raises PlanError for a type that rows cannot be sorted by."""
+    if not sorts(type_):
         raise PlanError(
-            f"{where}: text of collation {type_.collation} is not supported where rows are sorted by key; "
-            "use lower() or collate it to UTF8_BINARY"
+            f"{where}: type {type_.simpleString()} is not supported where rows are sorted: use a text without "
+            "collation, or the entries of a map as an array"
         )
-    for part in _parts(type_):
-        require_binary(part, where)
 
 
 def _is_binary(type_: T.StringType) -> bool:

@@ -26,7 +26,7 @@ from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.aggregate import AggregateExpression
 from spark_client.calls import AggregateCall
 from spark_client.changelogs import kind_code, kind_column
-from spark_client.comparing import normalized, require_binary
+from spark_client.comparing import normalized, require_sorting, sorts
 from spark_client.directions import is_direction
 from spark_client.errors import PlanError
 from spark_client.executor.aggregates.bundles import PartialPlan
@@ -138,7 +138,8 @@ class _Planner:
 
     def plan(self) -> DataFrame:
         base = self._base()
-        if not self._keys or self._passes_rows or self._frame.isStreaming:
+        in_lists = not self._keys or self._passes_rows or self._frame.isStreaming
+        if in_lists or not (self._chained or self._sorts_keys(base)):
             return self._finished(self._gathered(base))
         if self._chained:
             return self._shown(self._mapped(base, self._remotes, AppliedField.FINAL_VALUE))
@@ -242,13 +243,20 @@ class _Planner:
             base = self._expanded(base)
         keys = self._group_keys()
         if chained:
-            for field in base.select(*keys).schema.fields if keys else []:
-                require_binary(field.dataType, "key")
+            for name, type_ in zip(self._key_names, self._types_of_keys(base), strict=False):
+                require_sorting(type_, f"key {name!r}")
             placed = base.repartition(*keys) if keys else base.repartition(1)
             base = placed.sortWithinPartitions(*keys, *order) if keys or order else placed
         sorted_by = () if self._frame.isStreaming else (name for name in order if isinstance(name, str))
         done = {*self._keys, *sorted_by}
         return base.select(*self._passed_columns(), *keys, *(name for name in hidden if name not in done))
+
+    def _types_of_keys(self, base: DataFrame) -> list[T.DataType]:
+        keys = self._group_keys()
+        return [field.dataType for field in base.select(*keys).schema.fields] if keys else []
+
+    def _sorts_keys(self, base: DataFrame) -> bool:
+        return all(sorts(type_) for type_ in self._types_of_keys(base))
 
     def _ordering(self, chained: bool) -> Sequence[Column | str]:
         """What the rows of a key are ordered by: what the caller says; the input's order for a changelog."""

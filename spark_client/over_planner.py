@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.errors import StreamError
 from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
-from spark_client.comparing import normalized, require_binary
+from spark_client.comparing import normalized, require_sorting
 from spark_client.directions import is_direction
 from spark_client.errors import PlanError
 from spark_client.executor.aggregates.over import OverInput, OverPlan, map_over
@@ -162,7 +162,7 @@ class _Operator:
         """A hidden column by which rows are told apart."""
         field = self._frame.select(column).schema.fields[0]
         arrow_type(field.dataType, f"window, column {field.name!r}")
-        require_binary(field.dataType, f"window, column {field.name!r}")
+        require_sorting(field.dataType, f"window, column {field.name!r}")
         return self._hide(what, normalized(column_of(column), field.dataType))
 
     def _order(self) -> tuple[list[str], list[Column]]:

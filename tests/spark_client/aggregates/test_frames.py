@@ -37,21 +37,21 @@ def transport():
 
 DAY = datetime.date(2024, 1, 1)
 NOON = datetime.datetime(2024, 1, 1, 12)
+TENTHS = st.integers(-9, 9).map(lambda x: decimal.Decimal(x) / 10)
+FLOATS = st.sampled_from([-1.5, 0.0, 0.5, 1.0, 2.5, math.inf, -math.inf])
 ORDERS = {
     pa.int64(): (st.integers(-4, 4), st.integers(1, 3) | st.just(1.5), False),
     pa.int8(): (st.integers(-4, 4), st.integers(1, 3), False),
-    pa.float64(): (st.sampled_from([-1.5, 0.0, 0.5, 1.0, 2.5, math.inf, -math.inf]), st.sampled_from([0.5, 1, 2]), False),
-    pa.decimal128(10, 1): (st.integers(-9, 9).map(lambda x: decimal.Decimal(x) / 10), st.sampled_from([0.1, 0.2]), False),
-    pa.decimal128(38, 1): (
-        st.integers(-9, 9).map(lambda x: decimal.Decimal(10**30) + decimal.Decimal(x) / 10), st.sampled_from([0.1, 0.2]),
-        False,
-    ),
+    pa.float64(): (FLOATS, st.sampled_from([0.5, 1, 2]), False),
+    pa.decimal128(10, 1): (TENTHS, st.sampled_from([0.1, 0.2]), False),
+    pa.decimal128(38, 1): (TENTHS.map(lambda x: decimal.Decimal(10**25) + x), st.sampled_from([0.1, 0.2]), False),
     pa.date32(): (st.integers(0, 5).map(lambda x: DAY + datetime.timedelta(x)), st.integers(1, 3), False),
     pa.timestamp("us"): (
         st.integers(0, 9).map(lambda x: NOON + datetime.timedelta(microseconds=100_000 * x)),
-        st.sampled_from([0.1, 0.3, 1.0]), True,
+        st.sampled_from([0.1, 0.3, 1.0]),
+        True,
     ),
-}  # fmt: skip
+}
 """Types to order by: values, offsets, and whether offsets are seconds."""
 
 
