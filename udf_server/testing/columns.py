@@ -36,14 +36,13 @@ def argument_column(function: Function, position: int, values: Any) -> pa.Array:
 def segment_columns(
     aggregate: Aggregate, segments: Sequence[BundledKeySegment], key: str | pa.DataType | None
 ) -> dict[str, pa.Array]:
-    """The columns of a bundle; see message.proto. Columns nobody has anything in are left out.
+    """The columns of a bundle; see message.proto. Columns nobody has anything in, or nobody sees, are left out.
 
     Of a function that skips nulls, rows with a null argument are left out. Raises ValueError for keys
     or rows of different widths.
     """
     columns = {}
-    keys = _keys([segment.key for segment in segments], key)
-    if keys.type.num_fields:
+    if aggregate.spec.sees_key and (keys := _keys([segment.key for segment in segments], key)).type.num_fields:
         columns[KEY] = keys
     if any(segment.accumulators for segment in segments):
         flat = aggregate.accumulator.encode([each for segment in segments for each in segment.accumulators])

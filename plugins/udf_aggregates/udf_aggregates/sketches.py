@@ -35,12 +35,12 @@ class ApproxDistinct(udf.VectorizedAggregateFunction):
         return True
 
     def apply_bundle(self, bundle: udf.Bundle) -> pa.Array:
-        values = bundle.columns[0].to_pylist()
+        values = iter(bundle.columns[0].to_pylist())
         sketches = []
         for before, start, stop in _segments(bundle):
             sketch = _hll(bundle.accumulators[before].to_pylist())
             update = sketch.update
-            for value in itertools.islice(values, start, stop):
+            for value in itertools.islice(values, stop - start):
                 # The library passes over an empty text.
                 update(value if value != "" else "\0 empty")
             sketches.append(sketch.serialize_compact())
@@ -99,8 +99,12 @@ def _hll(accumulators: list[bytes]) -> Any:
 
 
 def _estimate(accumulator: bytes) -> float:
-    # A sketch by itself estimates from the order of its updates too. One merged with itself cannot.
-    sketch, union = hll_sketch.deserialize(accumulator), hll_union(LG_K)
+    sketch = hll_sketch.deserialize(accumulator)
+    if len(accumulator) < 2**LG_K:
+        # Still a set of hashes.
+        return float(sketch.get_estimate())
+    # Registers by themselves estimate from the order of their updates too. Merged with themselves they cannot.
+    union = hll_union(LG_K)
     union.update(sketch)
     union.update(sketch)
     return float(union.get_result(REGISTERS).get_estimate())
