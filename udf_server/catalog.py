@@ -8,6 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.outcomes import RowError
+from remote_udf.segments import AppliedField
+from remote_udf.types import spelled
+from udf_server.aggregates.declaration import Aggregate
+from udf_server.aggregates.segments import BundledKeySegment
 from udf_server.functions import Function
 from udf_server.registry import Registry
 from udf_server.testing import FunctionEnvironment
@@ -39,6 +43,10 @@ def described(function: Function, plugin: str) -> str:
         "nulls": spec.nulls,
         "options": ", ".join(f"{name}={text}" for name, text in spec.options.items()) or "the defaults",
     }
+    if spec.accumulator is not None:
+        able = {"merging": spec.supports_merging, "retracting": spec.supports_retracting}
+        facts["accumulator"] = spelled(spec.accumulator)
+        facts["supports"] = ", ".join(name for name, found in able.items() if found) or "neither merging nor retracting"
     lines = [spec.signature, "", *(f"{name + ':':15}{value}" for name, value in facts.items())]
     if spec.description:
         lines += ["", inspect.cleandoc(spec.description)]
@@ -46,7 +54,7 @@ def described(function: Function, plugin: str) -> str:
 
 
 async def evaluate(function: Function, arguments: Sequence[str]) -> tuple[Any, RowError | None]:
-    """The outcome of one call. Arguments are JSON, or text where they are not.
+    """The outcome of one call; of an aggregate function, over one row. Arguments are JSON, or text where they are not.
 
     Raises StreamError ARGUMENT_COUNT or ARGUMENT_TYPE.
     """
@@ -59,6 +67,12 @@ async def evaluate(function: Function, arguments: Sequence[str]) -> tuple[Any, R
             value = text
         columns.append(_column(function, position, value, text))
     async with FunctionEnvironment() as environment:
+        if isinstance(function, Aggregate):
+            row = tuple(column.to_pylist(maps_as_pydicts="strict")[0] for column in columns)
+            segment = BundledKeySegment((), [row])
+            applied = await environment.apply(function, [segment], applied=[AppliedField.FINAL_VALUE])
+            value = applied.applied[0]
+            return value and value.final_value, applied.errors.get(0)
         result = await environment.run(function, *columns, rows=1)
     return result.values.to_pylist(maps_as_pydicts="strict")[0], result.errors.get(0)
 

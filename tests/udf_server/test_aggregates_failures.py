@@ -1,7 +1,6 @@
 """Segments that fail: each alone, with its reason, however many share its bundle."""
 
 import threading
-from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -15,7 +14,7 @@ from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
 from udf_server import RowKind
 from udf_server.aggregates.declaration import declare_aggregate
-from udf_server.testing import FaultInjector
+from udf_server.testing import FaultInjector, FunctionEnvironment
 
 AVERAGES = [BundledAverage, ClassicAverage, VectorizedAverage]
 
@@ -95,97 +94,6 @@ async def test_a_failing_segment_costs_no_other_one(environment, average, bad):
     assert [each and each.final_value for each in result.applied] == [
         None if key in bad else (100 + key) // 2 for key in range(16)
     ]
-
-
-ANSWERS = [
-    ("too few", lambda b: [Applied(0)] * (len(b) - 1), ErrorCode.RESULT_LENGTH, "expected 1 applied segments"),
-    ("too many", lambda b: [Applied(0)] * (len(b) + 1), ErrorCode.RESULT_LENGTH, "one per segment, got 2"),
-    ("nothing", lambda b: None, ErrorCode.RESULT_TYPE, "expected a list of applied segments, got a value of type None"),
-    ("a generator", lambda b: (Applied(0) for _ in b), ErrorCode.RESULT_TYPE, "got a value of type generator"),
-    ("other things", lambda b: [1] * len(b), ErrorCode.RESULT_TYPE, "expected a BundledKeySegmentApplied, got a value"),
-    ("no accumulator", lambda b: [Applied(None, 0, 0, [1])] * len(b), ErrorCode.RESULT_TYPE, "an accumulator is null"),
-    ("text for it", lambda b: [Applied("x")] * len(b), ErrorCode.RESULT_TYPE, "accumulator: TypeError: expected"),
-    ("a value of text", lambda b: [Applied(0, None, "x")] * len(b), ErrorCode.RESULT_TYPE, "final_value: TypeError"),
-    ("a large value", lambda b: [Applied(0, 1 << 63)] * len(b), ErrorCode.RESULT_TYPE, "starting_value: OverflowError"),
-    ("no updates", lambda b: [Applied(0)] * len(b), ErrorCode.RESULT_LENGTH, "one per row, got 0"),
-    ("a number of them", lambda b: [Applied(0, 0, 0, 1)] * len(b), ErrorCode.RESULT_TYPE, "expected a list, got"),
-    ("updates of text", lambda b: [Applied(0, 0, 0, ["x"])] * len(b), ErrorCode.RESULT_TYPE, "updated_values_after"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("what", "answer", "code", "message"), ANSWERS, ids=[row[0] for row in ANSWERS])
-async def test_an_answer_that_is_none_is_an_error_of_every_segment(environment, what, answer, code, message):
-    result = await environment.apply(Chosen(answer), [Segment((k,), [(1,)], [], True) for k in range(3)])
-    assert {error.code for error in result.errors.values()} == {code}
-    assert all(message in error.message for error in result.errors.values())
-    assert result.applied == [None] * 3
-
-
-async def test_a_value_that_cannot_be_encoded_costs_its_own_segment_only(environment):
-    odd = Chosen(lambda bundle: [Applied(0, None, "x" if s.rows[0][0] % 2 else s.rows[0][0]) for s in bundle])
-    result = await environment.apply(odd, [Segment((k,), [(k,)]) for k in range(4)])
-    assert [each and each.final_value for each in result.applied] == [0, None, 2, None]
-
-
-async def test_an_accumulator_that_a_verb_forgets_is_an_error_if_it_cannot_change_in_place(environment):
-    class Pair(NamedTuple):
-        sum: int
-        count: int
-
-    class Number(udf.AggregateFunction):
-        def create_accumulator(self) -> int:
-            return 0
-
-        def accumulate(self, accumulator, v: int):
-            accumulator + v
-
-        def get_value(self, accumulator) -> int:
-            return 0
-
-    class Tuple(Number):
-        accumulator = Pair
-
-        def create_accumulator(self):
-            return Pair(0, 0)
-
-        def accumulate(self, accumulator, v: int):
-            accumulator._replace(sum=v)
-
-    class Nothing(Number):
-        def create_accumulator(self) -> int:
-            return None
-
-    for kind in (Number, Tuple):
-        result = await environment.apply(kind, [Segment((), [(1,)])])
-        assert "accumulate returned None; an accumulator that cannot be changed in place" in result.errors[0].message
-    result = await environment.apply(Nothing, [Segment((), [])])
-    assert (result.errors[0].code, "an accumulator is null" in result.errors[0].message) == (
-        ErrorCode.RESULT_TYPE,
-        True,
-    )
-
-
-VECTORS = [
-    ("short", lambda b: pa.nulls(0, pa.int64()), ErrorCode.RESULT_LENGTH, "apply_bundle: expected 1 values, got 0"),
-    ("null", lambda b: pa.nulls(b.segments, pa.int64()), ErrorCode.RESULT_TYPE, "an accumulator is null"),
-    ("text", lambda b: pa.array(["x"] * b.segments), ErrorCode.RESULT_TYPE, "expected bigint, got string"),
-    ("none", lambda b: None, ErrorCode.RESULT_TYPE, "apply_bundle: expected bigint, got NoneType"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("what", "answer", "code", "message"), VECTORS, ids=[row[0] for row in VECTORS])
-async def test_an_array_that_is_no_accumulator_per_segment_is_an_error(environment, what, answer, code, message):
-    class Vectorized(udf.VectorizedAggregateFunction):
-        parameters, returns, accumulator = "v bigint", "bigint", "bigint"
-
-        def apply_bundle(self, bundle):
-            return answer(bundle)
-
-        def get_values(self, accumulators):
-            return accumulators
-
-    result = await environment.apply(Vectorized, [Segment((k,), [(1,)]) for k in range(2)])
-    assert [(error.code, message in error.message) for error in result.errors.values()] == [(code, True)] * 2
 
 
 @every_way
@@ -279,3 +187,63 @@ async def test_a_stream_that_wants_nothing_of_its_segments_is_refused():
         talk.send(opening("bundled_average", pa.schema({"key": pa.struct([])}.items())))
         answer = await talk.receive()
         assert "nothing is wanted of its segments" in answer.error.message
+
+
+class Grown(udf.AggregateFunction):
+    """Keeps as many bytes as its rows say."""
+
+    def create_accumulator(self) -> bytes:
+        return b""
+
+    def accumulate(self, accumulator, count: int):
+        return accumulator + bytes(count)
+
+    def merge(self, accumulator, others):
+        return accumulator + b"".join(others)
+
+    def get_value(self, accumulator) -> int:
+        return len(accumulator)
+
+
+async def test_a_bundle_that_grows_beyond_a_message_is_answered_in_several():
+    async with FunctionEnvironment(message_bytes=1 << 16) as environment:
+        result = await environment.apply(Grown, [Segment((k,), [(10_000,)]) for k in range(50)])
+    assert [len(each.accumulator) for each in result.to_list()] == [10_000] * 50
+
+
+async def test_a_segment_that_grows_beyond_a_message_fails_alone():
+    async with FunctionEnvironment(message_bytes=1 << 16) as environment:
+        result = await environment.apply(Grown, [Segment((k,), [(100_000 if k == 1 else 10,)]) for k in range(3)])
+    assert {row: error.code for row, error in result.errors.items()} == {1: ErrorCode.RESULT_TOO_LARGE}
+    assert [each and each.final_value for each in result.applied] == [10, None, 10]
+
+
+@pytest.mark.parametrize("part", ["create_accumulator", "get_value", "merge"])
+async def test_a_verb_that_fails_for_one_segment_costs_that_one_only(environment, part):
+    class Fails(Grown):
+        def get_value(self, accumulator) -> int:
+            if part == "get_value" and len(accumulator) == 3:
+                raise ValueError("three")
+            return len(accumulator)
+
+        def merge(self, accumulator, others):
+            if part == "merge":
+                raise ValueError("merge")
+            return super().merge(accumulator, others)
+
+        def create_accumulator(self) -> bytes:
+            if part == "create_accumulator":
+                raise ValueError("create")
+            return b""
+
+    segments = [
+        Segment((1,), [(1,)], [b"x"]),
+        {"get_value": Segment((2,), [(2,)], [b"x"]), "merge": Segment((2,), [], [b"x"] * 2)}.get(
+            part, Segment((2,), [])
+        ),
+        Segment((3,), [], [b"x"]),
+    ]
+    result = await environment.apply(Fails, segments)
+    assert [each and each.final_value for each in result.applied] == [2, None, 1]
+    assert result.errors[1].message.startswith("ValueError")
+    assert f"in {part}" in result.errors[1].traceback

@@ -56,6 +56,23 @@ def by_day(when: datetime.date) -> dict[datetime.date, list[int]]:
 @udf.scalar(deterministic=False)
 def one() -> int:
     return 1
+
+class Span(udf.AggregateFunction):
+    """From first to last."""
+
+    def create_accumulator(self) -> list[datetime.date]:
+        return []
+
+    def accumulate(self, accumulator, day: datetime.date, weight: decimal.Decimal = 1):
+        if not weight:
+            raise ValueError("without weight")
+        accumulator.append(day)
+
+    def merge(self, accumulator, others):
+        accumulator += sum(others, [])
+
+    def get_value(self, accumulator) -> dict[str, datetime.date]:
+        return {"first": min(accumulator), "last": max(accumulator)}
 '''
 
 
@@ -94,6 +111,11 @@ def test_describe_tells_everything(run):
         assert part in text
 
 
+def test_describe_tells_what_an_aggregate_function_keeps_and_supports(run):
+    text = run("describe", "span").stdout
+    assert "accumulator:   array<date>\nsupports:      merging\n" in text
+
+
 @pytest.mark.parametrize(("name", "version"), [("double", "2"), ("double@1", "1"), ("double@2", "2")])
 def test_describe_takes_a_version(run, name, version):
     assert f"version:       {version}\n" in run("describe", name).stdout
@@ -114,6 +136,8 @@ CALLS = [
     (["counts", "aab"], {"a": 2, "b": 1}),
     (["by_day", "2024-02-28"], {"2024-02-28": [1]}),
     (["one"], 1),
+    (["span", "2024-02-29", "1.5"], {"first": "2024-02-29", "last": "2024-02-29"}),
+    (["span", "2024-02-29", "0"], "error"),
 ]
 
 
@@ -140,7 +164,7 @@ def test_a_call_that_fails_says_why_and_where(run):
 def test_check_says_that_nothing_is_wrong(run):
     result = run("check", run.path, with_plugin=False)
     assert result.exit_code == 0
-    assert result.stdout.endswith(f"{run.path}: 8 functions, nothing wrong\n")
+    assert result.stdout.endswith(f"{run.path}: 9 functions, nothing wrong\n")
 
 
 FAILURES = [

@@ -110,3 +110,8 @@ async def test_faults_are_injected_into_every_kind_of_function_and_the_original_
     assert "injected fault" in result.errors[0].message
     assert await environment.aggregate(kind, [1]) == {(): 1}
     assert faults.injected == 1
+
+
+async def test_an_aggregate_function_has_no_value_per_row(environment):
+    with pytest.raises(TypeError, match="classic_average@1 is an aggregate function: use apply or aggregate"):
+        await environment.run(declare_aggregate(ClassicAverage), [1])

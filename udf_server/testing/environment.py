@@ -69,8 +69,11 @@ class FunctionEnvironment:
         batches of so many rows, as a client might. Options are those of a call. Outcomes are in the
         order of the rows, whatever the output mode.
 
-        Raises StreamError for what a server refuses: wrong arguments or options, a hook that fails.
+        Raises StreamError for what a server refuses: wrong arguments or options, a hook that fails;
+        TypeError for an aggregate function.
         """
+        if isinstance(function, Aggregate):
+            raise TypeError(f"function {function.spec.key} is an aggregate function: use apply or aggregate")
         if arguments and len({len(argument) for argument in arguments}) > 1:
             raise ValueError(f"arguments of different lengths: {[len(argument) for argument in arguments]}")
         columns = [argument_column(function, position, argument) for position, argument in enumerate(arguments)]

@@ -191,6 +191,13 @@ async def test_means_of_integers_keep_their_digits():
         assert await environment.aggregate(Average, large, size=1, merge=True) == {(): 0.25}
 
 
+async def test_doubles_that_are_too_large_together_are_infinite():
+    async with FunctionEnvironment() as environment:
+        for size in (None, 1):
+            assert await environment.aggregate(Average, [1e308] * 3, size=size, merge=True) == {(): math.inf}
+        assert await environment.aggregate(Median, [1e308, 1.5e308]) == {(): 1.25e308}
+
+
 async def test_a_sum_passes_what_does_not_fit_and_fails_only_if_it_ends_there():
     largest = Decimal("99999999999999999999.999999999999999999")
     async with FunctionEnvironment() as environment:

@@ -35,10 +35,12 @@ class Average(udf.VectorizedAggregateFunction):
         return True
 
     def apply_bundle(self, bundle: udf.Bundle) -> pa.Array:
-        parts = [
-            bundle.reduce_accumulators(np.add, before) + rows
-            for before, rows in zip(accumulator_fields(bundle.accumulators), _of_rows(bundle), strict=True)
-        ]
+        # A sum of doubles that is too large is infinite, as in Spark.
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [
+                bundle.reduce_accumulators(np.add, before) + rows
+                for before, rows in zip(accumulator_fields(bundle.accumulators), _of_rows(bundle), strict=True)
+            ]
         high, low = parts[1], parts[2]
         parts[1:3] = high + (low >> BITS), low & (2**BITS - 1)
         return pa.StructArray.from_arrays([pa.array(part) for part in parts], FIELDS)
