@@ -188,11 +188,11 @@ _CALLER = (
 
 _BUNDLE = (
     Option(
-        "size", _count(1), str, 1_000_000,
+        "size", _count(1), str, 4_000_000,
         "Rows of one bundle at most, over all its keys (FLIP-491). Results do not depend on it.",
     ),
     Option(
-        "allow-latency", _duration, format_seconds, 1.0,
+        "allow-latency", _duration, format_seconds, 10.0,
         "How long rows may wait for their bundle to fill, where the input is slower than that (FLIP-491).",
     ),
     Option(

@@ -19,10 +19,12 @@ from spark_client.executor.opening import open_stream
 
 __all__ = ["map_partial"]
 
-FIRST_ROWS = 65_536
+FIRST_ROWS = 262_144
 GROWTH = 4
 ROWS_PER_KEY = 8
 """With fewer rows per key than this, bundles grow."""
+GROWN_BYTES = 64 << 20
+"""Input of one bundle at most. Its segments go out in several messages."""
 
 
 def map_partial(
@@ -41,7 +43,8 @@ def map_partial(
 
         def bundles() -> Iterator[pa.RecordBatch]:
             growing = _GrowingSize(bounds.size)
-            for table in tables_of(itertools.chain([first], batches), growing, bounds.allow_latency):
+            rows = itertools.chain([first], batches)
+            for table in tables_of(rows, growing, bounds.allow_latency, bundle_bytes=GROWN_BYTES):
                 bundle = _grouped(plan, table)
                 growing.saw(table.num_rows, bundle.grouping.segments)
                 under_way.append(bundle)
