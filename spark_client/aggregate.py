@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionKind, FunctionSpec
-from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
 from spark_client.calls import AggregateCall
 from spark_client.config import ClientConfig
@@ -125,8 +124,6 @@ class AggregateExpression:
         kind = FunctionKind.AGGREGATE
         session = session_options(function.spark, kind, self.spec.name)
         options, policy = call_options(function.options, session, self.spec.key, kind)
-        if policy.on_error is OnError.DEAD_LETTER:
-            raise PlanError(f"call of {self.spec.key}: an aggregate has no rows for a dead letter; use 'column'")
         return AggregateCall(
             spec=self.spec,
             arguments=len(self.arguments),

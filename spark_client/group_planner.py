@@ -358,7 +358,9 @@ class _Planner:
         def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return run(plan, batches)
 
-        return base.mapInArrow(operate, StructType(schema))
+        # mapInArrow goes by names, and the frame's may have dots in them.
+        plain = base.toDF(*(f"{PREFIX}{index}" for index in range(len(fields))))
+        return plain.mapInArrow(operate, StructType(schema))
 
     def _merged(self, partial: DataFrame) -> DataFrame:
         """Steps (b) and (c) over accumulators that are sorted by key."""

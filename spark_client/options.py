@@ -58,6 +58,8 @@ def call_options(
     merged = {**session, **called}
     values = {option.attribute: option.parse(merged[name]) for name, option in CALLER_OPTIONS.items() if name in merged}
     policy = ErrorPolicy(**values)
+    if policy.on_error is OnError.DEAD_LETTER and kind is FunctionKind.AGGREGATE:
+        raise PlanError(f"call of {function}: an aggregate has no rows for a dead letter; use 'column'")
     if policy.on_error is OnError.DEAD_LETTER and policy.dead_letter is None:
         raise PlanError(f"call of {function}: on-error 'dead-letter' needs the option 'dead-letter', a directory")
     if policy.on_error is OnError.FAIL and (policy.max_errors is not None or policy.max_error_rate is not None):

@@ -1,0 +1,104 @@
+"""Changelogs as input of remote aggregates."""
+
+import pytest
+from pyspark.errors import PythonException, SparkRuntimeException
+from pyspark.sql import functions as F
+
+from spark_client import PlanError
+from tests.spark_client.aggregates.world import ALL
+from tests.udf_server.averages import BundledAverage
+from udf_server.aggregates.declaration import declare_aggregate
+
+
+@pytest.fixture
+def functions(remote):
+    return remote(*map(declare_aggregate, [*ALL, BundledAverage]))
+
+
+CHANGES = [
+    ("+I", 1, 5), ("+I", 2, 7), ("-D", 2, 7), ("-D", 3, 1), ("+I", 1, 6), ("-U", 1, 5), ("+U", 1, 8), ("+I", 3, 2),
+]  # fmt: skip
+"""Key 2 loses all rows; what is taken from key 3 was never there."""
+LEFT = {1: 14, 3: 2}
+
+
+@pytest.fixture
+def changes(spark):
+    return spark.createDataFrame(CHANGES, "row_kind string, k int, v bigint").coalesce(1)
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize("name", ["total", "sum_in_one_place"])
+def test_rows_are_taken_back_and_keys_without_rows_are_not_in_the_result(functions, changes, name, size):
+    function = functions.function(name, size=size)
+    found = functions.group_by(changes, "k").agg(function("v").alias("t"), functions.function("rows")().alias("n"))
+    assert {row.k: row.t.sum for row in found.collect()} == LEFT
+    assert {row.k: row.n for row in found.collect()} == {1: 2, 3: 1}
+
+
+def test_the_worked_example_of_flip_491(functions, spark):
+    """ "Group By Example": averages of odd and even values, of which some are replaced."""
+    rows = [("+I", 1), ("+I", 2), ("+I", 5), ("-U", 2), ("+U", 6), ("-U", 1), ("+U", 3)]
+    frame = spark.createDataFrame(rows, "row_kind string, v1 bigint").coalesce(1)
+    average = functions.function("bundled_average", size=3)
+    found = functions.group_by(frame, (F.col("v1") % 2).alias("odd")).agg(average("v1").alias("a"))
+    assert {row.odd: row.a for row in found.collect()} == {1: 4, 0: 6}
+
+
+@pytest.mark.connect
+def test_the_change_feed_of_a_delta_table_is_understood_as_it_is(functions, changes):
+    kinds = {"+I": "insert", "-U": "update_preimage", "+U": "update_postimage", "-D": "delete"}
+    delta = changes.replace(kinds, subset="row_kind").withColumnRenamed("row_kind", "_change_type")
+    found = functions.group_by(delta, "k").agg(functions.function("total")("v").alias("t"))
+    assert {row.k: row.t.sum for row in found.collect()} == LEFT
+
+
+def test_an_aggregate_over_everything_goes_back_to_the_value_of_no_rows(functions, spark):
+    frame = spark.createDataFrame([("+I", 1), ("-D", 1)], "row_kind string, v bigint").coalesce(1)
+    (row,) = functions.group_by(frame).agg(functions.function("total")("v").alias("t")).collect()
+    assert row.t.asDict() == {"sum": 0, "count": 0}
+
+
+def test_the_order_of_changes_is_the_frames_or_the_callers(functions, spark):
+    """Backwards, what is taken back comes before there is any."""
+    frame = spark.createDataFrame(
+        [(2, "-D", 1, 5), (1, "+I", 1, 5)], "at int, row_kind string, k int, v bigint"
+    ).coalesce(1)
+    total = functions.function("total")
+    assert [row.t.sum for row in functions.group_by(frame, "k").agg(total("v").alias("t")).collect()] == [5]
+    assert functions.group_by(frame, "k", order_by="at").agg(total("v").alias("t")).collect() == []
+
+
+def test_conditions_and_grouping_sets_hold_for_changelogs(functions, changes):
+    total = functions.function("total")
+    found = functions.rollup(changes, "k").agg(total("v").filter(F.col("v") > 5).alias("t"), total("v").alias("all"))
+    # Over everything nothing is taken back that was not there: -D 1 is taken from the rows of all keys.
+    assert {row.k: (row.t.sum, row["all"].sum) for row in found.collect()} == {
+        1: (14, 14), 3: (0, 2), None: (14, 15),
+    }  # fmt: skip
+
+
+def test_a_kind_that_is_none_fails_with_the_column_and_the_value(functions, spark):
+    frame = spark.createDataFrame([("+I", 1), ("upsert", 2)], "row_kind string, v bigint")
+    with pytest.raises((PythonException, SparkRuntimeException)) as raised:
+        functions.group_by(frame).agg(functions.function("total")("v")).collect()
+    assert "column 'row_kind': upsert is no kind of change (+I, -U, +U, -D)" in str(raised.value)
+
+
+@pytest.mark.connect
+def test_a_function_that_cannot_take_rows_back_is_refused_when_it_is_planned(functions, changes):
+    trail, grouped = functions.function("trail"), functions.group_by(changes, "k")
+    with pytest.raises(PlanError, match="Retract functionality is not implemented for the aggregate function: trail@1"):
+        grouped.agg(trail("v"))
+    with pytest.raises(PlanError, match="DISTINCT over a changelog"):
+        grouped.agg(functions.function("total")("v").distinct())
+    with pytest.raises(PlanError, match="Spark's own aggregates cannot take rows back"):
+        grouped.agg(functions.function("total")("v"), F.sum("v"))
+
+
+def test_a_frame_with_such_a_column_need_not_be_a_changelog(functions, changes):
+    found = (
+        functions.group_by(changes, "k", changelog=False).agg(functions.function("trail")("v"), F.count("*")).collect()
+    )
+    assert {row.k: row["count(1)"] for row in found} == {1: 4, 2: 2, 3: 2}

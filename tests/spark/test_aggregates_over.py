@@ -1,0 +1,187 @@
+"""Remote aggregates over windows of rows, against Spark's own window functions."""
+
+import datetime
+import random
+from datetime import timedelta
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import Window as SparkWindow
+from pyspark.sql import functions as F
+
+from spark_client import PlanError, Window, desc
+from tests.spark_client.aggregates.world import ALL
+from udf_server.aggregates.declaration import declare_aggregate
+
+U, UF = Window.unboundedPreceding, Window.unboundedFollowing
+
+
+@pytest.fixture
+def functions(remote):
+    return remote(*map(declare_aggregate, ALL))
+
+
+@pytest.fixture(scope="module")
+def frame(spark):
+    """Ties, nulls and gaps in what is ordered by; nulls among the keys and the values."""
+    draw = random.Random(7)
+    rows = [
+        (i, draw.choice([1, 2, None]), draw.choice([*range(9), None]), draw.randrange(9)) for i in range(60)
+    ]  # fmt: skip
+    frame = spark.createDataFrame(rows, "id int, k int, t int, v bigint")
+    start = F.lit(datetime.datetime(2024, 3, 10)).cast("timestamp")
+    return frame.select(
+        "*",
+        F.date_add(F.lit("2024-02-27").cast("date"), F.col("t")).alias("day"),
+        (start + F.make_dt_interval(mins=F.col("t") * 10)).alias("at"),
+        (F.col("t") / 4).cast("decimal(6,2)").alias("price"),
+        F.element_at(F.array(*map(F.lit, (float("nan"), -0.0, 0.0, 1.5, 2.5, 4.0))), F.col("t") % 6 + 1).alias("f"),
+    ).cache()
+
+
+def ours(functions, frame, calls):
+    """By row, the sum of each call; a frame without rows has 0, where Spark's sum is null."""
+    found = functions.with_columns(frame, calls).collect()
+    return {name: {row.id: row[name].sum for row in found} for name in calls}
+
+
+def theirs(frame, windows):
+    found = frame.select("id", *(F.coalesce(F.sum("v").over(w), F.lit(0)).alias(name) for name, w in windows.items()))
+    rows = found.collect()
+    return {name: {row.id: row[name] for row in rows} for name in windows}
+
+
+ROWS = [(U, 0), (-2, 0), (-1, 2), (1, 3), (-5, -2), (U, UF), (0, UF), (U, 2), (-1, UF)]
+RANGES = [(U, 0), (-2, 0), (-2, 3), (0, 0), (0, UF), (U, UF), (1, 4), (U, -1), (-3, UF)]
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("size", [7, 1_000_000])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("kind", ["rows", "range"])
+def test_frames_are_sparks(functions, frame, kind, descending, size):
+    """Numbered frames, both with a function that takes rows back and with one whose frames are recomputed."""
+    total = functions.function("total", size=size)
+    order = [F.col("t").desc() if descending else "t"] + (["id"] if kind == "rows" else [])
+    our_order = [desc("t") if descending else "t"] + (["id"] if kind == "rows" else [])
+    between = "rowsBetween" if kind == "rows" else "rangeBetween"
+    our_base, their_base = Window.partitionBy("k").orderBy(*our_order), SparkWindow.partitionBy("k").orderBy(*order)
+    bounds = ROWS if kind == "rows" else RANGES
+    calls = {f"w{i}": total("v").over(getattr(our_base, between)(*each)) for i, each in enumerate(bounds)}
+    windows = {f"w{i}": getattr(their_base, between)(*each) for i, each in enumerate(bounds)}
+    assert ours(functions, frame, calls) == theirs(frame, windows)
+
+
+@pytest.mark.connect
+def test_ranges_of_days_times_decimals_and_floats_are_sparks(functions, frame):
+    total = functions.function("total")
+    windows = {
+        "days": ("day", -2, 1, "INTERVAL '2' DAY", "INTERVAL '1' DAY"),
+        "text": ("at", "-20 minutes", "10 minutes", "INTERVAL '20' MINUTE", "INTERVAL '10' MINUTE"),
+        "delta": ("at", timedelta(minutes=-30), timedelta(0), "INTERVAL '30' MINUTE", "INTERVAL '0' MINUTE"),
+        "decimal": ("price", -0.25, 0.5, "0.25BD", "0.5BD"),
+        "float": ("f", -1.5, 1.0, "1.5D", "1.0D"),
+    }
+    calls = {
+        name: total("v").over(Window.partitionBy("k").orderBy(by).rangeBetween(start, end))
+        for name, (by, start, end, _, _) in windows.items()
+    }
+    sums = [
+        f"sum(v) OVER (PARTITION BY k ORDER BY {by} RANGE BETWEEN {start} PRECEDING AND {end} FOLLOWING) AS {name}"
+        for name, (by, _, _, start, end) in windows.items()
+    ]
+    expected = frame.selectExpr("id", *sums).collect()
+    found = ours(functions, frame, calls)
+    for name in windows:
+        assert found[name] == {row.id: row[name] or 0 for row in expected}, name
+
+
+def test_floats_from_the_largest_down_begin_with_nan(functions, frame):
+    total = functions.function("total")
+    found = ours(
+        functions, frame, {"w": total("v").over(Window.partitionBy("k").orderBy(desc("f")).rangeBetween(-1, 1))}
+    )
+    expected = theirs(frame, {"w": SparkWindow.partitionBy("k").orderBy(F.col("f").desc()).rangeBetween(-1, 1)})
+    assert found == expected
+
+
+def test_zeros_of_both_signs_are_one_partition(functions, frame):
+    total = functions.function("total")
+    found = ours(functions, frame, {"w": total("v").over(Window.partitionBy("f"))})
+    assert found == theirs(frame, {"w": SparkWindow.partitionBy("f")})
+
+
+def test_without_order_or_partition_the_window_is_everything(functions, frame):
+    total = functions.function("total")
+    calls = {
+        "all": total("v").over(Window.partitionBy()),
+        "part": total("v").over(Window.partitionBy("k")),
+        "some": total("v").filter(F.col("v") > 3).over(Window.partitionBy("k").orderBy("t")),
+    }
+    found = ours(functions, frame, calls)
+    part = SparkWindow.partitionBy("k")
+    expected = theirs(frame, {"all": SparkWindow.partitionBy(), "part": part})
+    assert (found["all"], found["part"]) == (expected["all"], expected["part"])
+    some = frame.select("id", F.sum(F.when(F.col("v") > 3, F.col("v"))).over(part.orderBy("t")).alias("x"))
+    assert found["some"] == {row.id: row.x or 0 for row in some.collect()}
+
+
+def test_a_function_that_cannot_take_rows_back_sees_each_frame_in_order(functions, frame):
+    trail, rows = functions.function("trail", size=5), functions.function("rows")
+    window = Window.partitionBy("k").orderBy("t", "id").rowsBetween(-2, 1)
+    found = functions.select(frame, "id", trail("v").over(window).alias("t"), rows().over(window).alias("n")).collect()
+    spark_window = SparkWindow.partitionBy("k").orderBy("t", "id").rowsBetween(-2, 1)
+    expected = frame.select("id", F.collect_list("v").over(spark_window).alias("vs")).collect()
+    assert {row.id: row.t for row in found} == {row.id: "".join(f"{v}," for v in row.vs) for row in expected}
+    assert {row.id: row.n for row in found} == {row.id: len(row.vs) for row in expected}
+
+
+def test_columns_are_added_replaced_and_selected_as_everywhere(functions, frame):
+    total, whole = functions.function("total"), Window.partitionBy("k")
+    wide = functions.with_columns(frame, {"v": total("v").over(whole), "n": total("id").over(whole)})
+    assert wide.columns == [*frame.columns, "n"]
+    assert wide.schema["v"].dataType.simpleString() == "struct<sum:bigint,count:bigint>"
+    chosen = functions.select(frame, F.col("id").alias("i"), total("v").over(whole), "*")
+    assert chosen.columns == ["i", "total(v)", *frame.columns]
+    assert chosen.count() == 60
+
+
+def test_rows_of_a_partition_that_fails_carry_its_error(functions, frame):
+    bad = frame.withColumn("v", F.when(F.col("id") == 3, F.lit(-13)).otherwise(F.col("v")))
+    total, whole = functions.function("total"), Window.partitionBy("k").orderBy("id")
+    with pytest.raises(PythonException, match=r"function total@1: a segment of the key \(k="):
+        functions.with_columns(bad, {"x": total("v").over(whole)}).collect()
+    found = functions.with_columns(bad, {"x": total.with_options(on_error="column")("v").over(whole)})
+    failed = {row.k for row in bad.where("id = 3").collect()}
+    for row in found.collect():
+        assert (row.x is None) == (row.x_error is not None) == (row.k in failed)
+
+
+@pytest.mark.connect
+def test_what_a_window_cannot_have_is_refused(functions, frame, spark):
+    total = functions.function("total")
+
+    def plan(window):
+        functions.with_columns(frame, {"x": total("v").over(window)})
+
+    with pytest.raises(PlanError, match=r"spark_client\.Window"):
+        plan(SparkWindow.partitionBy("k"))
+    with pytest.raises(PlanError, match=r"offsets that are numbers, and its order is by timestamp"):
+        plan(Window.orderBy("at").rangeBetween(-1, 0))
+    with pytest.raises(PlanError, match=r"offsets that are durations, and its order is by int"):
+        plan(Window.orderBy("t").rangeBetween("-1 minute", 0))
+    with pytest.raises(PlanError, match="needs one column to order by, found 2"):
+        plan(Window.orderBy("t", "id").rangeBetween(-1, 0))
+    with pytest.raises(PlanError, match="is a direction"):
+        plan(Window.orderBy(F.col("t").desc()).rangeBetween(-1, 0))
+    with pytest.raises(PlanError, match="a duration and one that is not"):
+        Window.orderBy("at").rangeBetween("-1 minute", 5)
+    with pytest.raises(PlanError, match="never anything"):
+        Window.orderBy("t").rowsBetween(2, 1)
+    with pytest.raises(PlanError, match="DISTINCT"):
+        total("v").distinct().over(Window.partitionBy("k"))
+    with pytest.raises(PlanError, match="not a number of rows"):
+        Window.orderBy("t").rowsBetween(0.5, 1)
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(PlanError, match="OVER is for tables"):
+        functions.with_columns(stream, {"x": total("value").over(Window.partitionBy("value"))})
