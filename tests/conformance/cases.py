@@ -26,6 +26,10 @@ class FunctionWords:
     returns: str
     behaviour: str
     failure: str = ""
+    accumulator: str = ""
+    can_retract: bool | None = None
+    can_merge: bool | None = None
+    """Of aggregates; None where nothing is said."""
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False, repr=False)
 
     @property
@@ -88,6 +92,7 @@ class Case:
     variants: tuple[Mapping[str, Any], ...] = ({},)
     setup: tuple[str, ...] = ()
     mode: str = "both"
+    description: str = ""
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False, repr=False)
 
 
@@ -139,6 +144,7 @@ def _case(item: Mapping[str, Any], shared: Mapping[str, Any]) -> Case:
         variants=tuple(item.get("config_variants") or ({},)),
         setup=(setup,) if isinstance(setup, str) else tuple(setup),
         mode=item.get("mode") or "both",
+        description=str(item.get("description") or ""),
         raw=item,
     )
 
@@ -154,6 +160,9 @@ def _function(item: Mapping[str, Any]) -> FunctionWords:
         returns=str(item.get("returns") or item.get("output") or ""),
         behaviour=str(item.get("behaviour") or ""),
         failure="" if failure.strip().lower() in ("none", "no") else failure,
+        accumulator=str(item.get("accumulator") or ""),
+        can_retract=item.get("can_retract"),
+        can_merge=item.get("can_merge"),
         raw=item,
     )
 

@@ -2,12 +2,12 @@
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from remote_udf.functions import FunctionSpec
 from spark_client import connect
@@ -79,13 +79,17 @@ class Environment:
             connect(self.spark, server.target).register(*sorted(keys))
 
     def collect(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of a query. Whatever Spark raises passes through, and an interruption after QUERY_SECONDS."""
+        """The rows of a query of Spark's, as `rows`."""
+        return self.rows(lambda: self.spark.sql(sql))
+
+    def rows(self, query: Callable[[], DataFrame]) -> list[tuple[Any, ...]]:
+        """The rows of a DataFrame. Whatever is raised passes through, and an interruption after QUERY_SECONDS."""
         tag = f"conformance-{threading.get_ident()}"
         self.spark.addTag(tag)
         timer = threading.Timer(QUERY_SECONDS, self.spark.interruptTag, [tag])
         timer.start()
         try:
-            return [tuple(row) for row in self.spark.sql(sql).collect()]
+            return [tuple(row) for row in query().collect()]
         finally:
             timer.cancel()
             self.spark.removeTag(tag)

@@ -7,9 +7,12 @@ Options that no function sees (parallelism, the runtime mode, the optimizer's) m
 from collections.abc import Mapping
 from typing import Any
 
+from remote_udf.functions import FunctionKind
 from spark_client.options import SESSION_PREFIXES
 
-__all__ = ["session_settings"]
+__all__ = ["bundle_settings", "session_settings"]
+
+_BUNDLE_PREFIX = "table.exec.bundled-agg."
 
 _FLINK_PREFIXES = ("table.exec.async-scalar.", "table.exec.async-table.")
 _RENAMED = {
@@ -42,6 +45,18 @@ def session_settings(config: Mapping[str, Any]) -> dict[str, str]:
         for owner, options in owners.items():
             for option, text in _adjusted(options, general=not owner).items():
                 settings[".".join(part for part in (prefix, owner, option) if part)] = text
+    return settings
+
+
+def bundle_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """Spark settings of aggregates by name, as `session_settings`."""
+    prefix = SESSION_PREFIXES[FunctionKind.AGGREGATE]
+    settings = {}
+    for key, value in config.items():
+        if key.startswith(_BUNDLE_PREFIX):
+            path, _, option = key.removeprefix(_BUNDLE_PREFIX).rpartition(".")
+            owner = path.rpartition(".")[2]
+            settings[".".join(part for part in (prefix, owner, option) if part)] = str(value)
     return settings
 
 

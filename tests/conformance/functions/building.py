@@ -19,6 +19,7 @@ import udf_server as udf
 from remote_udf.ddl import parse_type as arrow_type
 from tests.conformance.cases import Case, FunctionWords
 from tests.conformance.column_types import ColumnType, UnknownType, parse_type
+from tests.conformance.functions.aggregates import build_aggregate, is_aggregate
 from tests.conformance.functions.behaviour import Behaviour, read_behaviour
 from tests.conformance.functions.expressions import NotUnderstood, Scope
 from tests.conformance.functions.failures import Failure, read_failure
@@ -41,12 +42,13 @@ _OVERLOAD = re.compile(
 class Built:
     """A plugin function and the words it was made from.
 
-    `local` evaluates a call at once, without failures. `failure_text` stands in every error it raises.
+    `local` evaluates a call at once, without failures; aggregates have none. `failure_text` stands in every
+    error it raises.
     """
 
     words: FunctionWords
     function: udf.Function
-    local: Callable[..., Any]
+    local: Callable[..., Any] | None
     failure_text: str
 
     @property
@@ -55,12 +57,12 @@ class Built:
 
 
 def built_functions(cases: Iterable[Case]) -> tuple[list[Built], dict[FunctionWords, str]]:
-    """What can be built of the cases' scalar functions, and for what cannot, why."""
+    """What can be built of the cases' functions, and for what cannot, why."""
     distinct = {
         words: None
         for case in cases
         for told in case.functions
-        if told.kind in scalar_kinds
+        if told.kind in scalar_kinds or is_aggregate(told)
         for words in overloads(told)
     }
     built: list[Built] = []
@@ -69,7 +71,11 @@ def built_functions(cases: Iterable[Case]) -> tuple[list[Built], dict[FunctionWo
     for words in distinct:
         try:
             # Names differ in Spark by more than case.
-            built.append(build(words, str(next(versions[words.name.lower()]))))
+            version = str(next(versions[words.name.lower()]))
+            if is_aggregate(words):
+                built.append(Built(words, build_aggregate(words, version, list(distinct)), None, words.failure))
+            else:
+                built.append(build(words, version))
         except (NotUnderstood, UnknownType, udf.DeclarationError) as error:
             missing[words] = str(error)
     return built, missing

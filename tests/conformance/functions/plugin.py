@@ -6,6 +6,7 @@ from pathlib import Path
 import udf_server as udf
 from tests.conformance.cases import load_folder
 from tests.conformance.functions.building import built_functions
+from tests.conformance.functions.parts import part_functions
 
 __all__ = ["CASES_VARIABLE", "udf_functions"]
 
@@ -13,6 +14,6 @@ CASES_VARIABLE = "CONFORMANCE_CASES"
 
 
 @udf.hookimpl
-def udf_functions() -> list[udf.Function]:
+def udf_functions() -> list[udf.Function | udf.AggregateFunction]:
     cases = [case for file in load_folder(Path(os.environ[CASES_VARIABLE])) for case in file.cases]
-    return [built.function for built in built_functions(cases)[0]]
+    return [*(built.function for built in built_functions(cases)[0]), *part_functions(cases)]

@@ -24,13 +24,13 @@ from tests.conformance.servers import CallCounter
 from tests.conformance.spark_sql import Target, created_view, parse, to_spark
 from tests.conformance.tables import create_views
 
-__all__ = ["claims", "run"]
+__all__ = ["LIMIT", "NO_QUERY_OF_OURS", "QUERY", "claims", "run", "short", "target_of"]
 
-_QUERY = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE)
-_OTHER_KINDS = re.compile(
+QUERY = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE)
+NO_QUERY_OF_OURS = re.compile(
     r"\b(TUMBLE|HOP|CUMULATE|SESSION|DESCRIPTOR)\s*\(|\(\s*TABLE\s+\w|=>\s*TABLE\b", re.IGNORECASE
 )
-_LIMIT = re.compile(r"\b(not|n't|un)\s?(yet )?support|currently", re.IGNORECASE)
+LIMIT = re.compile(r"\b(not|n't|un)\s?(yet )?support|currently", re.IGNORECASE)
 _OWN_ERROR = re.compile(r"\b(function's own|own|original|user's) (error|exception|message)\b", re.IGNORECASE)
 
 NO_DERIVED_FILTERS = {"spark.sql.constraintPropagation.enabled": "false"}
@@ -44,8 +44,8 @@ def claims(case: Case) -> bool:
         all(words.builtin or words.kind in scalar_kinds for words in case.functions)
         and case.expected.kind in ("rows", "changelog", "error", "plan")
         and not case.raw.get("steps")
-        and _QUERY.match(case.query) is not None
-        and _OTHER_KINDS.search(case.query) is None
+        and QUERY.match(case.query) is not None
+        and NO_QUERY_OF_OURS.search(case.query) is None
     )
 
 
@@ -82,7 +82,7 @@ class _Run:
         if expected.error is not None:
             return self._without_error(rows) if rows is not None else self._with_error(error)
         if rows is None:
-            return Result.failed(f"the query failed: {_short(error)}")
+            return Result.failed(f"the query failed: {short(error)}")
         return self._as_planned(rows) if expected.kind == "plan" else self._with_rows(rows)
 
     def _collect(self) -> tuple[Rows | None, str]:
@@ -103,14 +103,7 @@ class _Run:
         return to_spark(query, self._named, inlined=self._inlined())
 
     def _named(self, name: str, arguments: int) -> Target | None:
-        """The function of that name that takes so many arguments, or the first of that name."""
-        same = [each for each in self._chosen if each.words.name.lower() == name.lower()]
-        fitting = [each for each in same if len(each.words.arguments) == arguments]
-        if not same:
-            return None
-        spec = (fitting or same)[0].spec
-        types = [alternatives(parameter.type) for parameter in spec.parameters]
-        return Target(spec.key, tuple(spelled(each[0]) if len(each) == 1 else "" for each in types))
+        return target_of(self._chosen, name, arguments)
 
     def _inlined(self) -> frozenset[str]:
         return frozenset(
@@ -158,10 +151,10 @@ class _Run:
         if _OWN_ERROR.search(expected.error):
             own = any(_own_text(each) in error for each in self._chosen)
             if not own:
-                return Result.failed(f"expected the function's own error; found: {_short(error)}")
+                return Result.failed(f"expected the function's own error; found: {short(error)}")
         elif not says(expected.error, error):
             missing = ", ".join(missing_words(expected.error, error))
-            return Result.failed(f"expected an error like {expected.error!r} (lacks {missing}); found: {_short(error)}")
+            return Result.failed(f"expected an error like {expected.error!r} (lacks {missing}); found: {short(error)}")
         if expected.phase.startswith("plan") and self._calls:
             return Result.failed(f"expected an error when the query is planned; {self._calls} calls were made first")
         wrong = self._wrong_invocations()
@@ -171,7 +164,7 @@ class _Run:
         """Nothing was refused. That is right if the limit is not ours and the rows are."""
         expected = self._case.expected
         assert expected.error is not None
-        if expected.phase.startswith("plan") and _LIMIT.search(expected.error):
+        if expected.phase.startswith("plan") and LIMIT.search(expected.error):
             found = self._difference_from_local(rows)
             if found is None:
                 return Result.not_applicable(
@@ -200,6 +193,17 @@ class _Run:
         return any(call.key == "avg" for call in parse(self._case.query).walk())
 
 
+def target_of(chosen: Sequence[Chosen], name: str, arguments: int) -> Target | None:
+    """The function of that name that takes so many arguments, or the first of that name."""
+    same = [each for each in chosen if each.words.name.lower() == name.lower()]
+    fitting = [each for each in same if len(each.words.arguments) == arguments]
+    if not same:
+        return None
+    spec = (fitting or same)[0].spec
+    types = [alternatives(parameter.type) for parameter in spec.parameters]
+    return Target(spec.key, tuple(spelled(each[0]) if len(each) == 1 else "" for each in types))
+
+
 def _listed(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
 
@@ -214,11 +218,12 @@ def _own_text(chosen: Chosen) -> str:
 def _local(built: Built, result: DataType) -> Any:
     # Annotations would be hints to Spark how to call it.
     def local(*values):  # type: ignore[no-untyped-def]
+        assert built.local is not None
         return built.local(*values)
 
     return F.udf(local, result)
 
 
-def _short(error: str) -> str:
+def short(error: str) -> str:
     line = " ".join(error.split())
     return line if len(line) < 400 else f"{line[:400]}..."
