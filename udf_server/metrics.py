@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import __version__
 
-__all__ = ["FunctionMetrics", "ServerMetrics"]
+__all__ = ["BundleMetrics", "FunctionMetrics", "ServerMetrics"]
 
 LATENCY_BUCKETS = (
     0.00001, 0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -26,6 +26,7 @@ LATENCY_BUCKETS = (
 )  # fmt: skip
 """Up to half an hour: past the default deadline of three minutes, and past most that people set."""
 ROW_BUCKETS = (1, 10, 100, 1_000, 10_000, 65_536, 262_144)
+BUNDLE_BUCKETS = (*ROW_BUCKETS, 1_048_576, 4_194_304)
 BYTE_BUCKETS = (1e2, 1e3, 1e4, 1e5, 1e6, 4e6, 1.6e7, 6.4e7)
 FEW = 16
 """Up to so many values numpy costs more than it saves."""
@@ -138,6 +139,22 @@ class ServerMetrics:
             "udf_event_loop_lag_seconds", "How late the server's own event loop runs what is due.",
             buckets=LATENCY_BUCKETS, registry=registry,
         )  # fmt: skip
+        self.bundle_rows = Histogram(
+            "udf_bundle_rows", "Rows per call of an aggregate function; one that failed does not count.", FUNCTION,
+            buckets=BUNDLE_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.bundle_segments = Histogram(
+            "udf_bundle_segments", "Segments, so keys, per call of an aggregate function, likewise.", FUNCTION,
+            buckets=BUNDLE_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.applied_rows = Counter(
+            "udf_applied_rows_total", "Rows of segments that were applied, by change: accumulate or retract.",
+            [*FUNCTION, "change"], registry=registry,
+        )  # fmt: skip
+        self.merged_accumulators = Counter(
+            "udf_merged_accumulators_total", "Accumulators that became one with others of their key.", FUNCTION,
+            registry=registry,
+        )  # fmt: skip
         registry.register(self.row_duration)
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
 
@@ -147,6 +164,10 @@ class ServerMetrics:
         if labels not in self._functions:
             self._functions[labels] = FunctionMetrics(self, labels)
         return self._functions[labels]
+
+    def bundles(self, name: str, version: str) -> "BundleMetrics":
+        """What only an aggregate function has."""
+        return BundleMetrics(self, (name, version))
 
 
 class FunctionMetrics:
@@ -211,3 +232,22 @@ class FunctionMetrics:
 
     def calls_lost(self, count: int) -> None:
         self._server.calls_lost.labels(*self._labels).set(count)
+
+
+class BundleMetrics:
+    """What the calls of one aggregate function report. Counted per bundle: a row costs nothing."""
+
+    def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
+        self._rows = server.bundle_rows.labels(*labels)
+        self._segments = server.bundle_segments.labels(*labels)
+        self._accumulated = server.applied_rows.labels(*labels, "accumulate")
+        self._retracted = server.applied_rows.labels(*labels, "retract")
+        self._merged = server.merged_accumulators.labels(*labels)
+
+    def applied(self, segments: int, rows: int, retracted: int, merged: int) -> None:
+        """A call has given its results. From any thread."""
+        self._segments.observe(segments)
+        self._rows.observe(rows)
+        self._accumulated.inc(rows - retracted)
+        self._retracted.inc(retracted)
+        self._merged.inc(merged)

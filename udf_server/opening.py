@@ -17,6 +17,7 @@ from udf_server.aggregates.declaration import Aggregate
 from udf_server.context import StreamContext
 from udf_server.functions import Function
 from udf_server.hosting import FunctionHost, HostedFunction
+from udf_server.metrics import ServerMetrics
 from udf_server.runners.runner import Arguments
 from udf_server.session import PROTOCOL_VERSION
 
@@ -37,7 +38,7 @@ class Opening:
     arguments: Arguments
 
 
-async def open_function(host: FunctionHost, request: pb.Open) -> Opening:
+async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMetrics) -> Opening:
     """Finds the function, checks version, types and options, and runs its `open` hooks.
 
     Raises StreamError with the code of what is wrong; the message names the function and what was
@@ -61,8 +62,10 @@ async def open_function(host: FunctionHost, request: pb.Open) -> Opening:
     try:
         for field in schema:
             require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
-        opening = _aggregate if isinstance(hosted.function, Aggregate) else _scalar
-        opened = opening(hosted, request, schema, context)
+        if isinstance(hosted.function, Aggregate):
+            opened = _aggregate(hosted, hosted.function, request, schema, context, metrics)
+        else:
+            opened = _scalar(hosted, request, schema, context)
     except UnsupportedType as error:
         raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
     except InvalidOption as error:
@@ -78,9 +81,11 @@ def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context
     return Opening(hosted, hosted.function, context, options, options.to_text(), arguments)
 
 
-def _aggregate(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
-    function, spec = hosted.function, hosted.spec
-    assert isinstance(function, Aggregate)
+def _aggregate(
+    hosted: HostedFunction, function: Aggregate, request: pb.Open, schema: pa.Schema, context: StreamContext,
+    metrics: ServerMetrics,
+) -> Opening:  # fmt: skip
+    spec = hosted.spec
     known = (AGGREGATE_OPTIONS,)
     options = hosted.aggregate_options(canonical(request.options, source=f"call of {spec.key}", known=known))
     fields = applied_from_proto(request.applied)
@@ -88,7 +93,7 @@ def _aggregate(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, cont
         raise _refused(ErrorCode.ARGUMENT_TYPE, f"function {spec.key}: nothing is wanted of its segments")
     targets = checked_segments(spec, schema)
     target = pa.schema([pa.field(name, type_) for name, type_ in zip(schema.names, targets, strict=True)])
-    bound = bind_aggregate(function, target, fields)
+    bound = bind_aggregate(function, target, fields, metrics.bundles(spec.name, spec.version))
     return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
 
 

@@ -139,7 +139,7 @@ class ExecuteStream:
         return self._cancelled()
 
     async def _open(self, request: pb.Open, tasks: asyncio.TaskGroup) -> None:
-        opening = await open_function(self._host, request)
+        opening = await open_function(self._host, request, self._server_metrics)
         spec = opening.hosted.spec
         self._hosted = opening.hosted
         self._metrics = self._server_metrics.function(spec.name, spec.version)

@@ -19,8 +19,10 @@ from udf_server.aggregates.bundle import Bundle, read_bundle
 from udf_server.aggregates.classic import apply_classic
 from udf_server.aggregates.declaration import Aggregate
 from udf_server.aggregates.rows import applied_arrays, read_segments
+from udf_server.aggregates.segments import BundledKeySegment
 from udf_server.aggregates.vectorized import apply_vectorized
 from udf_server.functions import Function
+from udf_server.metrics import BundleMetrics
 from udf_server.runners.isolation import WrongResult
 from udf_server.values import Codec, codec_for_type
 
@@ -30,12 +32,14 @@ Arrays = dict[AppliedField, pa.Array]
 """What is wanted of each segment, a row per segment."""
 
 
-def bind_aggregate(aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField]) -> Function:
+def bind_aggregate(
+    aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField], metrics: BundleMetrics
+) -> Function:
     """The function that takes the columns of `schema` and returns a struct of `fields` per segment.
 
     `schema` has the types the function declared, see `remote_udf.segments.checked_segments`.
     """
-    binding = _Binding(aggregate, schema, fields)
+    binding = _Binding(aggregate, schema, fields, metrics)
     if aggregate.is_async:
         call: Callable[..., Any] = binding.call_async
     elif isinstance(aggregate.implementation, VectorizedAggregateFunction):
@@ -61,30 +65,33 @@ def bind_aggregate(aggregate: Aggregate, schema: pa.Schema, fields: Sequence[App
 
 
 class _Binding:
-    def __init__(self, aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField]) -> None:
+    def __init__(
+        self, aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField], metrics: BundleMetrics
+    ) -> None:
         self._aggregate = aggregate
         self._names = schema.names
         self._fields = fields
+        self._metrics = metrics
         self._arguments = self._argument_codecs(schema)
         self.result = applied_type(aggregate.spec, fields)
 
     def call_vectorized(self, *columns: pa.Array) -> pa.Array:
         implementation = self._aggregate.implementation
         assert isinstance(implementation, VectorizedAggregateFunction)
-        arrays = apply_vectorized(implementation, self._aggregate, self._bundle(columns), self._fields)
-        return self._struct(arrays)
+        bundle = self._bundle(columns)
+        return self._struct(apply_vectorized(implementation, self._aggregate, bundle, self._fields), bundle)
 
     def call_classic(self, *columns: pa.Array) -> pa.Array:
-        segments = read_segments(self._aggregate, self._arguments, self._bundle(columns), self._fields)
-        return self._encoded(apply_classic(self._aggregate, segments, self._fields), segments)
+        bundle, segments = self._segments(columns)
+        return self._encoded(apply_classic(self._aggregate, segments, self._fields), bundle, segments)
 
     def call_bundled(self, *columns: pa.Array, **context: Any) -> pa.Array:
-        segments = read_segments(self._aggregate, self._arguments, self._bundle(columns), self._fields)
-        return self._encoded(self._aggregate.call(segments, **context), segments)
+        bundle, segments = self._segments(columns)
+        return self._encoded(self._aggregate.call(segments, **context), bundle, segments)
 
     async def call_async(self, *columns: pa.Array, **context: Any) -> pa.Array:
-        segments = read_segments(self._aggregate, self._arguments, self._bundle(columns), self._fields)
-        return self._encoded(await self._aggregate.call(segments, **context), segments)
+        bundle, segments = self._segments(columns)
+        return self._encoded(await self._aggregate.call(segments, **context), bundle, segments)
 
     def _argument_codecs(self, schema: pa.Schema) -> list[Codec]:
         """A codec per argument, in the type the caller sends it."""
@@ -101,14 +108,28 @@ class _Binding:
         _require_support(aggregate.spec, bundle)
         return bundle
 
-    def _encoded(self, applied: Any, segments: Sequence[Any]) -> pa.Array:
-        return self._struct(applied_arrays(self._aggregate, applied, segments, self._fields))
+    def _segments(self, columns: Sequence[pa.Array]) -> tuple[Bundle, list[BundledKeySegment]]:
+        bundle = self._bundle(columns)
+        return bundle, read_segments(self._aggregate, self._arguments, bundle, self._fields)
 
-    def _struct(self, arrays: Arrays) -> pa.Array:
+    def _encoded(self, applied: Any, bundle: Bundle, segments: Sequence[BundledKeySegment]) -> pa.Array:
+        return self._struct(applied_arrays(self._aggregate, applied, segments, self._fields), bundle)
+
+    def _struct(self, arrays: Arrays, bundle: Bundle) -> pa.Array:
+        """The results of the bundle, which counts from here on as applied."""
         columns = [arrays[field] for field in self._fields]
         if AppliedField.ACCUMULATOR in arrays and arrays[AppliedField.ACCUMULATOR].null_count:
             raise WrongResult(ErrorCode.RESULT_TYPE, "an accumulator is null; a key without rows has a new one")
-        return pa.StructArray.from_arrays(columns, fields=list(self.result))
+        result = pa.StructArray.from_arrays(columns, fields=list(self.result))
+        retracted = 0 if bundle.retracts is None else int(np.count_nonzero(bundle.retracts))
+        self._metrics.applied(bundle.segments, bundle.rows, retracted, _merged(bundle))
+        return result
+
+
+def _merged(bundle: Bundle) -> int:
+    """Accumulators of segments that have several."""
+    counts = np.diff(bundle.accumulator_offsets)
+    return int(counts[counts > 1].sum())
 
 
 def _require_support(spec: FunctionSpec, bundle: Bundle) -> None:
