@@ -108,6 +108,10 @@ class RowEngine:
             allow_latency=min(options.allow_latency for options in agreed),
         )
 
+    def segment_bytes(self) -> int:
+        """What one segment may take, by the average row, so that even one of wide rows fits a message."""
+        return min(stream.message_bytes for stream in self._streams.values()) // 4
+
     def drain(self) -> Iterator[Completed]:
         """Waits for everything that was sent."""
         while self._here:

@@ -92,6 +92,11 @@ class CallStream:
         return self._connection.bundles
 
     @property
+    def message_bytes(self) -> int:
+        """What the rows of one message may take, as agreed with the server."""
+        return self._connection.payload_bytes
+
+    @property
     def message_rows(self) -> int:
         """Rows the next message should have, if there are as many."""
         return self._window.rows

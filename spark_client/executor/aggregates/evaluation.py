@@ -19,6 +19,8 @@ from spark_client.executor.groups import Completed
 __all__ = ["Evaluation"]
 
 Integers = npt.NDArray[np.int64]
+_STEP_BYTES = 8
+"""What a step takes besides its arguments, at most."""
 _CODES = np.array([RowKind.INSERT.code, RowKind.DELETE.code], np.int8)
 
 
@@ -50,7 +52,7 @@ class Evaluation:
         bundles = _Bundles(table, self._source, steps, keys, self._key_names, retracting=self._retracting)
         results = _Results(steps, self._source.call.spec.result, each_row=self._each_row)
         self._engine.open(bundles.batch(0, 0).schema)
-        size = self._engine.bundles().size
+        size = min(self._engine.bundles().size, bundles.rows_within(self._engine.segment_bytes()))
         first, count = 0, len(steps.offsets) - 1
         while first < count:
             fits = int(np.searchsorted(steps.offsets, steps.offsets[first] + size, side="right")) - 1
@@ -129,6 +131,12 @@ class _Bundles:
         self._key_names = key_names
         self._arguments = [combined(table.column(column)) for column in source.columns]
         self._retracting = retracting
+
+    def rows_within(self, size: int) -> int:
+        """How many steps take so many bytes, by the average row of the table; at least one."""
+        rows = max(len(self._arguments[0]), 1) if self._arguments else 1
+        width = sum(argument.nbytes for argument in self._arguments) / rows + _STEP_BYTES
+        return max(1, int(size / width))
 
     def batch(self, first: int, last: int) -> pa.RecordBatch:
         """Segments `first` up to `last`."""

@@ -1,6 +1,8 @@
 """Frames: which rows each row's window holds, and the steps that lead from one frame to the next."""
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Context
 from fractions import Fraction
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 from spark_client.executor.aggregates.keys import combined, key_codes
 from spark_client.over import Frame
 
-__all__ = ["Steps", "bounds_of", "recomputed", "slid"]
+__all__ = ["Steps", "bounds_of", "recomputed", "slid", "stretches"]
 
 Integers = npt.NDArray[np.int64]
 _WIDE = Context(prec=80)
@@ -98,12 +100,27 @@ def slid(low: Integers, high: Integers, starts: Integers) -> Steps:
 
 def recomputed(low: Integers, high: Integers) -> Steps:
     """Every frame from its first row on, by itself; rows with one frame share it."""
-    fresh = np.ones(len(low), np.bool_)
-    fresh[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    fresh = _fresh(low, high)
     lengths = (high - low)[fresh]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     segment = np.cumsum(fresh) - 1
     return Steps(_spread(low[fresh], lengths), None, offsets, segment, lengths[segment])
+
+
+def stretches(low: Integers, high: Integers, most: int) -> Iterator[tuple[int, int]]:
+    """Rows, from one up to another, whose frames together have about `most` rows; rows with one frame stay together."""
+    fresh = _fresh(low, high)
+    total = np.cumsum(np.where(fresh, high - low, 0))
+    stretch = np.maximum.accumulate(np.where(fresh, total // most, 0))
+    cuts = np.flatnonzero(stretch[1:] != stretch[:-1]) + 1
+    yield from itertools.pairwise([0, *cuts.tolist(), len(low)])
+
+
+def _fresh(low: Integers, high: Integers) -> npt.NDArray[np.bool_]:
+    """Which rows have another frame than the row before."""
+    fresh = np.ones(len(low), np.bool_)
+    fresh[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    return fresh
 
 
 def _spread(begin: Integers, counts: Integers) -> Integers:

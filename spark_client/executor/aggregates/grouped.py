@@ -72,18 +72,20 @@ class _Task:
     def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator["Bundle | list[pa.RecordBatch]"]:
         """Bundles of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
         bounds = self._engine.bundles()
+        most_bytes = min(BUNDLE_BYTES, self._engine.segment_bytes())
         held: pa.Table | None = None
-        # With what is held, a row more than a bundle: either a key ends within it, or a bundle of one key is full.
-        tables = tables_of(
-            batches, lambda: bounds.size + 1 - (0 if held is None else held.num_rows), bounds.allow_latency
-        )
-        for more in tables:
+
+        def room() -> int:
+            # With what is held, a row more than a bundle: a key ends within it, or a bundle of one key is full.
+            return bounds.size + 1 - (0 if held is None else held.num_rows)
+
+        for more in tables_of(batches, room, bounds.allow_latency, bundle_bytes=most_bytes):
             table = more if held is None else pa.concat_tables([held, more])
             starts = self._starts(table)
             last = int(starts[-1])
             yield from self._complete(table.slice(0, last), starts[:-1])
             held = table.slice(last)
-            if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= BUNDLE_BYTES):
+            if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= most_bytes):
                 # One row stays, for the end of the key to have something to come with.
                 yield self._part(held.slice(0, held.num_rows - 1), ends=False)
                 held = held.slice(held.num_rows - 1)

@@ -15,7 +15,7 @@ from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
 from spark_client.executor.aggregates.cutting import tables_of
 from spark_client.executor.aggregates.evaluation import Evaluation
-from spark_client.executor.aggregates.frames import Steps, bounds_of, recomputed, slid
+from spark_client.executor.aggregates.frames import Steps, bounds_of, recomputed, slid, stretches
 from spark_client.executor.aggregates.keys import combined, run_starts
 from spark_client.executor.aggregates.outcomes import check_policy
 from spark_client.executor.aggregates.segments import AggregateInput
@@ -29,6 +29,8 @@ __all__ = ["OverInput", "OverPlan", "map_over"]
 Integers = npt.NDArray[np.int64]
 TABLE_ROWS = 65_536
 """Rows that are looked at together at least; a partition always is."""
+TABLE_STEPS = 1 << 22
+"""Steps that are laid out together, about: frames that are computed one by one may be as many times their rows."""
 
 
 @dataclass(frozen=True)
@@ -118,18 +120,23 @@ def _values(
     """The call's columns for these rows."""
     call = each.source.call
     low, high = bounds_of(each.frame, starts, [table.column(column) for column in plan.order], table.num_rows)
-    steps = slid(low, high, starts) if each.slides else recomputed(low, high)
     chosen = each.source.takes(table)
-    if chosen is not None:
-        steps = steps.only(chosen)
     partitions = [combined(table.column(column)) for column in plan.partition]
-    owners = pa.array(np.flatnonzero(np.diff(steps.segment, prepend=-1)))
-    keys = [column.take(owners) for column in partitions]
-    values, errors = evaluation.evaluate(table, steps, keys)
-    check_policy(call, errors, keys, plan.partition_names)
-    columns = [values]
+    values, row_errors = [], []
+    for begin, end in [(0, table.num_rows)] if each.slides else stretches(low, high, TABLE_STEPS):
+        part = slice(begin, end)
+        steps = slid(low, high, starts) if each.slides else recomputed(low[part], high[part])
+        if chosen is not None:
+            steps = steps.only(chosen)
+        owners = pa.array(begin + np.flatnonzero(np.diff(steps.segment, prepend=-1)))
+        keys = [column.take(owners) for column in partitions]
+        found, errors = evaluation.evaluate(table, steps, keys)
+        check_policy(call, errors, keys, plan.partition_names)
+        values.append(found)
+        row_errors.append(_row_errors(steps, errors, end - begin))
+    columns = [pa.concat_arrays(values)]
     if call.policy.on_error is OnError.COLUMN:
-        columns.append(_row_errors(steps, errors, table.num_rows))
+        columns.append(pa.concat_arrays(row_errors))
     return columns
 
 

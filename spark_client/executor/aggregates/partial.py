@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import numpy as np
 import pyarrow as pa
 
 from spark_client.executor.aggregates.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls
@@ -45,10 +46,10 @@ def map_partial(
             growing = _GrowingSize(bounds.size)
             rows = itertools.chain([first], batches)
             for table in tables_of(rows, growing, bounds.allow_latency, bundle_bytes=GROWN_BYTES):
-                bundle = _grouped(plan, table)
-                growing.saw(table.num_rows, bundle.grouping.segments)
-                under_way.append(bundle)
-                yield bundle.batch(plan)
+                for bundle in _bundles(plan, table, engine.segment_bytes()):
+                    growing.saw(bundle.table.num_rows, bundle.grouping.segments)
+                    under_way.append(bundle)
+                    yield bundle.batch(plan)
 
         for completed in engine.run(bundles()):
             yield from output_of(plan, under_way.popleft(), completed)
@@ -68,6 +69,18 @@ class _GrowingSize:
         """A bundle of so many rows had so many keys."""
         if segments * ROWS_PER_KEY > rows >= self._rows:
             self._rows = min(self._rows * GROWTH, self._most)
+
+
+def _bundles(plan: PartialPlan, table: pa.Table, segment_bytes: int) -> Iterator[Bundle]:
+    """The rows as one bundle; as two or more where a key would not fit a message: only segments go out alone."""
+    bundle = _grouped(plan, table)
+    largest = int(np.diff(bundle.grouping.offsets).max())
+    if largest == 1 or largest * (table.nbytes / table.num_rows) <= segment_bytes:
+        yield bundle
+        return
+    half = table.num_rows // 2
+    yield from _bundles(plan, table.slice(0, half), segment_bytes)
+    yield from _bundles(plan, table.slice(half), segment_bytes)
 
 
 def _grouped(plan: PartialPlan, table: pa.Table) -> Bundle:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_client.executor.aggregates.frames import bounds_of, recomputed, slid
+from spark_client.executor.aggregates import over
+from spark_client.executor.aggregates.frames import bounds_of, recomputed, slid, stretches
 from spark_client.executor.aggregates.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregates.segments import AggregateInput
 from spark_client.over import Frame
@@ -226,3 +227,34 @@ def test_values_near_the_ends_of_their_type_are_compared_exactly():
     low, high = bounds_of(Frame(rows=False, start=-1, end=1), np.zeros(1, np.int64), order, 5)
     assert low.tolist() == [0, 0, 2, 3, 3]
     assert high.tolist() == [2, 2, 3, 5, 5]
+
+
+@given(FRAMES, st.integers(1, 20))
+def test_stretches_have_every_row_once_and_part_no_rows_of_one_frame(partitions, most):
+    low, high, _ = bounds(partitions)
+    found = list(stretches(low, high, most))
+    assert [row for begin, end in found for row in range(begin, end)] == list(range(len(low)))
+    for begin, end in found:
+        frames = {(low[row], high[row]) for row in range(begin, end)}
+        largest = max((b - a for a, b in frames), default=0)
+        assert sum(b - a for a, b in frames) <= most + largest
+        assert not begin or (low[begin - 1], high[begin - 1]) not in frames
+
+
+def test_frames_that_are_computed_one_by_one_are_laid_out_a_few_at_a_time(transport, monkeypatch):
+    """A partition of 300 rows, each with all rows after it: 45,150 steps."""
+    monkeypatch.setattr(over, "TABLE_STEPS", 1000)
+    seen = []
+
+    def counted(low, high):
+        steps = recomputed(low, high)
+        seen.append(len(steps.rows))
+        return steps
+
+    monkeypatch.setattr(over, "recomputed", counted)
+    table = as_table(pa.int64(), [range(300)], range(300))
+    plan = plan_of(Frame(rows=True, start=0, end=None), AggregateInput(call_of(Trail), (2,)))
+    found = rows_of(map_over(plan, iter(table.to_batches()), Opening(transport)))
+    assert found[290]["x0"] == "".join(f"{v}," for v in range(290, 300))
+    assert sum(seen) == 45_150
+    assert max(seen) <= 1300
