@@ -1,5 +1,6 @@
 """One average, written in each of the three ways: a plugin, loaded by file name."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,7 @@ class ClassicAverage(udf.AggregateFunction):
         accumulator.sum += v
         accumulator.count += 1
 
-    def merge(self, accumulator: Sum, others: list[Sum]) -> None:
+    def merge(self, accumulator: Sum, others: Sequence[Sum]) -> None:
         for other in others:
             accumulator.sum += other.sum
             accumulator.count += other.count

@@ -14,6 +14,15 @@ PROMISED = {
     "unordered_vs_ordered_1pct_stragglers",
     "rss_growth_1m_to_20m",
 }
+PROMISED_OF_AGGREGATES = {
+    "hot_key_50m_rows_rss_growth",
+    *(
+        f"{way}_{shape}_vs_{other}"
+        for way in ("vectorized", "bundled", "classic")
+        for shape in ("100k_keys", "100_keys", "20m_rows_1m_keys")
+        for other in ("pandas_udf", "map_in_arrow_identity", "builtin")
+    ),
+}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -29,6 +38,15 @@ def test_the_scalar_suite_writes_its_numbers(tmp_path: Path):
     assert set(numbers) >= PROMISED
     assert all(isinstance(number, float) for number in numbers.values())
     assert "io_1000_fraction_of_ideal" in done.stdout
+
+
+@pytest.mark.timeout(180)
+def test_the_aggregate_suite_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "aggregate", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "aggregate.json").read_text())
+    assert set(numbers) >= PROMISED_OF_AGGREGATES
+    assert all(isinstance(number, float) for number in numbers.values())
 
 
 def test_a_suite_that_is_not_there_yet_says_so(tmp_path: Path):
