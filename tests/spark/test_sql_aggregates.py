@@ -1,0 +1,281 @@
+"""Remote aggregates in SQL, beside what Spark makes of the same query with its own."""
+
+import datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Row
+
+import udf_server as udf
+from spark_client import PlanError, UnknownFunction, connect
+from tests.conftest import serving
+
+pytestmark = pytest.mark.connect
+
+
+class MySum(udf.BundledAggregateFunction):
+    """As Spark's sum of bigints, nulls left out."""
+
+    parameters = "v bigint"
+    returns = "bigint"
+    accumulator = "struct<sum:bigint,count:bigint>"
+    nulls = "skip"
+
+    def supports_retracting(self):
+        return True
+
+    def supports_merging(self):
+        return True
+
+    def bundled_accumulate_retract(self, bundle):
+        return [self._applied(segment) for segment in bundle]
+
+    def _applied(self, segment):
+        total = sum(each["sum"] for each in segment.accumulators)
+        count = sum(each["count"] for each in segment.accumulators)
+        values = [total if count else None]
+        for adds, (v,) in segment.changes():
+            total, count = (total + v, count + 1) if adds else (total - v, count - 1)
+            values.append(total if count else None)
+        return udf.BundledKeySegmentApplied({"sum": total, "count": count}, values[0], values[-1], values[1:])
+
+
+class Trail(udf.AggregateFunction):
+    """Texts one after another: neither merges nor takes back."""
+
+    def create_accumulator(self) -> str:
+        return ""
+
+    def accumulate(self, accumulator, text: str):
+        return accumulator + text
+
+    def get_value(self, accumulator) -> str:
+        return accumulator
+
+
+class Median(udf.AggregateFunction):
+    """Not Spark's."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def accumulate(self, accumulator, v: int):
+        return accumulator
+
+    def get_value(self, accumulator) -> int:
+        return -1
+
+
+@udf.scalar
+def plus_ten(x: int) -> int:
+    return x + 10
+
+
+def declared(*functions):
+    from udf_server.aggregates.declaration import declare_aggregate
+
+    return [f if isinstance(f, udf.Function) else declare_aggregate(f) for f in functions]
+
+
+@pytest.fixture(scope="module")
+def session(spark):
+    """A session with a server, and two tables."""
+    with serving(*declared(MySum, Trail, Median, plus_ten)) as server:
+        rows = [
+            (i % 3 or None, i % 2, i if i % 5 else None, datetime.datetime(2024, 1, 1, 0, i * 10)) for i in range(6)
+        ]
+        spark.createDataFrame(rows, "k int, j int, v bigint, at timestamp_ntz").createOrReplaceTempView("numbers")
+        spark.createDataFrame([(1, "one"), (2, "two")], "k int, name string").createOrReplaceTempView("names")
+        yield connect(spark, server.target)
+        spark.catalog.dropTempView("numbers")
+        spark.catalog.dropTempView("names")
+
+
+def as_sorted(frame):
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def same_as_spark(session, query):
+    """The query with SUM as the remote sum and as Spark's own."""
+    mine, sparks = session.sql(query.replace("SUM(", "my_sum(")), session.spark.sql(query)
+    assert [name.replace("my_sum", "sum").lower() for name in mine.columns] == [n.lower() for n in sparks.columns]
+    assert as_sorted(mine) == as_sorted(sparks)
+
+
+GROUPED = [
+    "SELECT k, SUM(v) FROM numbers GROUP BY k",
+    "SELECT SUM(v) AS s, count(*) AS n, max(v) FILTER (WHERE j = 1) AS m FROM numbers WHERE v > 1",
+    "SELECT SUM(v) AS s FROM numbers WHERE false",
+    "SELECT k % 2 AS p, SUM(v) + sum(j) * 2 AS z FROM numbers GROUP BY p HAVING z > 3 ORDER BY 2 DESC LIMIT 1",
+    "SELECT t.k, name, SUM(t.v + 1) FILTER (WHERE t.j = 0) AS a, SUM(DISTINCT j) AS b FROM numbers t JOIN names u "
+    "ON t.k = u.k GROUP BY t.k, u.name",
+    "SELECT k, j, SUM(v) AS s, grouping(k) AS g, grouping_id() AS i FROM numbers GROUP BY ROLLUP (k, j)",
+    "SELECT k, j, SUM(v) AS s, avg(v) AS a FROM numbers GROUP BY k, j GROUPING SETS ((k), (j), ())",
+    "SELECT struct(k) AS s, SUM(v) AS n FROM numbers GROUP BY struct(k) ORDER BY s.k",
+    "SELECT CASE WHEN SUM(v) > 3 THEN 'big' ELSE 'small' END AS c, percentile(v, 0.5) AS p FROM numbers GROUP BY k",
+    "SELECT DISTINCT SUM(j) AS s FROM numbers GROUP BY k ORDER BY s",
+    "SELECT k, SUM(v) AS s, s + 1 AS t, rank() OVER (ORDER BY SUM(v)) AS r FROM numbers GROUP BY k",
+]
+NESTED = [
+    "WITH a AS (SELECT k, SUM(v) AS m FROM numbers GROUP BY k), b AS (SELECT SUM(m) AS mm FROM a) SELECT * FROM a, b",
+    "SELECT name, m FROM (SELECT k, SUM(v) AS m FROM numbers GROUP BY k) x JOIN names USING (k)",
+    "SELECT k FROM numbers GROUP BY k HAVING SUM(v) > 4 UNION ALL SELECT SUM(k) FROM names ORDER BY 1",
+    "SELECT (SELECT SUM(v) FROM numbers) AS total, k FROM names WHERE k IN (SELECT SUM(j) - 1 FROM numbers)",
+]
+OVER = [
+    "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS r, "
+    "sum(v) OVER (PARTITION BY k) AS w FROM numbers",
+    "SELECT *, SUM(v) OVER w + 1 AS z FROM numbers WINDOW w AS (PARTITION BY j ORDER BY v DESC)",
+    "SELECT j, SUM(v) OVER (PARTITION BY j ORDER BY at RANGE BETWEEN INTERVAL '20' MINUTE PRECEDING AND CURRENT ROW) "
+    "AS z FROM numbers",
+    "SELECT j, SUM(v) OVER (ORDER BY v NULLS LAST) AS z FROM numbers",
+    "SELECT k, SUM(v) AS s, SUM(SUM(v)) OVER (ORDER BY k) AS z FROM numbers GROUP BY k",
+    "SELECT k, sum(v) AS s, SUM(sum(v)) OVER (ORDER BY k DESC) AS z FROM numbers GROUP BY k",
+    "SELECT k, v FROM numbers QUALIFY SUM(v) OVER (PARTITION BY j ORDER BY at) > 2",
+]
+
+
+@pytest.mark.parametrize("query", GROUPED)
+def test_a_remote_aggregate_is_grouped_as_sparks_own(session, query):
+    same_as_spark(session, query)
+
+
+@pytest.mark.parametrize("query", NESTED)
+def test_a_query_inside_a_query_may_have_remote_aggregates(session, query):
+    same_as_spark(session, query)
+
+
+@pytest.mark.parametrize("query", OVER)
+def test_a_remote_aggregate_over_a_window_is_as_sparks_own(session, query):
+    same_as_spark(session, query)
+
+
+def test_scalar_functions_are_known_without_registration(session):
+    query = "SELECT plus_ten(my_sum(plus_ten(v))) AS s FROM numbers WHERE plus_ten(v) > 11 AND v IS NOT NULL"
+    assert session.sql(query).first() == Row(s=12 + 13 + 14 + 10)
+    assert session.sql("SELECT plus_ten(1) AS x").first() == Row(x=11)
+
+
+def test_options_of_a_registration_are_kept(session):
+    @udf.scalar
+    def fails(x: int) -> int:
+        raise ValueError("no")
+
+    with serving(fails) as server:
+        other = connect(session.spark, server.target)
+        other.register("fails", on_error="null")
+        assert other.sql("SELECT fails(1) AS x").first() == Row(x=None)
+
+
+def test_rows_in_an_order_within_the_group(session):
+    query = (
+        "SELECT j, trail(CAST(v AS STRING)) WITHIN GROUP (ORDER BY at DESC) AS t FROM numbers WHERE v > 0 GROUP BY j"
+    )
+    assert as_sorted(session.sql(query)) == [(0, "42"), (1, "31")]
+
+
+def test_a_built_in_function_keeps_its_name(session):
+    row = session.sql("SELECT median(v) AS spark, `median@1`(v) AS remote FROM VALUES (3L) AS t(v)").first()
+    assert row == Row(spark=3.0, remote=-1)
+    with pytest.raises(UnknownFunction, match="'7'"):
+        session.sql("SELECT `median@7`(v) FROM numbers")
+
+
+def test_a_changelog_is_aggregated_as_the_table_it_leaves(session):
+    rows = [("+I", 1, 5), ("+I", 2, 7), ("-D", 2, 7), ("-U", 1, 5), ("+U", 1, 8)]
+    changes = session.spark.createDataFrame(rows, "row_kind string, k int, v bigint")
+    query = "SELECT k, my_sum(v) AS s FROM {changes} WHERE v > 0 GROUP BY k"
+    assert as_sorted(session.sql(query, changes=changes)) == [(1, 8)]
+    named = "SELECT row_kind, my_sum(v) AS s FROM {changes} GROUP BY row_kind"
+    assert as_sorted(session.sql(named, changes=changes)) == [("+I", 12), ("+U", 8), ("-D", 7), ("-U", 5)]
+    with pytest.raises(PlanError, match="Retract functionality is not implemented for the aggregate function: trail@1"):
+        session.sql("SELECT trail(CAST(v AS STRING)) FROM {changes}", changes=changes)
+
+
+def test_parameters_and_fields_are_sparks(session):
+    frame = session.spark.table("numbers")
+    query = "SELECT {name} AS n, '{{x}}' AS b, my_sum(v) AS s FROM {frame} WHERE v > :least GROUP BY j HAVING s > {n}"
+    rows = session.sql(query, {"least": 1}, frame=frame, name="o'neill", n=3).collect()
+    assert sorted(rows) == [Row(n="o'neill", b="{x}", s=6)]
+    with pytest.raises(PlanError, match="names, as in :limit"):
+        session.sql("SELECT my_sum(v) FROM numbers WHERE v > ?", [1])
+
+
+def test_a_temporary_view_holds_the_aggregate_and_nothing_else_is_left(session):
+    spark = session.spark
+    before = {table.name for table in spark.catalog.listTables()}
+    session.sql("CREATE OR REPLACE TEMP VIEW totals(key, total) AS SELECT j, my_sum(v) FROM numbers GROUP BY j")
+    assert as_sorted(spark.sql("SELECT * FROM totals WHERE total > 4")) == [(0, 6)]
+    assert {table.name for table in spark.catalog.listTables()} - before == {"totals"}
+    with pytest.raises(Exception, match="TEMP_TABLE_OR_VIEW_ALREADY_EXISTS"):
+        session.sql("CREATE TEMPORARY VIEW totals AS SELECT my_sum(v) FROM numbers")
+    spark.catalog.dropTempView("totals")
+    with pytest.raises(PlanError, match="must be temporary"):
+        session.sql("CREATE VIEW totals AS SELECT my_sum(v) FROM numbers")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT k,\n  my_sum(v) FROM numbers WHERE my_sum(v) > 1", "line 2, column 32: .* cannot stand in WHERE"),
+        ("SELECT k, v, my_sum(v) FROM numbers GROUP BY k", "line 1, column 11: v is neither in GROUP BY"),
+        ("SELECT my_sum(max(v)) FROM numbers", "line 1, column 8: .* needs a subquery"),
+        ("SELECT my_sum(v, k) FROM numbers", "line 1, column 8: .* takes 1 arguments, got 2"),
+        ("SELECT my_sum(*) FROM numbers", r"line 1, column 8: .*\* is no argument"),
+        ("SELECT grouping(k), my_sum(v) FROM numbers GROUP BY k", "line 1, column 8: grouping needs"),
+        ("SELECT *, my_sum(v) FROM numbers GROUP BY k", r"\* beside GROUP BY"),
+        ("SELECT k FROM names n WHERE (SELECT my_sum(v) FROM numbers t WHERE t.k = n.k) > 1", "column 37: a subquery"),
+        ("SELECT * FROM numbers PIVOT (my_sum(v) FOR j IN (0, 1))", "column 30: .* cannot stand in FROM"),
+        ("SELECT my_sum(DISTINCT v) OVER (ORDER BY k) FROM numbers", "line 1, column 8: .*DISTINCT over a window"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_with_its_place(session, query, message):
+    with pytest.raises(PlanError, match=message):
+        session.sql(query)
+
+
+def test_what_is_unknown_is_left_to_spark(session):
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        session.sql("SELECT my_sum(v) FROM nowhere").collect()
+    with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
+        session.sql("SELECT nobody(v) FROM numbers").collect()
+    assert session.sql("EXPLAIN SELECT 1").count() == 1
+    assert session.sql("SET spark.sql.shuffle.partitions").first().value == "4"
+
+
+def test_register_without_names_leaves_aggregates_out(session):
+    assert session.register(prefix="all_") == ["all_plus_ten@1", "all_plus_ten"]
+    with pytest.raises(PlanError, match="is an aggregate"):
+        session.register("my_sum")
+
+
+@st.composite
+def queries(draw):
+    """Queries over the table `numbers` with SUM in them, which may stand for Spark's or the remote sum."""
+    keys = draw(st.lists(st.sampled_from(["k", "j", "v % 2", "k + j"]), max_size=2, unique=True))
+    argument = draw(st.sampled_from(["v", "v + j", "coalesce(v, 7)", "k"]))
+    only = draw(st.sampled_from(["", " FILTER (WHERE j = 1)", " FILTER (WHERE v > 2)"]))
+    items = [f"{key} AS key_{place}" for place, key in enumerate(keys)]
+    items += [f"SUM({argument}){only} AS total", "count(v) AS n"]
+    where = draw(st.sampled_from(["", " WHERE v > 1", " WHERE k IS NULL"]))
+    group = draw(st.sampled_from(["{}", "ROLLUP ({})", "CUBE ({})"])).format(", ".join(keys)) if keys else ""
+    having = draw(st.sampled_from(["", " HAVING count(*) > 1", " HAVING SUM(v) > 3"]))
+    return f"SELECT {', '.join(items)} FROM numbers{where}{f' GROUP BY {group}' if keys else ''}{having}"
+
+
+EXAMPLES = settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@EXAMPLES
+@given(query=queries())
+def test_any_grouping_is_as_sparks_own(session, query):
+    same_as_spark(session, query)
+
+
+@EXAMPLES
+@given(query=queries(), wrapper=st.sampled_from(["{}", "SELECT * FROM ({}) AS x", "WITH x AS ({}) SELECT * FROM x"]))
+def test_any_query_without_our_functions_is_sparks(session, query, wrapper):
+    text = wrapper.format(query)
+    mine, sparks = session.sql(text), session.spark.sql(text)
+    assert mine.columns == sparks.columns and as_sorted(mine) == as_sorted(sparks)

@@ -1,0 +1,81 @@
+"""Texts as trees: what is read is written again, and errors say where."""
+
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from spark_client import PlanError
+from spark_client.sql.dialect import RemoteSpark, generate
+from spark_client.sql.parsing import Text, called_names, error_at, parse
+
+
+def rewritten(sql):
+    return generate(parse(Text(sql, None, {})))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "my_avg(DISTINCT x)", "MyAvg(x) FILTER(WHERE y > 1)", "`my_avg@2`(x)", "count(*)", "nvl(a, b)", "CEIL(x)",
+        "percentile_cont(0.5) WITHIN GROUP (ORDER BY x)", "first(x) IGNORE NULLS", "date_add(d, 1)", "last_value(x)",
+        "EXTRACT(YEAR FROM d)", "a DIV b", "filter(xs, x -> x + y)", "INTERVAL '1 2:03' DAY TO MINUTE", "a.b.c",
+        "struct(a AS x, b)", "m['a']", "ARRAY(1, 2)[0]", "approx_percentile(x, ARRAY(0.5), 100)",
+        "TRIM(BOTH 'x' FROM y)",
+        "f(x) OVER (PARTITION BY a ORDER BY b RANGE BETWEEN INTERVAL '20' MINUTE PRECEDING AND CURRENT ROW)",
+    ],
+)  # fmt: skip
+def test_a_call_comes_out_as_it_went_in(item):
+    sql = f"SELECT {item} AS z FROM t"
+    assert rewritten(sql) == sql
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [("'it''s'", "it's"), (r"'a\\d'", r"a\d"), ('"a\'b"', "a'b"), (r"'x\ny'", "x\ny"), (r"r'a\d'", r"a\d")],
+)
+def test_a_string_keeps_its_value(literal, value):
+    def read(sql):
+        return sqlglot.parse_one(sql, dialect=RemoteSpark).find(exp.Literal, exp.RawString).name
+
+    assert read(f"SELECT {literal}") == read(rewritten(f"SELECT {literal}")) == value
+
+
+def test_qualify_stays_a_clause():
+    sql = "SELECT a FROM t QUALIFY f(x) OVER (ORDER BY a) > 1"
+    assert rewritten(sql) == sql
+
+
+def test_called_names_are_names_before_parentheses():
+    text = "SELECT f (x), `g@2`(y), db.h(z), 'i(x)', k FROM t -- j(x)\n WHERE l.m > n(1)"
+    assert list(called_names(text)) == ["f", "g@2", "n"]
+
+
+def test_names_are_found_in_a_text_that_is_no_sql():
+    assert "f" in list(called_names("SELECT f(x), 'open"))
+
+
+def test_an_error_of_syntax_has_its_place():
+    with pytest.raises(PlanError, match=r"^line 2, column 13: Expecting \)"):
+        parse(Text("SELECT a,\n       f(x  FROM t", None, {}))
+
+
+def test_a_statement_that_is_not_understood_is_refused_by_its_name():
+    with pytest.raises(PlanError, match="statement EXPLAIN"):
+        parse(Text("EXPLAIN SELECT f(x) FROM t", None, {}))
+
+
+def test_an_error_about_a_node_has_the_place_of_its_name():
+    tree = parse(Text("SELECT a,\n  g(b) FROM t", None, {}))
+    assert str(error_at(tree.expressions[1], "no g")) == "line 2, column 3: no g"
+    assert str(error_at(exp.column("made"), "no place")) == "no place"
+
+
+def test_fields_in_braces_are_names_or_values():
+    text = Text("SELECT {n}, '{{}}' FROM {orders}", None, {"n": 3, "orders": "a table"})
+    readable = text.readable()
+    assert "'{}'" in readable and "{n}" not in readable
+    (first, second), table = parse(text).expressions, parse(text).find(exp.Table)
+    assert isinstance(first, exp.Var) and second.name == "{}"
+    assert text.field_names()[table.name] == "orders"
+    with pytest.raises(PlanError, match=r"\{other\} in the query"):
+        Text("SELECT {other}", None, {"n": 3}).readable()

@@ -1,0 +1,60 @@
+"""Windows of SQL as windows of the DataFrame API."""
+
+import pytest
+
+from spark_client import PlanError, Window
+from spark_client.over import Descending, Frame
+from spark_client.sql.parsing import Text, parse
+from spark_client.sql.window_frames import named_windows, read_window
+
+
+def window(over, clause=""):
+    select = parse(Text(f"SELECT f(x) OVER {over} FROM t {clause}", None, {}))
+    return read_window(select.expressions[0], named_windows(select), None, lambda tree: tree.sql("spark"))
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        ("", Frame(False, None, 0)),
+        ("ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING", Frame(True, -2, 1)),
+        ("ROWS BETWEEN UNBOUNDED PRECEDING AND 0 FOLLOWING", Frame(True, None, 0)),
+        ("ROWS UNBOUNDED PRECEDING", Frame(True, None, 0)),
+        ("rows 3 preceding", Frame(True, -3, 0)),
+        ("RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING", Frame(False, 0, None)),
+        ("RANGE BETWEEN 5 PRECEDING AND 2 PRECEDING", Frame(False, -5, -2)),
+    ],
+)
+def test_a_frame_is_its_bounds(frame, expected):
+    assert window(f"(ORDER BY a {frame})").frame == expected
+
+
+def test_partition_and_order_are_columns():
+    spec = window("(PARTITION BY k, j % 2 ORDER BY a, b DESC)")
+    assert spec.partition == ("k", "j % 2")
+    first, second = spec.order
+    assert first == "a" and isinstance(second, Descending) and second.column == "b"
+
+
+def test_nulls_where_spark_does_not_put_them_are_a_column_of_the_order():
+    assert window("(ORDER BY a NULLS LAST)").order == ("(a) IS NULL", "a")
+    assert [each.column for each in window("(ORDER BY a DESC NULLS FIRST)").order] == ["(a) IS NULL", "a"]
+    assert window("(ORDER BY a NULLS FIRST)").order == ("a",)
+
+
+@pytest.mark.parametrize("over", ["w", "(w)", "v"])
+def test_a_named_window_is_its_definition(over):
+    spec = window(over, "WINDOW w AS (PARTITION BY k ORDER BY a ROWS 1 PRECEDING), v AS (w)")
+    assert spec.partition == ("k",) and spec.frame == Frame(True, -1, Window.currentRow)
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ("w", "line 1, column 8: no window 'w'"),
+        ("(ORDER BY a ROWS BETWEEN 1 FOLLOWING AND 1 PRECEDING)", "line 1, column 8: a frame that starts at 1"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused_with_its_place(over, message):
+    with pytest.raises(PlanError, match=message):
+        window(over)
