@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 
 from spark_client.aggregate import AggregateExpression
+from spark_client.aggregation.planner import plan_aggregation
+from spark_client.aggregation.request import Aggregation
 from spark_client.errors import PlanError
-from spark_client.group_planner import Aggregation, plan_aggregation
 
 __all__ = ["RemoteGrouping", "positions_of"]
 
