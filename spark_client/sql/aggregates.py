@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.aggregate import AggregateExpression
-from spark_client.changelogs import CHANGE_TYPE
 from spark_client.aggregation.planner import plan_aggregation
 from spark_client.aggregation.request import PREFIX, Aggregation
+from spark_client.changelogs import CHANGE_TYPE
 from spark_client.sql.calls import (
     CLAUSES,
     RemoteCall,
