@@ -11,8 +11,6 @@ import udf_server as udf
 from spark_client import PlanError, UnknownFunction, connect
 from tests.conftest import serving
 
-pytestmark = pytest.mark.connect
-
 
 class MySum(udf.BundledAggregateFunction):
     """As Spark's sum of bigints, nulls left out."""
@@ -141,11 +139,13 @@ def test_a_remote_aggregate_is_grouped_as_sparks_own(session, query):
     same_as_spark(session, query)
 
 
+@pytest.mark.connect
 @pytest.mark.parametrize("query", NESTED)
 def test_a_query_inside_a_query_may_have_remote_aggregates(session, query):
     same_as_spark(session, query)
 
 
+@pytest.mark.connect
 @pytest.mark.parametrize("query", OVER)
 def test_a_remote_aggregate_over_a_window_is_as_sparks_own(session, query):
     same_as_spark(session, query)
@@ -182,6 +182,7 @@ def test_a_built_in_function_keeps_its_name(session):
         session.sql("SELECT `median@7`(v) FROM numbers")
 
 
+@pytest.mark.connect
 def test_a_changelog_is_aggregated_as_the_table_it_leaves(session):
     rows = [("+I", 1, 5), ("+I", 2, 7), ("-D", 2, 7), ("-U", 1, 5), ("+U", 1, 8)]
     changes = session.spark.createDataFrame(rows, "row_kind string, k int, v bigint")
@@ -193,6 +194,7 @@ def test_a_changelog_is_aggregated_as_the_table_it_leaves(session):
         session.sql("SELECT trail(CAST(v AS STRING)) FROM {changes}", changes=changes)
 
 
+@pytest.mark.connect
 def test_parameters_and_fields_are_sparks(session):
     frame = session.spark.table("numbers")
     query = "SELECT {name} AS n, '{{x}}' AS b, my_sum(v) AS s FROM {frame} WHERE v > :least GROUP BY j HAVING s > {n}"
@@ -202,6 +204,7 @@ def test_parameters_and_fields_are_sparks(session):
         session.sql("SELECT my_sum(v) FROM numbers WHERE v > ?", [1])
 
 
+@pytest.mark.connect
 def test_a_temporary_view_holds_the_aggregate_and_nothing_else_is_left(session):
     spark = session.spark
     before = {table.name for table in spark.catalog.listTables()}
