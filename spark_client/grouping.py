@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 
 from spark_client.aggregate import AggregateExpression
+from spark_client.aggregation.changes import plan_changes
 from spark_client.aggregation.planner import plan_aggregation
 from spark_client.aggregation.request import Aggregation
 from spark_client.errors import PlanError
@@ -21,7 +22,8 @@ class RemoteGrouping:
     keys: Sequence[str | Column]
     sets: Sequence[Sequence[int]] | None = None
     order_by: Sequence[str | Column] = ()
-    changelog: bool | None = None
+    is_changelog: bool | None = None
+    """Whether the frame is a changelog; None if its columns say so."""
 
     def agg(self, *aggregates: AggregateExpression | Column) -> DataFrame:
         """A row per key: its columns, then one per aggregate, remote ones and Spark's own as they come.
@@ -30,8 +32,24 @@ class RemoteGrouping:
         aggregates refer to columns by name, `F.sum("price")`, not by frame, `F.sum(df["price"])`. On a
         stream the state is Spark's. Raises PlanError, InvalidOption or UnsupportedType.
         """
-        aggregation = Aggregation(self.frame, self.keys, self.sets, self.order_by, self.changelog)
-        return plan_aggregation(aggregation, aggregates)
+        return plan_aggregation(self._aggregation, aggregates)
+
+    def changelog(self, *aggregates: AggregateExpression, per: str | Column = "row") -> DataFrame:
+        """The changes of each key's values: a column `row_kind`, the key's columns, then one per remote aggregate.
+
+        The first rows of a key give +I; values that change -U with the old ones, then +U; a key that has no rows
+        left -D with the last ones; values that stay as they are nothing. Rows come in the order of
+        `order_by`, or of the frame. Values are compared after each row with `per="row"`, after every `size`
+        rows of a key and its last one with `per="bundle"`, or with a Column wherever that changes from one
+        row of a key to the next, such as the version in a change feed. Changes of a key are in one
+        partition, in order. The rows of a key are held in memory. Raises PlanError for streams, and what
+        `agg` raises.
+        """
+        return plan_changes(self._aggregation, aggregates, per)
+
+    @property
+    def _aggregation(self) -> Aggregation:
+        return Aggregation(self.frame, self.keys, self.sets, self.order_by, self.is_changelog)
 
 
 def positions_of(chosen: Sequence[str | Column], keys: Sequence[str | Column]) -> tuple[int, ...]:

@@ -102,3 +102,54 @@ def test_a_frame_with_such_a_column_need_not_be_a_changelog(functions, changes):
         functions.group_by(changes, "k", changelog=False).agg(functions.function("trail")("v"), F.count("*")).collect()
     )
     assert {row.k: row["count(1)"] for row in found} == {1: 4, 2: 2, 3: 2}
+
+
+EXAMPLE = [("+I", 1, 0), ("+I", 2, 0), ("+I", 5, 0), ("-U", 2, 1), ("+U", 6, 1), ("-U", 1, 1), ("+U", 3, 2)]
+"""The rows of FLIP-491's worked example, and the bundle of at most three rows each is in."""
+
+
+@pytest.mark.connect
+def test_the_changes_of_the_worked_example_are_its_starting_and_final_values(functions, spark):
+    """Bundle 0: averages 3 and 2; bundle 1: 5 and 6; bundle 2: 4, and none for the even values."""
+    frame = spark.createDataFrame(EXAMPLE, "row_kind string, v1 bigint, bundle int").coalesce(1)
+    grouped = functions.group_by(frame, (F.col("v1") % 2).alias("odd"))
+    average = functions.function("bundled_average")("v1").alias("a")
+    found = grouped.changelog(average, per=F.col("bundle"))
+    assert found.columns == ["row_kind", "odd", "a"]
+    by_key = {odd: [(row.row_kind, row.a) for row in found.collect() if row.odd == odd] for odd in (0, 1)}
+    assert by_key == {1: [("+I", 3), ("-U", 3), ("+U", 5), ("-U", 5), ("+U", 4)], 0: [("+I", 2), ("-U", 2), ("+U", 6)]}
+    rows = [(row.odd, row.row_kind, row.a) for row in grouped.changelog(average, per="row").collect() if row.odd == 0]
+    # Between the two rows of its second bundle the key of even values has no rows.
+    assert rows == [(0, "+I", 2), (0, "-D", 2), (0, "+I", 6)]
+
+
+def test_a_running_changelog_is_input_for_another_aggregate(functions, changes):
+    """The sums of keys, summed up: what is taken back and given again cancels out."""
+    total = functions.function("total")
+    first = functions.group_by(changes, "k").changelog(total("v").alias("t"), per="row").select("row_kind", "t.sum")
+    (row,) = functions.group_by(first).agg(total("sum").alias("t")).collect()
+    assert row.t.asDict() == {"sum": sum(LEFT.values()), "count": len(LEFT)}
+
+
+def test_changes_by_bundle_are_fewer_and_lead_to_the_same(functions, changes):
+    total = functions.function("total", size=100)
+    found = functions.rollup(changes, "k").changelog(total("v").alias("t"), per="bundle").collect()
+    assert sorted((row.row_kind, str(row.k), row.t.sum) for row in found) == [
+        ("+I", "1", 14), ("+I", "3", 2), ("+I", "None", 15),
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_a_running_changelog_is_refused(functions, changes, spark):
+    grouped, total = functions.group_by(changes, "k"), functions.function("total")
+    with pytest.raises(PlanError, match="not of Column"):
+        grouped.changelog(F.sum("v"))
+    with pytest.raises(PlanError, match="changelog without an aggregate"):
+        grouped.changelog()
+    with pytest.raises(PlanError, match="per is 'row', 'bundle' or a Column, not 'hour'"):
+        grouped.changelog(total("v"), per="hour")
+    with pytest.raises(PlanError, match="DISTINCT"):
+        grouped.changelog(total("v").distinct())
+    with pytest.raises(PlanError, match="Retract functionality is not implemented"):
+        grouped.changelog(functions.function("trail")("v"))
+    with pytest.raises(PlanError, match="on a stream use agg"):
+        functions.group_by(spark.readStream.format("rate").load(), "value").changelog(total("value"))

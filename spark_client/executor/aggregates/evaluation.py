@@ -44,6 +44,11 @@ class Evaluation:
         self._chained = self._new_engine((AppliedField.ACCUMULATOR, *wanted), chained=True)
         self._chain_used = False
 
+    @property
+    def size(self) -> int:
+        """Rows of a bundle, as agreed with the server; known once something has been evaluated."""
+        return self._engine.bundles().size
+
     def evaluate(self, table: pa.Table, steps: Steps, keys: Sequence[pa.Array]) -> tuple[pa.Array, dict[int, RowError]]:
         """A value per row of the table, and errors by segment, whose rows have null for a value.
 

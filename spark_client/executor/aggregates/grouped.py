@@ -23,7 +23,7 @@ from spark_client.executor.engine import OpenStream, RowEngine
 from spark_client.executor.groups import Completed
 from spark_client.executor.opening import open_stream
 
-__all__ = ["map_grouped"]
+__all__ = ["map_grouped", "net_rows"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -114,7 +114,7 @@ class _Task:
         output: list[pa.RecordBatch] = []
         if self._plan.kinds is not None:
             before = self._count if self._chain.started else 0
-            kept, net = _net(signs(table.column(self._plan.kinds)), np.zeros(1, np.int64), before)
+            kept, net = net_rows(signs(table.column(self._plan.kinds)), np.zeros(1, np.int64), before)
             table = table.filter(pa.array(kept))
             self._count = int(net[0])
         if table.num_rows:
@@ -128,7 +128,7 @@ class _Task:
     def _without_orphans(self, table: pa.Table, starts: Integers) -> tuple[pa.Table, Integers, Integers]:
         """The rows that count, where their keys start, and the net rows of each key."""
         assert self._plan.kinds is not None
-        kept, net = _net(signs(table.column(self._plan.kinds)), starts, 0)
+        kept, net = net_rows(signs(table.column(self._plan.kinds)), starts, 0)
         if kept.all():
             return table, starts, net
         lengths = np.add.reduceat(kept.astype(np.int64), starts)
@@ -137,7 +137,7 @@ class _Task:
         return table.filter(pa.array(kept)), np.concatenate(([0], ends[:-1])).astype(np.int64), net[present]
 
 
-def _net(signs: Integers, starts: Integers, before: int) -> tuple[npt.NDArray[np.bool_], Integers]:
+def net_rows(signs: Integers, starts: Integers, before: int) -> tuple[npt.NDArray[np.bool_], Integers]:
     """Which rows of a changelog count, and the net rows of each key, of which there were `before` already.
 
     A row taken back from a key that has none is dropped (Flink: a retraction without state). Counting

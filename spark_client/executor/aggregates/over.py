@@ -13,22 +13,20 @@ import pyarrow as pa
 
 from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
-from spark_client.executor.aggregates.cutting import tables_of
 from spark_client.executor.aggregates.evaluation import Evaluation
 from spark_client.executor.aggregates.frames import Steps, bounds_of, recomputed, slid, stretches
-from spark_client.executor.aggregates.keys import combined, run_starts
+from spark_client.executor.aggregates.keys import combined
 from spark_client.executor.aggregates.outcomes import check_policy
+from spark_client.executor.aggregates.partitions import partitions_of
 from spark_client.executor.aggregates.segments import AggregateInput
 from spark_client.executor.engine import OpenStream
 from spark_client.executor.opening import open_stream
 from spark_client.executor.policy import error_array
 from spark_client.over import Frame
 
-__all__ = ["OverInput", "OverPlan", "map_over"]
+__all__ = ["OverInput", "OverPlan", "map_over", "row_errors"]
 
 Integers = npt.NDArray[np.int64]
-TABLE_ROWS = 65_536
-"""Rows that are looked at together at least; a partition always is."""
 TABLE_STEPS = 1 << 22
 """Steps that are laid out together, about: frames that are computed one by one may be as many times their rows."""
 
@@ -75,7 +73,7 @@ def map_over(
         evaluations = [_evaluation(each, plan, opening) for each in plan.inputs]
         for evaluation in evaluations:
             cleanup.callback(evaluation.close)
-        for table, starts in _partitions(plan, batches):
+        for table, starts in partitions_of(plan.partition, batches):
             columns = [table.column(column) for column in plan.passed]
             for each, evaluation in zip(plan.inputs, evaluations, strict=True):
                 columns += _values(plan, each, evaluation, table, starts)
@@ -89,31 +87,6 @@ def _evaluation(each: OverInput, plan: OverPlan, opening: OpenStream) -> Evaluat
     return Evaluation(each.source, plan.partition_names, opening, each_row=each.slides, retracting=retracting)
 
 
-def _partitions(plan: OverPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, Integers]]:
-    """Tables of whole partitions, and where each begins."""
-    held: list[pa.Table] = []
-    # Only the last row held is needed to see whether a table goes on with its partition.
-    for table in tables_of(batches, lambda: TABLE_ROWS, float("inf")):
-        before = held[-1].slice(held[-1].num_rows - 1) if held else table.slice(0, 0)
-        starts = _starts(plan, pa.concat_tables([before, table])) - before.num_rows
-        starts = starts[starts >= 0]
-        if not len(starts):
-            held.append(table)
-            continue
-        last = int(starts[-1])
-        whole = pa.concat_tables([*held, table.slice(0, last)])
-        if whole.num_rows:
-            yield whole, _starts(plan, whole)
-        held = [table.slice(last)]
-    if held:
-        whole = pa.concat_tables(held)
-        yield whole, _starts(plan, whole)
-
-
-def _starts(plan: OverPlan, table: pa.Table) -> Integers:
-    return run_starts([table.column(column) for column in plan.partition], table.num_rows)
-
-
 def _values(
     plan: OverPlan, each: OverInput, evaluation: Evaluation, table: pa.Table, starts: Integers
 ) -> list[pa.Array]:
@@ -122,7 +95,7 @@ def _values(
     low, high = bounds_of(each.frame, starts, [table.column(column) for column in plan.order], table.num_rows)
     chosen = each.source.takes(table)
     partitions = [combined(table.column(column)) for column in plan.partition]
-    values, row_errors = [], []
+    values, failures = [], []
     for begin, end in [(0, table.num_rows)] if each.slides else stretches(low, high, TABLE_STEPS):
         part = slice(begin, end)
         steps = slid(low, high, starts) if each.slides else recomputed(low[part], high[part])
@@ -133,14 +106,14 @@ def _values(
         found, errors = evaluation.evaluate(table, steps, keys)
         check_policy(call, errors, keys, plan.partition_names)
         values.append(found)
-        row_errors.append(_row_errors(steps, errors, end - begin))
+        failures.append(row_errors(steps, errors, end - begin))
     columns = [pa.concat_arrays(values)]
     if call.policy.on_error is OnError.COLUMN:
-        columns.append(pa.concat_arrays(row_errors))
+        columns.append(pa.concat_arrays(failures))
     return columns
 
 
-def _row_errors(steps: Steps, errors: Mapping[int, RowError], rows: int) -> pa.Array:
+def row_errors(steps: Steps, errors: Mapping[int, RowError], rows: int) -> pa.Array:
     """Every row has the error of its segment."""
     if not errors:
         return error_array(rows, {})
