@@ -45,7 +45,6 @@ def test_remote_aggregates_and_sparks_own_stand_beside_each_other(functions, fra
         assert row["max(id)"] % 7 == row.k
 
 
-@pytest.mark.connect
 @pytest.mark.parametrize("size", [1, 100, 1_000_000])
 def test_without_sparks_own_the_result_is_the_same_at_any_size(functions, frame, size):
     total, one_place = (functions.function(name, size=size) for name in ("total", "sum_in_one_place"))

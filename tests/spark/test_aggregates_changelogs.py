@@ -27,7 +27,6 @@ def changes(spark):
     return spark.createDataFrame(CHANGES, "row_kind string, k int, v bigint").coalesce(1)
 
 
-@pytest.mark.connect
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 @pytest.mark.parametrize("name", ["total", "sum_in_one_place"])
 def test_rows_are_taken_back_and_keys_without_rows_are_not_in_the_result(functions, changes, name, size):

@@ -55,7 +55,6 @@ ROWS = [(U, 0), (-2, 0), (-1, 2), (1, 3), (-5, -2), (U, UF), (0, UF), (U, 2), (-
 RANGES = [(U, 0), (-2, 0), (-2, 3), (0, 0), (0, UF), (U, UF), (1, 4), (U, -1), (-3, UF)]
 
 
-@pytest.mark.connect
 @pytest.mark.parametrize("size", [7, 1_000_000])
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("kind", ["rows", "range"])
