@@ -1,0 +1,96 @@
+"""The columns a window function adds, and the watermark that goes with them.
+
+window_start and window_end are wall clock times without zone; window_time is the last millisecond of the
+window, of the time column's type. A watermark of the time column moves to window_time, which is never
+ahead of it: Spark wants one such column per stream, and a time without zone cannot be compared with a
+watermark, which is an instant.
+"""
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_client.errors import PlanError
+from spark_client.windows.intervals import MILLISECOND, interval_column
+
+__all__ = [
+    "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "column_named",
+    "field_named", "hidden", "wall_clock", "with_bounds", "without_watermark",
+]  # fmt: skip
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+WINDOW_TIME = "window_time"
+WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, WINDOW_TIME)
+
+WATERMARK = "spark.watermarkDelayMs"
+"""The key in a column's metadata by which Spark knows the column of the watermark (EventTimeWatermark.delayKey)."""
+
+
+def hidden(name: str) -> str:
+    """The name of a column that is gone again before the caller sees the frame."""
+    return f"__remote_udf_window_{name}"
+
+
+def column_named(name: str) -> Column:
+    """The column of exactly that name, dots and all."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def field_named(frame: DataFrame, name: str, what: str) -> T.StructField:
+    """The frame's column of that name, without regard to case. Raises PlanError unless there is exactly one."""
+    if not isinstance(name, str):
+        raise PlanError(f"{what} takes the name of a column, not {type(name).__name__}")
+    found = [field for field in frame.schema.fields if field.name.casefold() == name.casefold()]
+    if len(found) != 1:
+        raise PlanError(
+            f"{what}: column {name!r} is {'ambiguous' if found else 'not found'} among {', '.join(frame.columns)}"
+        )
+    return found[0]
+
+
+def check_input(frame: DataFrame, time_col: str, function: str) -> T.StructField:
+    """The time column. Raises PlanError if it is no timestamp or the frame has a column a window function adds."""
+    field = field_named(frame, time_col, f"{function}: time column")
+    if not isinstance(field.dataType, (T.TimestampType, T.TimestampNTZType)):
+        raise PlanError(
+            f"{function}: time column {field.name!r} is of type {field.dataType.simpleString()}; "
+            "expected timestamp or timestamp_ntz"
+        )
+    taken = {name.casefold() for name in frame.columns} & set(WINDOW_COLUMNS)
+    if taken:
+        raise PlanError(
+            f"{function}: Column '{sorted(taken)[0]}' is ambiguous: the input has one of that name; rename it first"
+        )
+    return field
+
+
+def wall_clock(field: T.StructField) -> Column:
+    """The time as a clock on the wall shows it: of an instant, in the session's time zone."""
+    column = column_named(field.name)
+    return column.cast("timestamp_ntz") if isinstance(field.dataType, T.TimestampType) else column
+
+
+def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Column) -> DataFrame:
+    """All columns but the hidden ones, then the window's, with the watermark of the time column.
+
+    `start` and `end` are without zone.
+    """
+    last = (end - interval_column(MILLISECOND)).cast(field.dataType)
+    metadata = {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
+    bounded = frame.select(
+        "*", start.alias(WINDOW_START), end.alias(WINDOW_END),
+        last.alias(WINDOW_TIME, metadata=metadata) if metadata else last.alias(WINDOW_TIME),
+    )  # fmt: skip
+    bounded = bounded.drop(*(name for name in frame.columns if name.startswith(hidden(""))))
+    return without_watermark(bounded, field)
+
+
+def without_watermark(frame: DataFrame, field: T.StructField) -> DataFrame:
+    """The frame with that column a plain time: the stream's time is another column now."""
+    if WATERMARK not in field.metadata:
+        return frame
+    kept: dict[str, Any] = {key: value for key, value in field.metadata.items() if key != WATERMARK}
+    return frame.withMetadata(field.name, kept)

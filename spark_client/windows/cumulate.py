@@ -1,0 +1,78 @@
+"""CUMULATE: windows with one start that grow by a step up to a size, then start anew (FLIP-145)."""
+
+import dataclasses
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_client.errors import PlanError
+from spark_client.windows.intervals import Interval, micros_of, shown
+from spark_client.windows.panes import PANE, PANE_END, PANE_START, PaneWindows, assign, floor, later, numbered
+from spark_client.windows.planned import remember
+
+__all__ = ["Cumulate", "cumulate"]
+
+_MOST = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Cumulate(PaneWindows):
+    """Panes are steps. Raises PlanError for lengths it cannot have."""
+
+    step: int
+    size: int
+    offset: int = 0
+    name = "CUMULATE"
+
+    def __post_init__(self) -> None:
+        sizes = f"maxSize {shown(self.size)} and step {shown(self.step)}"
+        if self.step <= 0 or self.size <= 0:
+            raise PlanError(
+                f"CUMULATE table function based aggregate requires maxSize and step to be positive, got {sizes}"
+            )
+        if self.size % self.step:
+            raise PlanError(
+                "CUMULATE table function based aggregate requires maxSize must be an integral multiple of step, "
+                f"got {sizes}"
+            )
+        if self.most > _MOST:
+            raise PlanError(
+                f"CUMULATE with {sizes} puts a row in up to {self.most:,} windows; at most {_MOST:,} are allowed"
+            )
+
+    @property
+    def most(self) -> int:
+        """In how many windows a row is at most."""
+        return self.size // self.step
+
+    @property
+    def pane(self) -> int:
+        return self.step
+
+    @property
+    def pane_offset(self) -> int:
+        return self.offset
+
+    def windows(self, frame: DataFrame) -> DataFrame:
+        frame = frame.select("*", floor(F.col(PANE), self.size, self.offset).alias(PANE_START))
+        frame, number = numbered(frame, self.most)
+        end = later(F.col(PANE), self.step, number + 1)
+        return frame.select("*", end.alias(PANE_END)).where(
+            F.col(PANE_END) <= later(F.col(PANE_START), self.size)
+        )  # fmt: skip
+
+
+def cumulate(
+    frame: DataFrame, time_col: str, step: Interval, max_size: Interval, offset: Interval | None = None
+) -> DataFrame:  # fmt: skip
+    """Every row once for each window that its time is in, with window_start, window_end and window_time.
+
+    Windows begin at multiples of `max_size`, moved by `offset`, and end at every `step` after that, until
+    they are `max_size` long, which is a multiple of the step. Everything else as `tumble`.
+    """
+    windows = Cumulate(
+        micros_of(step, "CUMULATE: step"),
+        micros_of(max_size, "CUMULATE: maxSize"),
+        micros_of(offset or "0 s", "CUMULATE: offset"),
+    )
+    return remember(assign(frame, time_col, windows), frame, time_col, windows)

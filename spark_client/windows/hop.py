@@ -1,0 +1,75 @@
+"""HOP: windows of one size that begin every so often, and may overlap or leave gaps (FLIP-145, FLIP-392)."""
+
+import dataclasses
+import math
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_client.errors import PlanError
+from spark_client.windows.columns import hidden
+from spark_client.windows.intervals import Interval, micros_of, shown
+from spark_client.windows.panes import PANE, PANE_END, PANE_START, PaneWindows, assign, floor, later, numbered
+from spark_client.windows.planned import remember
+
+__all__ = ["Hop", "hop"]
+
+_LAST = hidden("last")
+_MOST = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Hop(PaneWindows):
+    """Panes are as long as size and slide have in common. Raises PlanError for lengths it cannot have."""
+
+    slide: int
+    size: int
+    offset: int = 0
+    name = "HOP"
+
+    def __post_init__(self) -> None:
+        sizes = f"slide {shown(self.slide)} and size {shown(self.size)}"
+        if self.slide <= 0 or self.size <= 0:
+            raise PlanError(f"HOP table function based aggregate requires slide and size to be positive, got {sizes}")
+        if self.most > _MOST:
+            raise PlanError(f"HOP with {sizes} puts every row in {self.most:,} windows; at most {_MOST:,} are allowed")
+
+    @property
+    def most(self) -> int:
+        """In how many windows a row is at most."""
+        return -(-self.size // self.slide)
+
+    @property
+    def pane(self) -> int:
+        return math.gcd(self.size, self.slide)
+
+    @property
+    def pane_offset(self) -> int:
+        return self.offset
+
+    def windows(self, frame: DataFrame) -> DataFrame:
+        last = F.col(PANE)
+        if self.pane != self.slide:
+            frame = frame.select("*", floor(F.col(PANE), self.slide, self.offset).alias(_LAST))
+            last = F.col(_LAST)
+        frame, number = numbered(frame, self.most)
+        start = later(last, -self.slide, number) if self.most > 1 else last
+        end = later(last, self.size) if self.most == 1 else later(start, self.size)
+        spread = frame.select("*", start.alias(PANE_START), end.alias(PANE_END))
+        # The earliest window may end before the pane; the only one, if there are gaps, before it begins.
+        return spread if self.pane == self.slide else spread.where(F.col(PANE_END) > F.col(PANE))
+
+
+def hop(
+    frame: DataFrame, time_col: str, slide: Interval, size: Interval, offset: Interval | None = None
+) -> DataFrame:  # fmt: skip
+    """Every row once for each window that its time is in, with window_start, window_end and window_time.
+
+    Windows are `size` long and begin at every multiple of `slide`, moved by `offset`. The size need not
+    be a multiple of the slide; where the slide is larger, rows between windows are left out. Everything
+    else as `tumble`.
+    """
+    windows = Hop(
+        micros_of(slide, "HOP: slide"), micros_of(size, "HOP: size"), micros_of(offset or "0 s", "HOP: offset")
+    )
+    return remember(assign(frame, time_col, windows), frame, time_col, windows)

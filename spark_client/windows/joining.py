@@ -1,0 +1,86 @@
+"""Window join: rows of two frames that are in the same window (FLIP-145)."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_client.errors import PlanError
+from spark_client.windows.columns import WATERMARK, WINDOW_COLUMNS, WINDOW_TIME, column_named, field_named, hidden
+
+__all__ = ["window_join"]
+
+_KINDS = {
+    "inner": "inner", "left": "left", "leftouter": "left", "right": "right", "rightouter": "right",
+    "full": "full", "outer": "full", "fullouter": "full", "semi": "left_semi", "leftsemi": "left_semi",
+    "anti": "left_anti", "leftanti": "left_anti",
+}  # fmt: skip
+
+
+def window_join(
+    left: DataFrame, right: DataFrame, on: Sequence[str] | str = (), how: str = "inner", *,
+    condition: Column | None = None, null_safe: bool = False,
+) -> DataFrame:  # fmt: skip
+    """Rows of two windowed frames with equal window_start, window_end and columns `on`.
+
+    `how` is inner, left, right, full, semi or anti. The result has the window's columns and those of `on`
+    once, first, then the other columns of the left and, unless it is semi or anti, of the right frame;
+    window_time if both have it. `condition` is one more, over columns whose names only one frame has.
+    With `null_safe` null keys are equal to each other.
+
+    On streams both frames must have window_time with a watermark: Spark forgets a window when the
+    watermark has passed it, and only then gives outer rows. Spark has no anti join of two streams. Raises
+    PlanError.
+    """
+    kind = _KINDS.get(how.lower().replace("_", "").replace(" ", ""))
+    if kind is None:
+        raise PlanError(f"window_join: how {how!r} is none of inner, left, right, full, semi, anti")
+    names = [on] if isinstance(on, str) else list(on)
+    both = [left, right]
+    windows = [name for name in WINDOW_COLUMNS if name != WINDOW_TIME or all(WINDOW_TIME in f.columns for f in both)]
+    keys = [*windows, *(name for name in names if name.casefold() not in WINDOW_COLUMNS)]
+    fields = [[field_named(frame, key, f"window_join: {side} frame") for key in keys]
+              for side, frame in zip(("left", "right"), both, strict=True)]  # fmt: skip
+    _check_streams(left, right, kind)
+    hide = {field.name: hidden(f"right_{index}") for index, field in enumerate(fields[1])}
+    renamed = right.withColumnsRenamed(hide)
+    equal = []
+    for index, field in enumerate(fields[0]):
+        one, other = column_named(field.name), F.col(hidden(f"right_{index}"))
+        equal.append(one.eqNullSafe(other) if null_safe and index >= len(windows) else one == other)
+    if condition is not None:
+        equal.append(condition)
+    joined = left.join(renamed, reduce(lambda one, other: one & other, equal), kind)
+    shown = []
+    for index, field in enumerate(fields[0]):
+        one, other = column_named(field.name), F.col(hidden(f"right_{index}"))
+        value = {"right": other, "full": F.coalesce(one, other)}.get(kind, one)
+        kept = {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
+        shown.append(value.alias(field.name, metadata=kept) if kept else value.alias(field.name))
+    own = [f.name for f in fields[0]]
+    rest = [column_named(name) for name in left.columns if name not in own]
+    if kind not in ("left_semi", "left_anti"):
+        rest += [column_named(name) for name in renamed.columns if name not in hide.values()]
+    _check_names(left, renamed, own, kind)
+    return joined.select(*shown, *rest)
+
+
+def _check_streams(left: DataFrame, right: DataFrame, kind: str) -> None:
+    streams = [frame for frame in (left, right) if frame.isStreaming]
+    if len(streams) < 2:
+        return
+    if kind == "left_anti":
+        raise PlanError("window_join: an anti join of two streams is not supported by Spark; join left and filter")
+    for side, frame in (("left", left), ("right", right)):
+        if not any(f.name == WINDOW_TIME and WATERMARK in f.metadata for f in frame.schema.fields):
+            raise PlanError(f"window_join: the {side} stream has no column window_time with a watermark")
+
+
+def _check_names(left: DataFrame, right: DataFrame, keys: Sequence[str], kind: str) -> None:
+    if kind in ("left_semi", "left_anti"):
+        return
+    names = [name.casefold() for name in [*left.columns, *right.columns]]
+    twice = sorted({name for name in names if names.count(name) > 1} - {key.casefold() for key in keys})
+    if twice:
+        raise PlanError(f"window_join: both frames have a column {twice[0]!r}; rename one, or join on it")

@@ -1,0 +1,154 @@
+"""Window top-N and window deduplication: the first rows of every window, by an order (FLIP-145)."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark_client.errors import PlanError
+from spark_client.over import Descending
+from spark_client.windows.columns import (
+    WATERMARK,
+    WINDOW_END,
+    WINDOW_START,
+    WINDOW_TIME,
+    column_named,
+    field_named,
+    hidden,
+    without_watermark,
+)
+
+__all__ = ["window_deduplicate", "window_top_n"]
+
+Order = Sequence[str | Descending] | str | Descending
+
+_RANKS = {"row_number": F.row_number, "rank": F.rank, "dense_rank": F.dense_rank}
+_RANK, _ROWS, _ARRIVAL, _ORDER = hidden("rank"), hidden("rows"), hidden("arrival"), hidden("order")
+
+
+def window_top_n(
+    frame: DataFrame, n: int, order_by: Order, partition_by: Sequence[str] | str = (), *,
+    rank: str = "row_number", first: int = 1, rank_column: str | None = None,
+) -> DataFrame:  # fmt: skip
+    """The rows of every window whose rank is from `first` to `n`, per value of the columns `partition_by`.
+
+    Ranks begin at 1 in the order of the columns `order_by`, `spark_client.desc("price")` from the largest
+    down; nulls are the smallest. `rank` is row_number, rank or dense_rank; with row_number, equals follow
+    each other in the order of the frame. With `rank_column` the rank is a column of that name, the last.
+
+    On a stream, whose window_time must have a watermark, Spark keeps the rows of a window until the
+    watermark has passed it and ranks them then, once. Raises PlanError.
+    """
+    if rank not in _RANKS:
+        raise PlanError(f"window_top_n: rank {rank!r} is none of {', '.join(_RANKS)}")
+    if not 1 <= first <= n:
+        raise PlanError(f"window_top_n: ranks from {first} to {n} are none; they begin at 1")
+    order = _ordering(frame, order_by)
+    groups = _groups(frame, partition_by, "window_top_n")
+    if rank_column is not None and rank_column.casefold() in {name.casefold() for name in frame.columns}:
+        raise PlanError(f"window_top_n: the frame has a column {rank_column!r} already; choose another rank_column")
+    ranked = (_ranked_stream if frame.isStreaming else _ranked)(frame, groups, order, rank)
+    chosen = ranked.where(F.col(_RANK).between(first, n))
+    return chosen.drop(_RANK) if rank_column is None else chosen.withColumnRenamed(_RANK, rank_column)
+
+
+def window_deduplicate(
+    frame: DataFrame, order_by: str, partition_by: Sequence[str] | str = (), *, keep: str = "first"
+) -> DataFrame:  # fmt: skip
+    """One row per window and value of the columns `partition_by`: the first by the time column, or the last.
+
+    As `window_top_n` with n = 1 in everything else.
+    """
+    if keep not in ("first", "last"):
+        raise PlanError(f"window_deduplicate: keep {keep!r} is neither first nor last")
+    field_named(frame, order_by, "window_deduplicate: order_by")
+    return window_top_n(frame, 1, order_by if keep == "first" else Descending(order_by), partition_by)
+
+
+def _groups(frame: DataFrame, partition_by: Sequence[str] | str, what: str) -> list[str]:
+    """The columns by which rows are ranked; on a stream with the one that has the watermark."""
+    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    names = [field_named(frame, name, f"{what}: partition_by").name for name in names]
+    windows = [field_named(frame, name, what).name for name in (WINDOW_START, WINDOW_END)]
+    if frame.isStreaming:
+        time = field_named(frame, WINDOW_TIME, f"{what} on a stream")
+        if WATERMARK not in time.metadata:
+            raise PlanError(
+                f"{what} on a stream needs a watermark on {WINDOW_TIME}; set one before the window function"
+            )
+        windows.append(time.name)
+    return [*windows, *(name for name in names if name not in windows)]
+
+
+def _ordering(frame: DataFrame, order_by: Order) -> list[tuple[str, bool]]:
+    """Names of columns, and whether they go from the largest down."""
+    given = [order_by] if isinstance(order_by, (str, Descending)) else list(order_by)
+    if not given:
+        raise PlanError("window_top_n: order_by is empty")
+    order = []
+    for each in given:
+        down = isinstance(each, Descending)
+        name = each.column if isinstance(each, Descending) else each
+        if not isinstance(name, str):
+            raise PlanError("window_top_n: order_by takes names of columns, and spark_client.desc of them")
+        order.append((field_named(frame, name, "window_top_n: order_by").name, down))
+    return order
+
+
+def _ranked(frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, bool]], rank: str) -> DataFrame:
+    by = [column_named(name).desc() if down else column_named(name).asc() for name, down in order]
+    if rank != "row_number":
+        window = Window.partitionBy(*map(column_named, groups)).orderBy(*by)
+        return frame.select("*", _RANKS[rank]().over(window).alias(_RANK))
+    # Here and not in the window, where it would be what the row's place is after the shuffle.
+    placed = frame.select("*", F.monotonically_increasing_id().alias(_ARRIVAL))
+    window = Window.partitionBy(*map(column_named, groups)).orderBy(*by, _ARRIVAL)
+    return placed.select("*", F.row_number().over(window).alias(_RANK)).drop(_ARRIVAL)
+
+
+def _ranked_stream(frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, bool]], rank: str) -> DataFrame:
+    """Spark gathers the rows of a window in its state; they are ranked as they leave it."""
+    names = [hidden(str(place)) for place in range(len(frame.columns))]
+    place = {name: names[index] for index, name in enumerate(frame.columns)}
+    keys = [F.col(place[name]).alias(hidden(f"key_{index}")) for index, name in enumerate(groups)]
+    parts = [F.col(place[name]).alias(str(index)) for index, (name, _) in enumerate(order)]
+    row = F.struct(F.struct(*parts).alias(_ORDER), F.struct(*names).alias("row"))
+    gathered = frame.toDF(*names).groupBy(*keys).agg(F.collect_list(row).alias(_ROWS))
+    compare = [down for _, down in order]
+    in_order = gathered.select(
+        "*", F.array_sort(_ROWS, lambda one, other: _compared(one, other, compare)).alias("rows")
+    )
+    spread = in_order.select(hidden("key_2"), F.posexplode("rows"), "rows")
+    position = F.col("pos") + 1
+    if rank != "row_number":
+        before = F.filter("rows", lambda each: _compared(each, F.col("col"), compare) < 0)
+        ahead = before if rank == "rank" else F.array_distinct(F.transform(before, lambda each: each[_ORDER]))
+        position = F.size(ahead) + 1
+    fields = frame.schema.fields
+    columns = []
+    for name, field in zip(names, fields, strict=True):
+        is_time = field.name.casefold() == WINDOW_TIME
+        value = F.col(hidden("key_2")) if is_time else F.col(f"col.row.{name}")
+        columns.append(value.alias(name))
+    flat = spread.select(*columns, position.alias(_RANK)).toDF(*frame.columns, _RANK)
+    for field in fields:
+        if field.name.casefold() != WINDOW_TIME:
+            flat = without_watermark(flat, field)
+    return flat
+
+
+def _compared(one: Column, other: Column, down: Sequence[bool]) -> Column:
+    """-1, 0 or 1 by the order of two rows; nulls are the smallest."""
+
+    def part(index: int, descends: bool, rest: Column) -> Column:
+        left, right = one[_ORDER][str(index)], other[_ORDER][str(index)]
+        less = (left < right) | (left.isNull() & right.isNotNull())
+        more = (left > right) | (left.isNotNull() & right.isNull())
+        smaller, larger = (1, -1) if descends else (-1, 1)
+        return (
+            F.when(F.coalesce(less, F.lit(False)), smaller).when(F.coalesce(more, F.lit(False)), larger).otherwise(rest)
+        )
+
+    indexed = list(enumerate(down))
+    return reduce(lambda rest, item: part(item[0], item[1], rest), reversed(indexed), F.lit(0))

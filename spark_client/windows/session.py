@@ -1,0 +1,92 @@
+"""SESSION: a window per stretch of rows with no gap in it (FLIP-145, FLIP-392).
+
+A row at t holds the time from t to t + gap; rows whose times touch are in one session, so two rows
+exactly a gap apart are:
+
+    gap 5     8:05 ==========
+              8:08       ==========         one session, [8:05, 8:13)
+              8:17                 - ==========   another, [8:17, 8:22)
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_client.errors import PlanError
+from spark_client.windows.columns import (
+    WATERMARK,
+    WINDOW_COLUMNS,
+    WINDOW_TIME,
+    check_input,
+    column_named,
+    field_named,
+    hidden,
+    wall_clock,
+    with_bounds,
+    without_watermark,
+)
+from spark_client.windows.intervals import MILLISECOND, Interval, interval_column, micros_of, shown
+
+__all__ = ["session"]
+
+_WALL, _NEW, _SESSION, _ROWS = hidden("wall"), hidden("new"), hidden("session"), hidden("rows")
+
+
+def session(
+    frame: DataFrame, time_col: str, gap: Interval, partition_by: Sequence[str] | str = ()
+) -> DataFrame:  # fmt: skip
+    """Every row in its session, with the columns window_start, window_end and window_time after its own.
+
+    Sessions are made per value of the columns `partition_by`, null a value like any other. On a stream,
+    whose time column must have a watermark, Spark keeps the rows until their session is over, and all
+    leave then; late rows are dropped, and the gap is one of time, not of the clock on the wall.
+    Everything else as `tumble`. Raises PlanError.
+    """
+    field = check_input(frame, time_col, "SESSION")
+    micros = micros_of(gap, "SESSION: gap")
+    if micros <= 0:
+        raise PlanError(f"SESSION table function based aggregate requires gap to be positive, got {shown(micros)}")
+    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    keys = [field_named(frame, name, "SESSION: PARTITION BY").name for name in names]
+    present = frame.where(column_named(field.name).isNotNull())
+    if frame.isStreaming:
+        return _on_stream(present, field, micros, keys)
+    wall = F.col(_WALL)
+    partition = [column_named(key) for key in keys]
+    by_time = Window.partitionBy(*partition).orderBy(_WALL)
+    one = Window.partitionBy(*partition, _SESSION)
+    before = F.lag(_WALL).over(by_time)
+    begins = (before.isNull() | (wall > before + interval_column(micros))).cast("int")
+    marked = present.select("*", wall_clock(field).alias(_WALL))
+    marked = marked.select("*", begins.alias(_NEW))
+    numbered = marked.select("*", F.sum(_NEW).over(by_time.rowsBetween(Window.unboundedPreceding, 0)).alias(_SESSION))
+    return with_bounds(
+        numbered, field, F.min(wall).over(one), F.max(wall).over(one) + interval_column(micros)
+    )  # fmt: skip
+
+
+def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequence[str]) -> DataFrame:
+    """By Spark's session_window, which keeps rows as lists until the watermark has passed their session."""
+    if WATERMARK not in field.metadata:
+        raise PlanError(
+            f"SESSION on a stream needs a watermark on its time column: frame.withWatermark({field.name!r}, ...)"
+        )
+    # By position: a frame may have two columns of one name.
+    names = [hidden(str(place)) for place in range(len(frame.columns))]
+    place = {name: names[index] for index, name in enumerate(frame.columns)}
+    window = F.session_window(F.col(place[field.name]), f"{micros} microseconds")
+    by = [F.col(place[key]).alias(hidden(f"key_{index}")) for index, key in enumerate(keys)]
+    gathered = (
+        frame.toDF(*names).groupBy(*by, window.alias(_SESSION)).agg(F.collect_list(F.struct(*names)).alias(_ROWS))
+    )
+    rows = gathered.select(F.inline(_ROWS), F.col(f"{_SESSION}.start"), F.col(f"{_SESSION}.end"))
+    last = F.col("end") - interval_column(MILLISECOND)
+    bounded = rows.select(
+        *names,
+        F.col("start").cast("timestamp_ntz"),
+        F.col("end").cast("timestamp_ntz"),
+        last.cast(field.dataType).alias(WINDOW_TIME, metadata={WATERMARK: field.metadata[WATERMARK]}),
+    )
+    return without_watermark(bounded.toDF(*frame.columns, *WINDOW_COLUMNS), field)
