@@ -9,6 +9,7 @@ from remote_udf.arrow import read_schema, write_schema
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, UnsupportedType
 from remote_udf.functions import VALUE
 from remote_udf.options import AGGREGATE_OPTIONS, ScalarOptions, canonical
+from remote_udf.process_calls import ProcessCall
 from remote_udf.segments import applied_from_proto, checked_segments
 from remote_udf.types import require_supported
 from remote_udf.v1 import message_pb2 as pb
@@ -20,6 +21,8 @@ from udf_server.hosting import FunctionHost, HostedFunction
 from udf_server.metrics import ServerMetrics
 from udf_server.runners.runner import Arguments
 from udf_server.session import PROTOCOL_VERSION
+from udf_server.tables.binding import bind_table, checked_process_segments
+from udf_server.tables.declaration import ProcessTable
 
 __all__ = ["Opening", "open_function", "opened_message"]
 
@@ -64,6 +67,8 @@ async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMet
             require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
         if isinstance(hosted.function, Aggregate):
             opened = _aggregate(hosted, hosted.function, request, schema, context, metrics)
+        elif isinstance(hosted.function, ProcessTable):
+            opened = _process(hosted, hosted.function, request, schema, context)
         else:
             opened = _scalar(hosted, request, schema, context)
     except UnsupportedType as error:
@@ -94,6 +99,24 @@ def _aggregate(
     targets = checked_segments(spec, schema)
     target = pa.schema([pa.field(name, type_) for name, type_ in zip(schema.names, targets, strict=True)])
     bound = bind_aggregate(function, target, fields, metrics.bundles(spec.name, spec.version))
+    return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
+
+
+def _process(
+    hosted: HostedFunction, function: ProcessTable, request: pb.Open, schema: pa.Schema, context: StreamContext
+) -> Opening:
+    spec = hosted.spec
+    assert spec.table is not None
+    known = (AGGREGATE_OPTIONS,)
+    options = hosted.aggregate_options(canonical(request.options, source=f"call of {spec.key}", known=known))
+    call = ProcessCall.from_proto(request.process)
+    if len(call.tables) != len(spec.table.tables):
+        raise _refused(
+            ErrorCode.ARGUMENT_COUNT,
+            f"function {spec.key} takes {len(spec.table.tables)} tables, got {len(call.tables)}: {spec.signature}",
+        )
+    targets = checked_process_segments(function, call, schema)
+    bound = bind_table(function, call)
     return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
 
 

@@ -16,6 +16,7 @@ from udf_server.aggregates.declaration import declare_aggregate, is_aggregate
 from udf_server.errors import PluginError, PluginImportError
 from udf_server.functions import Function
 from udf_server.hookspecs import PROJECT
+from udf_server.tables.declaration import declare_table, is_table
 
 __all__ = ["build_plugin_manager", "load_functions"]
 
@@ -77,9 +78,11 @@ def _declared(plugin: str, function: object) -> Function:
         return function
     if is_aggregate(function):
         return declare_aggregate(function)  # type: ignore[arg-type]
+    if is_table(function):
+        return declare_table(function)  # type: ignore[arg-type]
     raise PluginError(
         f"plugin {plugin!r}: udf_functions returned {function!r}, which is neither a function declared with "
-        "udf.scalar nor an AggregateFunction"
+        "udf.scalar nor an AggregateFunction nor a ProcessTableFunction"
     )
 
 
@@ -95,10 +98,11 @@ def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> N
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     functions = [value for value in vars(module).values() if isinstance(value, Function)]
     functions += [declare_aggregate(value) for value in own if isinstance(value, type) and is_aggregate(value)]
+    functions += [declare_table(value) for value in own if isinstance(value, type) and is_table(value)]
     if not functions:
         raise PluginError(
             f"plugin {name!r}: has neither the hook udf_functions, nor a function made with udf.scalar, nor an "
-            "AggregateFunction"
+            "AggregateFunction, nor a ProcessTableFunction"
         )
     manager.unregister(module)
     manager.register(_TopLevel(functions), name)

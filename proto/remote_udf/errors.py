@@ -2,6 +2,7 @@
 
     RemoteUdfError                  root of every error of this project
     ├── InvalidOption               an option is unknown, malformed or senseless; the caller's fault
+    ├── InvalidCall                 a process table function is not called as it declares; the caller's fault
     ├── UnsupportedType             a type that cannot cross the wire; the caller's or author's fault
     ├── ProtocolViolation           the other end broke the protocol; a bug or another kind of peer
     └── StreamError                 the server ended a stream with an Error message
@@ -17,6 +18,7 @@ __all__ = [
     "TRACEBACK_LIMIT",
     "ErrorCode",
     "ErrorKind",
+    "InvalidCall",
     "InvalidOption",
     "ProtocolViolation",
     "RemoteUdfError",
@@ -82,6 +84,10 @@ class ErrorCode(StrEnum):
 
 class RemoteUdfError(Exception):
     """Root of every error this project raises on purpose."""
+
+
+class InvalidCall(RemoteUdfError, ValueError):
+    """A process table function is not called as it declares. The message names function and argument."""
 
 
 class InvalidOption(RemoteUdfError, ValueError):

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from remote_udf.arrow import read_schema, write_schema
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.table_arguments import TableSignature
 from remote_udf.types import accepts, spelled
 from remote_udf.v1 import function_pb2 as pb
 
@@ -30,6 +31,7 @@ class FunctionKind(StrEnum):
 
     SCALAR = "scalar"
     AGGREGATE = "aggregate"
+    TABLE = "table"
 
 
 class Execution(StrEnum):
@@ -60,7 +62,9 @@ class FunctionSpec:
     """Name, version and types of a function, without its code. Picklable; the same on both ends.
 
     `accumulator` and what is supported is said of aggregate functions only; their parameters are those
-    of a row, their result the value of a key.
+    of a row, their result the value of a key. `table` is said of process table functions only; their
+    parameters are all arguments, tables as the struct of their rows or as null, their result is the struct
+    of their own columns.
     """
 
     name: str
@@ -79,6 +83,7 @@ class FunctionSpec:
     supports_retracting: bool = False
     supports_merging: bool = False
     sees_key: bool = False
+    table: TableSignature | None = None
 
     @property
     def key(self) -> str:
@@ -93,7 +98,9 @@ class FunctionSpec:
             last = index == len(self.parameters) - 1
             star = "*" if self.variadic and last else ""
             default = " = ..." if index >= self.required_parameters and not star else ""
-            shown.append(f"{star}{parameter.name} {spelled(parameter.type)}{default}")
+            is_table = self.table is not None and self.table.table(parameter.name) is not None
+            type_ = "table" if is_table else spelled(parameter.type)
+            shown.append(f"{star}{parameter.name} {type_}{default}")
         return f"{self.name}({', '.join(shown)}) -> {spelled(self.result)}"
 
     @property
@@ -105,6 +112,8 @@ class FunctionSpec:
         ]  # fmt: skip
         if self.accumulator is not None:
             facts += [spelled(self.accumulator), self.supports_retracting, self.supports_merging]
+        if self.table is not None:
+            facts.append(self.table.to_proto().SerializeToString(deterministic=True).hex())
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
     def parameter(self, position: int) -> Parameter:
@@ -164,6 +173,7 @@ class FunctionSpec:
             supports_retracting=self.supports_retracting,
             supports_merging=self.supports_merging,
             sees_key=self.sees_key,
+            table=self.table.to_proto() if self.table is not None else None,
         )
 
     @classmethod
@@ -186,10 +196,15 @@ class FunctionSpec:
             supports_retracting=message.supports_retracting,
             supports_merging=message.supports_merging,
             sees_key=message.sees_key,
+            table=TableSignature.from_proto(message.table) if message.HasField("table") else None,
         )
 
 
-_KINDS = {FunctionKind.SCALAR: pb.FUNCTION_KIND_SCALAR, FunctionKind.AGGREGATE: pb.FUNCTION_KIND_AGGREGATE}
+_KINDS = {
+    FunctionKind.SCALAR: pb.FUNCTION_KIND_SCALAR,
+    FunctionKind.AGGREGATE: pb.FUNCTION_KIND_AGGREGATE,
+    FunctionKind.TABLE: pb.FUNCTION_KIND_TABLE,
+}
 _NULLS = {NullCall.CALL: pb.NULL_CALL_CALL, NullCall.SKIP: pb.NULL_CALL_SKIP}
 _EXECUTIONS = {
     Execution.ASYNC_ROWS: pb.EXECUTION_ASYNC_ROWS,

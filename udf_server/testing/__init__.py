@@ -3,6 +3,16 @@
 from udf_server.server import running_server
 from udf_server.testing.environment import FunctionEnvironment
 from udf_server.testing.faults import FaultInjector
+from udf_server.testing.processing import PendingTimer, ProcessTableHarness, table
 from udf_server.testing.results import AppliedResult, RunResult
 
-__all__ = ["AppliedResult", "FaultInjector", "FunctionEnvironment", "RunResult", "running_server"]
+__all__ = [
+    "AppliedResult",
+    "FaultInjector",
+    "FunctionEnvironment",
+    "PendingTimer",
+    "ProcessTableHarness",
+    "RunResult",
+    "running_server",
+    "table",
+]

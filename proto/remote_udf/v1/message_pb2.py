@@ -16,7 +16,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from remote_udf.v1 import function_pb2 as remote__udf_dot_v1_dot_function__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bremote_udf/v1/message.proto\x12\rremote_udf.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cremote_udf/v1/function.proto\"\xd8\x01\n\x0e\x45xecuteRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.remote_udf.v1.OpenH\x00\x12%\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x14.remote_udf.v1.BatchH\x00\x12\'\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x15.remote_udf.v1.FinishH\x00\x12\'\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x15.remote_udf.v1.CancelH\x00\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\t\n\x07request\"\xbe\x02\n\x0f\x45xecuteResponse\x12\'\n\x06opened\x18\x01 \x01(\x0b\x32\x15.remote_udf.v1.OpenedH\x00\x12\'\n\x06result\x18\x02 \x01(\x0b\x32\x15.remote_udf.v1.ResultH\x00\x12+\n\x08progress\x18\x03 \x01(\x0b\x32\x17.remote_udf.v1.ProgressH\x00\x12+\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x17.remote_udf.v1.FinishedH\x00\x12-\n\tcancelled\x18\x05 \x01(\x0b\x32\x18.remote_udf.v1.CancelledH\x00\x12%\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x14.remote_udf.v1.ErrorH\x00\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\n\n\x08response\"\xa9\x02\n\x04Open\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x11\n\targuments\x18\x05 \x01(\x0c\x12\x31\n\x07options\x18\x06 \x03(\x0b\x32 .remote_udf.v1.Open.OptionsEntry\x12+\n\x07\x63ontext\x18\x07 \x01(\x0b\x32\x1a.remote_udf.v1.CallContext\x12,\n\x07\x61pplied\x18\x08 \x03(\x0e\x32\x1b.remote_udf.v1.AppliedField\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"}\n\x0b\x43\x61llContext\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\r\n\x05stage\x18\x03 \x01(\x03\x12\x11\n\tpartition\x18\x04 \x01(\x03\x12\x14\n\x0ctask_attempt\x18\x05 \x01(\x03\x12\x13\n\x0bmicro_batch\x18\x06 \x01(\x03\"\x8c\x02\n\x06Opened\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06result\x18\x02 \x01(\x0c\x12\x33\n\x07options\x18\x03 \x03(\x0b\x32\".remote_udf.v1.Opened.OptionsEntry\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x03\x12\x34\n\x11progress_interval\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\texecution\x18\x06 \x01(\x0e\x32\x18.remote_udf.v1.Execution\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"e\n\x05\x42\x61tch\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x11\n\tfirst_row\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12)\n\x06waited\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"J\n\x06Result\x12\x11\n\tfirst_row\x18\x01 \x01(\x03\x12\x0c\n\x04rows\x18\x02 \x01(\x03\x12\x0e\n\x06\x65rrors\x18\x03 \x01(\x0c\x12\x0f\n\x07skipped\x18\x04 \x01(\x03\"\x1d\n\x08Progress\x12\x11\n\trows_done\x18\x01 \x01(\x03\"\x08\n\x06\x46inish\"\x18\n\x06\x43\x61ncel\x12\x0e\n\x06reason\x18\x01 \x01(\t\"7\n\x08\x46inished\x12+\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x1b.remote_udf.v1.StreamCounts\"8\n\tCancelled\x12+\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x1b.remote_udf.v1.StreamCounts\"l\n\x0cStreamCounts\x12\x0f\n\x07rows_in\x18\x01 \x01(\x03\x12\x0f\n\x07rows_ok\x18\x02 \x01(\x03\x12\x13\n\x0brows_failed\x18\x03 \x01(\x03\x12\x14\n\x0crows_skipped\x18\x04 \x01(\x03\x12\x0f\n\x07retries\x18\x05 \x01(\x03\"\xf6\x01\n\x05\x45rror\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.remote_udf.v1.Error.Kind\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\ttraceback\x18\x04 \x01(\t\x12\x11\n\tretryable\x18\x05 \x01(\x08\x12.\n\x0bretry_after\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"O\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tKIND_USER\x10\x01\x12\x0f\n\x0bKIND_WORKER\x10\x02\x12\x11\n\rKIND_PROTOCOL\x10\x03*\xbe\x01\n\x0c\x41ppliedField\x12\x1d\n\x19\x41PPLIED_FIELD_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41PPLIED_FIELD_ACCUMULATOR\x10\x01\x12 \n\x1c\x41PPLIED_FIELD_STARTING_VALUE\x10\x02\x12\x1d\n\x19\x41PPLIED_FIELD_FINAL_VALUE\x10\x03\x12/\n+APPLIED_FIELD_UPDATED_VALUES_AFTER_EACH_ROW\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bremote_udf/v1/message.proto\x12\rremote_udf.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cremote_udf/v1/function.proto\"\xd8\x01\n\x0e\x45xecuteRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.remote_udf.v1.OpenH\x00\x12%\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x14.remote_udf.v1.BatchH\x00\x12\'\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x15.remote_udf.v1.FinishH\x00\x12\'\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x15.remote_udf.v1.CancelH\x00\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\t\n\x07request\"\xbe\x02\n\x0f\x45xecuteResponse\x12\'\n\x06opened\x18\x01 \x01(\x0b\x32\x15.remote_udf.v1.OpenedH\x00\x12\'\n\x06result\x18\x02 \x01(\x0b\x32\x15.remote_udf.v1.ResultH\x00\x12+\n\x08progress\x18\x03 \x01(\x0b\x32\x17.remote_udf.v1.ProgressH\x00\x12+\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x17.remote_udf.v1.FinishedH\x00\x12-\n\tcancelled\x18\x05 \x01(\x0b\x32\x18.remote_udf.v1.CancelledH\x00\x12%\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x14.remote_udf.v1.ErrorH\x00\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\n\n\x08response\"\xd6\x02\n\x04Open\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x11\n\targuments\x18\x05 \x01(\x0c\x12\x31\n\x07options\x18\x06 \x03(\x0b\x32 .remote_udf.v1.Open.OptionsEntry\x12+\n\x07\x63ontext\x18\x07 \x01(\x0b\x32\x1a.remote_udf.v1.CallContext\x12,\n\x07\x61pplied\x18\x08 \x03(\x0e\x32\x1b.remote_udf.v1.AppliedField\x12+\n\x07process\x18\t \x01(\x0b\x32\x1a.remote_udf.v1.ProcessCall\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x85\x01\n\x0bProcessCall\x12(\n\x06tables\x18\x01 \x03(\x0b\x32\x18.remote_udf.v1.TableCall\x12\x0f\n\x07scalars\x18\x02 \x01(\x0c\x12\x0f\n\x07on_time\x18\x03 \x01(\x08\x12\x11\n\tbroadcast\x18\x04 \x01(\x08\x12\x17\n\x0f\x62roadcast_state\x18\x05 \x01(\x0c\"\xaa\x01\n\tTableCall\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\x12\x14\n\x0cpartition_by\x18\x02 \x03(\x05\x12,\n\x08order_by\x18\x03 \x03(\x0b\x32\x1a.remote_udf.v1.OrderColumn\x12\x13\n\x0btime_column\x18\x04 \x01(\x05\x12\x34\n\x0e\x63hangelog_mode\x18\x05 \x01(\x0b\x32\x1c.remote_udf.v1.ChangelogMode\"E\n\x0bOrderColumn\x12\x0e\n\x06\x63olumn\x18\x01 \x01(\x05\x12\x12\n\ndescending\x18\x02 \x01(\x08\x12\x12\n\nnulls_last\x18\x03 \x01(\x08\"}\n\x0b\x43\x61llContext\x12\x14\n\x0coperation_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\r\n\x05stage\x18\x03 \x01(\x03\x12\x11\n\tpartition\x18\x04 \x01(\x03\x12\x14\n\x0ctask_attempt\x18\x05 \x01(\x03\x12\x13\n\x0bmicro_batch\x18\x06 \x01(\x03\"\x8c\x02\n\x06Opened\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06result\x18\x02 \x01(\x0c\x12\x33\n\x07options\x18\x03 \x03(\x0b\x32\".remote_udf.v1.Opened.OptionsEntry\x12\x19\n\x11max_message_bytes\x18\x04 \x01(\x03\x12\x34\n\x11progress_interval\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\texecution\x18\x06 \x01(\x0e\x32\x18.remote_udf.v1.Execution\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"e\n\x05\x42\x61tch\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x11\n\tfirst_row\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12)\n\x06waited\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"J\n\x06Result\x12\x11\n\tfirst_row\x18\x01 \x01(\x03\x12\x0c\n\x04rows\x18\x02 \x01(\x03\x12\x0e\n\x06\x65rrors\x18\x03 \x01(\x0c\x12\x0f\n\x07skipped\x18\x04 \x01(\x03\"\x1d\n\x08Progress\x12\x11\n\trows_done\x18\x01 \x01(\x03\"\x08\n\x06\x46inish\"\x18\n\x06\x43\x61ncel\x12\x0e\n\x06reason\x18\x01 \x01(\t\"7\n\x08\x46inished\x12+\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x1b.remote_udf.v1.StreamCounts\"8\n\tCancelled\x12+\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\x1b.remote_udf.v1.StreamCounts\"l\n\x0cStreamCounts\x12\x0f\n\x07rows_in\x18\x01 \x01(\x03\x12\x0f\n\x07rows_ok\x18\x02 \x01(\x03\x12\x13\n\x0brows_failed\x18\x03 \x01(\x03\x12\x14\n\x0crows_skipped\x18\x04 \x01(\x03\x12\x0f\n\x07retries\x18\x05 \x01(\x03\"\xf6\x01\n\x05\x45rror\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.remote_udf.v1.Error.Kind\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\ttraceback\x18\x04 \x01(\t\x12\x11\n\tretryable\x18\x05 \x01(\x08\x12.\n\x0bretry_after\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"O\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tKIND_USER\x10\x01\x12\x0f\n\x0bKIND_WORKER\x10\x02\x12\x11\n\rKIND_PROTOCOL\x10\x03*\xbe\x01\n\x0c\x41ppliedField\x12\x1d\n\x19\x41PPLIED_FIELD_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41PPLIED_FIELD_ACCUMULATOR\x10\x01\x12 \n\x1c\x41PPLIED_FIELD_STARTING_VALUE\x10\x02\x12\x1d\n\x19\x41PPLIED_FIELD_FINAL_VALUE\x10\x03\x12/\n+APPLIED_FIELD_UPDATED_VALUES_AFTER_EACH_ROW\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -27,40 +27,46 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_OPEN_OPTIONSENTRY']._serialized_options = b'8\001'
   _globals['_OPENED_OPTIONSENTRY']._options = None
   _globals['_OPENED_OPTIONSENTRY']._serialized_options = b'8\001'
-  _globals['_APPLIEDFIELD']._serialized_start=2067
-  _globals['_APPLIEDFIELD']._serialized_end=2257
+  _globals['_APPLIEDFIELD']._serialized_start=2492
+  _globals['_APPLIEDFIELD']._serialized_end=2682
   _globals['_EXECUTEREQUEST']._serialized_start=109
   _globals['_EXECUTEREQUEST']._serialized_end=325
   _globals['_EXECUTERESPONSE']._serialized_start=328
   _globals['_EXECUTERESPONSE']._serialized_end=646
   _globals['_OPEN']._serialized_start=649
-  _globals['_OPEN']._serialized_end=946
-  _globals['_OPEN_OPTIONSENTRY']._serialized_start=900
-  _globals['_OPEN_OPTIONSENTRY']._serialized_end=946
-  _globals['_CALLCONTEXT']._serialized_start=948
-  _globals['_CALLCONTEXT']._serialized_end=1073
-  _globals['_OPENED']._serialized_start=1076
-  _globals['_OPENED']._serialized_end=1344
-  _globals['_OPENED_OPTIONSENTRY']._serialized_start=900
-  _globals['_OPENED_OPTIONSENTRY']._serialized_end=946
-  _globals['_BATCH']._serialized_start=1346
-  _globals['_BATCH']._serialized_end=1447
-  _globals['_RESULT']._serialized_start=1449
-  _globals['_RESULT']._serialized_end=1523
-  _globals['_PROGRESS']._serialized_start=1525
-  _globals['_PROGRESS']._serialized_end=1554
-  _globals['_FINISH']._serialized_start=1556
-  _globals['_FINISH']._serialized_end=1564
-  _globals['_CANCEL']._serialized_start=1566
-  _globals['_CANCEL']._serialized_end=1590
-  _globals['_FINISHED']._serialized_start=1592
-  _globals['_FINISHED']._serialized_end=1647
-  _globals['_CANCELLED']._serialized_start=1649
-  _globals['_CANCELLED']._serialized_end=1705
-  _globals['_STREAMCOUNTS']._serialized_start=1707
-  _globals['_STREAMCOUNTS']._serialized_end=1815
-  _globals['_ERROR']._serialized_start=1818
-  _globals['_ERROR']._serialized_end=2064
-  _globals['_ERROR_KIND']._serialized_start=1985
-  _globals['_ERROR_KIND']._serialized_end=2064
+  _globals['_OPEN']._serialized_end=991
+  _globals['_OPEN_OPTIONSENTRY']._serialized_start=945
+  _globals['_OPEN_OPTIONSENTRY']._serialized_end=991
+  _globals['_PROCESSCALL']._serialized_start=994
+  _globals['_PROCESSCALL']._serialized_end=1127
+  _globals['_TABLECALL']._serialized_start=1130
+  _globals['_TABLECALL']._serialized_end=1300
+  _globals['_ORDERCOLUMN']._serialized_start=1302
+  _globals['_ORDERCOLUMN']._serialized_end=1371
+  _globals['_CALLCONTEXT']._serialized_start=1373
+  _globals['_CALLCONTEXT']._serialized_end=1498
+  _globals['_OPENED']._serialized_start=1501
+  _globals['_OPENED']._serialized_end=1769
+  _globals['_OPENED_OPTIONSENTRY']._serialized_start=945
+  _globals['_OPENED_OPTIONSENTRY']._serialized_end=991
+  _globals['_BATCH']._serialized_start=1771
+  _globals['_BATCH']._serialized_end=1872
+  _globals['_RESULT']._serialized_start=1874
+  _globals['_RESULT']._serialized_end=1948
+  _globals['_PROGRESS']._serialized_start=1950
+  _globals['_PROGRESS']._serialized_end=1979
+  _globals['_FINISH']._serialized_start=1981
+  _globals['_FINISH']._serialized_end=1989
+  _globals['_CANCEL']._serialized_start=1991
+  _globals['_CANCEL']._serialized_end=2015
+  _globals['_FINISHED']._serialized_start=2017
+  _globals['_FINISHED']._serialized_end=2072
+  _globals['_CANCELLED']._serialized_start=2074
+  _globals['_CANCELLED']._serialized_end=2130
+  _globals['_STREAMCOUNTS']._serialized_start=2132
+  _globals['_STREAMCOUNTS']._serialized_end=2240
+  _globals['_ERROR']._serialized_start=2243
+  _globals['_ERROR']._serialized_end=2489
+  _globals['_ERROR_KIND']._serialized_start=2410
+  _globals['_ERROR_KIND']._serialized_end=2489
 # @@protoc_insertion_point(module_scope)

@@ -58,7 +58,7 @@ class ExecuteResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied")
+    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +74,7 @@ class Open(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     function: str
     version: str
@@ -82,7 +83,46 @@ class Open(_message.Message):
     options: _containers.ScalarMap[str, str]
     context: CallContext
     applied: _containers.RepeatedScalarFieldContainer[AppliedField]
-    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ...) -> None: ...
+    process: ProcessCall
+    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ...) -> None: ...
+
+class ProcessCall(_message.Message):
+    __slots__ = ("tables", "scalars", "on_time", "broadcast", "broadcast_state")
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    SCALARS_FIELD_NUMBER: _ClassVar[int]
+    ON_TIME_FIELD_NUMBER: _ClassVar[int]
+    BROADCAST_FIELD_NUMBER: _ClassVar[int]
+    BROADCAST_STATE_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[TableCall]
+    scalars: bytes
+    on_time: bool
+    broadcast: bool
+    broadcast_state: bytes
+    def __init__(self, tables: _Optional[_Iterable[_Union[TableCall, _Mapping]]] = ..., scalars: _Optional[bytes] = ..., on_time: bool = ..., broadcast: bool = ..., broadcast_state: _Optional[bytes] = ...) -> None: ...
+
+class TableCall(_message.Message):
+    __slots__ = ("schema", "partition_by", "order_by", "time_column", "changelog_mode")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_BY_FIELD_NUMBER: _ClassVar[int]
+    ORDER_BY_FIELD_NUMBER: _ClassVar[int]
+    TIME_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    CHANGELOG_MODE_FIELD_NUMBER: _ClassVar[int]
+    schema: bytes
+    partition_by: _containers.RepeatedScalarFieldContainer[int]
+    order_by: _containers.RepeatedCompositeFieldContainer[OrderColumn]
+    time_column: int
+    changelog_mode: _function_pb2.ChangelogMode
+    def __init__(self, schema: _Optional[bytes] = ..., partition_by: _Optional[_Iterable[int]] = ..., order_by: _Optional[_Iterable[_Union[OrderColumn, _Mapping]]] = ..., time_column: _Optional[int] = ..., changelog_mode: _Optional[_Union[_function_pb2.ChangelogMode, _Mapping]] = ...) -> None: ...
+
+class OrderColumn(_message.Message):
+    __slots__ = ("column", "descending", "nulls_last")
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    DESCENDING_FIELD_NUMBER: _ClassVar[int]
+    NULLS_LAST_FIELD_NUMBER: _ClassVar[int]
+    column: int
+    descending: bool
+    nulls_last: bool
+    def __init__(self, column: _Optional[int] = ..., descending: bool = ..., nulls_last: bool = ...) -> None: ...
 
 class CallContext(_message.Message):
     __slots__ = ("operation_id", "job", "stage", "partition", "task_attempt", "micro_batch")

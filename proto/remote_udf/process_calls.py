@@ -1,0 +1,163 @@
+"""ProcessCall: one call of a process table function, by positions, as it crosses the wire."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from remote_udf.arrow import read_schema, write_schema
+from remote_udf.errors import ProtocolViolation
+from remote_udf.functions import FunctionSpec
+from remote_udf.row_kinds import CODE_TYPE, ROW_KIND
+from remote_udf.segments import KEY, ROWS, list_of
+from remote_udf.table_arguments import ChangelogMode
+from remote_udf.v1 import message_pb2 as pb
+
+__all__ = [
+    "ADVANCE_TO", "NOW", "OUTPUT", "STATE", "TABLE", "TIME", "TIMERS", "VALUE_OF_ROW", "WATERMARKS", "OrderColumn",
+    "ProcessCall", "TableCall", "processed_type", "segments_schema", "timers_type",
+]  # fmt: skip
+
+STATE = "state"
+TIMERS = "timers"
+WATERMARKS = "watermarks"
+ADVANCE_TO = "advance_to"
+NOW = "now"
+OUTPUT = "output"
+TABLE = "table"
+TIME = "time"
+ROW = "row"
+VALUE_OF_ROW = "value"
+TIMES = pa.int64()
+"""Times and watermarks: microseconds since 1970, the precision of Spark's timestamps."""
+
+
+@dataclass(frozen=True)
+class OrderColumn:
+    """A column of ORDER BY. Nulls come first unless said otherwise, as in Spark."""
+
+    column: int
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True)
+class TableCall:
+    """A table that is passed. Columns are positions in `schema`; `time_column` is -1 without on_time."""
+
+    schema: pa.Schema
+    partition_by: tuple[int, ...] = ()
+    order_by: tuple[OrderColumn, ...] = ()
+    time_column: int = -1
+    changelog_mode: ChangelogMode = field(default_factory=ChangelogMode)
+
+
+@dataclass(frozen=True)
+class ProcessCall:
+    """One call. `scalars` has one row and a column per scalar argument; `broadcast_state` one row, or is None."""
+
+    tables: tuple[TableCall, ...]
+    scalars: pa.RecordBatch
+    on_time: bool = False
+    broadcast: bool = False
+    broadcast_state: pa.RecordBatch | None = None
+
+    @property
+    def has_row_kinds(self) -> bool:
+        """Whether some table is a changelog, so that rows say their kind."""
+        return any(not table.changelog_mode.is_insert_only for table in self.tables)
+
+    def key_type(self, spec: FunctionSpec) -> pa.DataType:
+        """The struct of the key's columns, under the names they have in the first table with a key."""
+        assert spec.table is not None
+        for argument, table in zip(spec.table.tables, self.tables, strict=True):
+            if argument.has_set_semantics:
+                return pa.struct([table.schema.field(column) for column in table.partition_by])
+        return pa.struct([])
+
+    def to_proto(self) -> pb.ProcessCall:
+        return pb.ProcessCall(
+            tables=[_table_to_proto(table) for table in self.tables],
+            scalars=_written(self.scalars), on_time=self.on_time, broadcast=self.broadcast,
+            broadcast_state=_written(self.broadcast_state) if self.broadcast_state is not None else b"",
+        )  # fmt: skip
+
+    @classmethod
+    def from_proto(cls, message: pb.ProcessCall) -> "ProcessCall":
+        """Raises ProtocolViolation."""
+        return cls(
+            tuple(_table_from_proto(table) for table in message.tables), _read(message.scalars), message.on_time,
+            message.broadcast, _read(message.broadcast_state) if message.broadcast_state else None,
+        )  # fmt: skip
+
+
+def timers_type() -> pa.DataType:
+    """The type of pending timers."""
+    return list_of(pa.struct([pa.field("name", pa.string()), pa.field(TIME, TIMES)]))
+
+
+def segments_schema(spec: FunctionSpec, call: ProcessCall) -> pa.Schema:
+    """The columns of segments of this call, in their order."""
+    assert spec.table is not None
+    row = [pa.field(TABLE, pa.int8())]
+    if call.has_row_kinds:
+        row.append(pa.field(ROW_KIND, CODE_TYPE))
+    if call.on_time:
+        row.append(pa.field(TIME, TIMES))
+    row += [pa.field(str(index), pa.struct(list(table.schema))) for index, table in enumerate(call.tables)]
+    state = spec.table.broadcast_state if call.broadcast else spec.table.state
+    return pa.schema([
+        pa.field(KEY, call.key_type(spec)), pa.field(STATE, pa.struct(list(state))),
+        pa.field(TIMERS, timers_type()), pa.field(ROWS, list_of(pa.struct(row))),
+        pa.field(WATERMARKS, list_of(TIMES)), pa.field(ADVANCE_TO, TIMES), pa.field(NOW, pa.int64()),
+    ])  # fmt: skip
+
+
+def processed_type(spec: FunctionSpec, *, broadcast: bool = False) -> pa.DataType:
+    """The type of what processing a segment gives."""
+    assert spec.table is not None
+    state = spec.table.broadcast_state if broadcast else spec.table.state
+    row = pa.struct([
+        pa.field(ROW, pa.int32()), pa.field(ROW_KIND, CODE_TYPE), pa.field(TIME, TIMES),
+        pa.field(VALUE_OF_ROW, spec.result),
+    ])  # fmt: skip
+    return pa.struct([
+        pa.field(STATE, pa.struct(list(state))), pa.field(TIMERS, timers_type()), pa.field(OUTPUT, list_of(row))
+    ])  # fmt: skip
+
+
+def _table_to_proto(table: TableCall) -> pb.TableCall:
+    return pb.TableCall(
+        schema=write_schema(table.schema), partition_by=table.partition_by, time_column=table.time_column,
+        order_by=[
+            pb.OrderColumn(column=each.column, descending=each.descending, nulls_last=each.nulls_last)
+            for each in table.order_by
+        ],
+        changelog_mode=table.changelog_mode.to_proto(),
+    )  # fmt: skip
+
+
+def _table_from_proto(message: pb.TableCall) -> TableCall:
+    return TableCall(
+        read_schema(message.schema), tuple(message.partition_by),
+        tuple(OrderColumn(each.column, each.descending, each.nulls_last) for each in message.order_by),
+        message.time_column, ChangelogMode.from_proto(message.changelog_mode),
+    )  # fmt: skip
+
+
+def _written(batch: pa.RecordBatch) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write(batch)
+    return sink.getvalue()
+
+
+def _read(data: bytes) -> pa.RecordBatch:
+    try:
+        batches: Sequence[pa.RecordBatch] = list(pa.ipc.open_stream(data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ProtocolViolation(f"not an Arrow stream: {error}") from error
+    if len(batches) != 1:
+        raise ProtocolViolation(f"expected one record batch, got {len(batches)}")
+    return batches[0]

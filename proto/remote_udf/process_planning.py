@@ -1,0 +1,292 @@
+"""Plans calls of process table functions: names to positions, with every rule a call must keep (FLIP-440).
+
+Used wherever a call is written: by Spark jobs, in SQL, in tests of authors. The messages have the gist of
+Flink's.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.errors import InvalidCall
+from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.process_calls import OrderColumn, ProcessCall, TableCall
+from remote_udf.row_kinds import ROW_KIND
+from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
+from remote_udf.types import accepts, normalized, spelled
+
+__all__ = ["ROWTIME", "TableGiven", "output_fields", "plan_process_call", "require_uid"]
+
+ROWTIME = "rowtime"
+MAX_TABLES = 20
+_UID = re.compile(r"[a-zA-Z_][a-zA-Z_0-9-]*")
+
+
+@dataclass(frozen=True)
+class TableGiven:
+    """A table as a caller passes it, by names. `partition_by` is None without PARTITION BY.
+
+    `schema` is without the column of row kinds.
+    """
+
+    schema: pa.Schema
+    partition_by: Sequence[str] | None = None
+    order_by: Sequence[tuple[str, bool, bool]] = ()
+    """Name, whether descending, whether nulls are last."""
+    changelog_mode: ChangelogMode = field(default_factory=ChangelogMode)
+
+
+def plan_process_call(
+    spec: FunctionSpec, tables: Mapping[str, TableGiven], scalars: Mapping[str, Any], on_time: Sequence[str] = ()
+) -> ProcessCall:
+    """The call. Raises InvalidCall, which says what is wrong with which argument."""
+    if spec.kind is not FunctionKind.TABLE or spec.table is None:
+        raise InvalidCall(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
+    planner = _Planner(spec)
+    planned = {
+        argument.name: planner.table(argument, tables.get(argument.name), index)
+        for index, argument in enumerate(spec.table.tables)
+    }
+    planner.require_copartitioning(planned)
+    planned = planner.with_times(planned, on_time)
+    for name in tables:
+        if spec.table.table(name) is None:
+            raise InvalidCall(f"function {spec.key} has no table argument {name!r}: {spec.signature}")
+    call = ProcessCall(tuple(planned.values()), planner.scalars(scalars), bool(on_time))
+    output_fields(spec, call)
+    return call
+
+
+def require_uid(spec: FunctionSpec, uid: str | None) -> str:
+    """The unique identifier of a call with state: the one given, or the function's name. Raises InvalidCall."""
+    if uid is None:
+        return spec.name
+    if not isinstance(uid, str) or not _UID.fullmatch(uid):
+        raise InvalidCall(
+            f"Invalid unique identifier {uid!r} for process table function {spec.key}: it must match "
+            f"[a-zA-Z_][a-zA-Z-_0-9]*, such as uid => 'my-id'"
+        )
+    return uid
+
+
+def output_fields(spec: FunctionSpec, call: ProcessCall) -> list[pa.Field]:
+    """Columns of the result: keys of every table with set semantics, or all columns that are passed through; the
+    function's own; `rowtime` with on_time; the kind of change last, if the result is a changelog.
+
+    A name that is taken gets a number: `name`, `name0`, `name1`. Raises InvalidCall if there is no column.
+    """
+    assert spec.table is not None
+    fields: list[pa.Field] = []
+    for argument, table in zip(spec.table.tables, call.tables, strict=True):
+        if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH):
+            fields += list(table.schema)
+        elif argument.has_set_semantics:
+            fields += [table.schema.field(column) for column in table.partition_by]
+    fields += list(spec.result)
+    if call.on_time:
+        type_ = next(table.schema.field(table.time_column).type for table in call.tables if table.time_column >= 0)
+        fields.append(pa.field(ROWTIME, type_))
+    if not fields:
+        raise InvalidCall(f"function {spec.key} must produce at least one output column")
+    if not spec.table.changelog_mode.is_insert_only:
+        fields.append(pa.field(ROW_KIND, pa.string()))
+    taken: set[str] = set()
+    result = []
+    for each in fields:
+        name, number = each.name, 0
+        while name.casefold() in taken:
+            name, number = f"{each.name}{number}", number + 1
+        taken.add(name.casefold())
+        result.append(each.with_name(name).with_nullable(True))
+    return result
+
+
+class _Planner:
+    def __init__(self, spec: FunctionSpec) -> None:
+        assert spec.table is not None
+        self._spec = spec
+        self._signature = spec.table
+
+    def table(self, argument: TableArgument, given: TableGiven | None, position: int) -> TableCall:
+        spec, name = self._spec, argument.name
+        if given is None:
+            raise InvalidCall(f"function {spec.key}: Argument {name!r} expects a table to be passed")
+        schema = self._row(argument, given.schema)
+        if argument.is_broadcast and (given.partition_by or given.order_by):
+            raise InvalidCall(
+                f"function {spec.key}: PARTITION BY or ORDER BY are not supported for table arguments with broadcast "
+                f"semantics, such as {name!r}"
+            )
+        if not argument.has_set_semantics:
+            for clause, columns in (("partitioned", given.partition_by), ("ordered", given.order_by)):
+                if columns:
+                    raise InvalidCall(
+                        f"Only tables with set semantics may be {clause}. Invalid "
+                        f"{'PARTITION' if clause == 'partitioned' else 'ORDER'} BY clause in the {position}-th operand "
+                        f"of table function {spec.name!r}"
+                    )
+        elif not given.partition_by and not argument.has(ArgumentTrait.OPTIONAL_PARTITION_BY):
+            raise InvalidCall(
+                f"function {spec.key}: Table argument {name!r} requires a PARTITION BY clause for parallel processing"
+            )
+        self._require_mode(argument, given)
+        keys = tuple(_position(given.schema, column, "PARTITION BY clause") for column in given.partition_by or ())
+        return TableCall(schema, keys, self._order(argument, given), -1, given.changelog_mode)
+
+    def _row(self, argument: TableArgument, schema: pa.Schema) -> pa.Schema:
+        """The table's columns, in the types the function gets them in. Those of a typed row go by position."""
+        columns = [column.with_type(normalized(column.type)) for column in schema]
+        if argument.row is None:
+            return pa.schema(columns)
+        wanted = list(argument.row)
+        if len(wanted) == len(columns):
+            types = [accepts(target.type, column.type) for target, column in zip(wanted, columns, strict=True)]
+            if None not in types:
+                return pa.schema([column.with_type(type_) for column, type_ in zip(columns, types, strict=True)])
+        raise InvalidCall(
+            f"No match found for function signature {self._spec.signature}: table argument {argument.name!r} wants "
+            f"rows of {spelled(argument.row)}, found {spelled(pa.struct(columns))}"
+        )
+
+    def _require_mode(self, argument: TableArgument, given: TableGiven) -> None:
+        mode, where = given.changelog_mode, f"function {self._spec.key}, table argument {argument.name!r}"
+        if mode.is_insert_only:
+            return
+        if not argument.has(ArgumentTrait.SUPPORT_UPDATES):
+            raise InvalidCall(
+                f"{where}: doesn't support consuming update changes {mode}; it does not declare SUPPORT_UPDATES"
+            )
+        if mode.is_upsert and not (argument.has_set_semantics and given.partition_by):
+            raise InvalidCall(
+                f"{where}: upsert changes are only possible for SET_SEMANTIC_TABLE arguments that are partitioned by "
+                "the upsert key"
+            )
+        if mode.is_upsert and argument.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE):
+            raise InvalidCall(f"{where}: declares REQUIRE_UPDATE_BEFORE, but the changes are {mode}, without -U")
+        if mode.key_only_deletes and argument.has(ArgumentTrait.REQUIRE_FULL_DELETE):
+            raise InvalidCall(f"{where}: declares REQUIRE_FULL_DELETE, but deletes have only the columns of the key")
+
+    def _order(self, argument: TableArgument, given: TableGiven) -> tuple[OrderColumn, ...]:
+        where = f"Invalid ORDER BY clause for table argument {argument.name!r}."
+        columns: list[OrderColumn] = []
+        for name, descending, nulls_last in given.order_by:
+            position = _position(given.schema, name, "ORDER BY clause")
+            type_ = given.schema.field(position).type
+            if not columns and not pa.types.is_timestamp(type_):
+                raise InvalidCall(
+                    f"{where} The first ORDER BY column must be a TIMESTAMP or TIMESTAMP_LTZ column. However, column "
+                    f"{name!r} has data type {spelled(normalized(type_))!r}"
+                )
+            if not columns and descending:
+                raise InvalidCall(f"{where} The first ORDER BY column must be ascending; column {name!r} is descending")
+            if any(position == each.column for each in columns):
+                raise InvalidCall(f"{where} Duplicate column {name!r}")
+            columns.append(OrderColumn(position, descending, nulls_last))
+        return tuple(columns)
+
+    def require_copartitioning(self, tables: Mapping[str, TableCall]) -> None:
+        """Keys of all tables with set semantics have the same number of columns and the same types."""
+        keys = [
+            [
+                normalized(tables[argument.name].schema.field(column).type)
+                for column in tables[argument.name].partition_by
+            ]
+            for argument in self._signature.tables
+            if argument.has_set_semantics
+        ]
+        if any(key != keys[0] for key in keys):
+            sets = ", ".join(f"[{', '.join(map(spelled, key))}]" for key in keys)
+            raise InvalidCall(
+                f"function {self._spec.key}: Invalid PARTITION BY columns. Inconsistent partitioning: the number of "
+                "columns and their data types must match across all involved table arguments. Given partition key "
+                f"sets: {sets}"
+            )
+
+    def with_times(self, tables: Mapping[str, TableCall], on_time: Sequence[str]) -> dict[str, TableCall]:
+        """The tables with their time columns: each name may be of several tables, all tables have one or none has."""
+        spec, result = self._spec, {}
+        if not on_time:
+            for argument in self._signature.tables:
+                if argument.has(ArgumentTrait.REQUIRE_ON_TIME):
+                    raise InvalidCall(
+                        f"function {spec.key}: Table argument {argument.name!r} requires a time attribute. Please "
+                        "provide one with on_time, such as on_time => DESCRIPTOR(`my_timestamp`)"
+                    )
+            return dict(tables)
+        modes = [self._signature.changelog_mode, *(table.changelog_mode for table in tables.values())]
+        if any(not mode.is_insert_only for mode in modes):
+            raise InvalidCall(
+                f"function {spec.key}: Time operations using the `on_time` argument are currently not supported for "
+                "PTFs that consume or produce updates"
+            )
+        if not tables:
+            raise InvalidCall(f"function {spec.key}: on_time needs a table argument")
+        for column in on_time:
+            if not any(column in table.schema.names for table in tables.values()):
+                raise InvalidCall(
+                    f"Invalid time attribute for on_time: column {column!r} does not exist in any table argument"
+                )
+        types = set()
+        for name, table in tables.items():
+            found = [index for index, column in enumerate(table.schema.names) if column in on_time]
+            if len(found) != 1:
+                problem = "ambiguous columns" if found else "no column"
+                raise InvalidCall(
+                    f"Invalid time attribute for on_time: found {problem} for table argument {name!r}. It must "
+                    "reference one column of every table argument or of none"
+                )
+            type_ = normalized(table.schema.field(found[0]).type)
+            if not pa.types.is_timestamp(type_):
+                raise InvalidCall(
+                    f"Unsupported data type for time attribute: column {table.schema.names[found[0]]!r} of table "
+                    f"argument {name!r} must be a TIMESTAMP or TIMESTAMP_LTZ, not {spelled(type_)}"
+                )
+            if table.order_by and table.order_by[0].column != found[0]:
+                raise InvalidCall(
+                    f"Invalid ORDER BY clause for table argument {name!r}. The first ORDER BY column must be that of "
+                    f"on_time, {table.schema.names[found[0]]!r}"
+                )
+            types.add(type_)
+            result[name] = TableCall(table.schema, table.partition_by, table.order_by, found[0], table.changelog_mode)
+        if len(types) > 1:
+            raise InvalidCall("Invalid time attributes for on_time: all columns must be of the same data type")
+        return result
+
+    def scalars(self, given: Mapping[str, Any]) -> pa.RecordBatch:
+        """The scalar arguments; those not given are left to the function's own defaults."""
+        spec, columns, names = self._spec, [], []
+        parameters = [each for each in spec.parameters if self._signature.table(each.name) is None]
+        for name in given:
+            if name not in {each.name for each in parameters}:
+                raise InvalidCall(f"function {spec.key} has no argument {name!r}: {spec.signature}")
+        for position, parameter in enumerate(spec.parameters):
+            if self._signature.table(parameter.name) is not None:
+                continue
+            if parameter.name not in given:
+                if position < spec.required_parameters:
+                    raise InvalidCall(f"function {spec.key}: argument {parameter.name!r} is missing: {spec.signature}")
+                continue
+            value = given[parameter.name]
+            try:
+                columns.append(pa.array([value], parameter.type))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise InvalidCall(
+                    f"function {spec.key}, argument {parameter.name!r}: expected {spelled(parameter.type)}, got "
+                    f"{value!r}: {error}"
+                ) from error
+            names.append(parameter.name)
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _position(schema: pa.Schema, name: str, clause: str) -> int:
+    found = [index for index, column in enumerate(schema.names) if column.casefold() == name.casefold()]
+    exact = [index for index, column in enumerate(schema.names) if column == name]
+    if len(exact or found) != 1:
+        problem = "Ambiguous" if found else "Invalid"
+        raise InvalidCall(f"{problem} column {name!r} for {clause}. Available columns are: [{', '.join(schema.names)}]")
+    return (exact or found)[0]

@@ -1,0 +1,150 @@
+"""Table arguments of process table functions, their traits, and changelog modes (FLIP-440)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import pyarrow as pa
+
+from remote_udf.arrow import read_schema, write_schema
+from remote_udf.row_kinds import RowKind
+from remote_udf.v1 import function_pb2 as pb
+
+__all__ = ["ArgumentTrait", "ChangelogMode", "TableArgument", "TableSignature"]
+
+
+class ArgumentTrait(StrEnum):
+    """What a table argument is, and what it asks of the table that is passed (Flink's ArgumentTrait)."""
+
+    ROW_SEMANTIC_TABLE = "ROW_SEMANTIC_TABLE"
+    """Rows are independent of each other: no key, no state, no timers."""
+    SET_SEMANTIC_TABLE = "SET_SEMANTIC_TABLE"
+    """Rows of one key go to one place, where state and timers of the key are."""
+    BROADCAST_SEMANTIC_TABLE = "BROADCAST_SEMANTIC_TABLE"
+    """Every row goes to every place; it may change broadcast state only."""
+    PASS_COLUMNS_THROUGH = "PASS_COLUMNS_THROUGH"  # noqa: S105 - no password
+    """All columns of the table go into the result, not only those of the key."""
+    OPTIONAL_PARTITION_BY = "OPTIONAL_PARTITION_BY"
+    """Without PARTITION BY the whole table has one key."""
+    SUPPORT_UPDATES = "SUPPORT_UPDATES"
+    """The table may be a changelog."""
+    REQUIRE_UPDATE_BEFORE = "REQUIRE_UPDATE_BEFORE"
+    """A changelog has -U before +U."""
+    REQUIRE_FULL_DELETE = "REQUIRE_FULL_DELETE"
+    """-D has all columns, not only those of the key."""
+    REQUIRE_ON_TIME = "REQUIRE_ON_TIME"
+    """The call says which column has the time."""
+
+
+@dataclass(frozen=True)
+class ChangelogMode:
+    """Which kinds of row a changelog has. With `key_only_deletes` a -D has the key's columns and nulls."""
+
+    kinds: tuple[RowKind, ...] = (RowKind.INSERT,)
+    key_only_deletes: bool = False
+
+    @classmethod
+    def of(cls, *kinds: RowKind | str, key_only_deletes: bool = False) -> "ChangelogMode":
+        """A mode of these kinds, whatever their order."""
+        wanted = {RowKind(kind) for kind in kinds}
+        return cls(tuple(kind for kind in RowKind if kind in wanted), key_only_deletes)
+
+    @property
+    def is_insert_only(self) -> bool:
+        return self.kinds == (RowKind.INSERT,)
+
+    @property
+    def is_upsert(self) -> bool:
+        """A row with +U replaces the one of its key, without a -U."""
+        return RowKind.UPDATE_AFTER in self.kinds and RowKind.UPDATE_BEFORE not in self.kinds
+
+    def __str__(self) -> str:
+        return f"[{', '.join(kind.name for kind in self.kinds)}]"
+
+    def to_proto(self) -> pb.ChangelogMode:
+        return pb.ChangelogMode(kinds=[kind.code for kind in self.kinds], key_only_deletes=self.key_only_deletes)
+
+    @classmethod
+    def from_proto(cls, message: pb.ChangelogMode) -> "ChangelogMode":
+        return cls(tuple(RowKind.of(code) for code in message.kinds), message.key_only_deletes)
+
+
+@dataclass(frozen=True)
+class TableArgument:
+    """A table among a function's arguments. `row` is the struct of a typed one, whose columns go by position."""
+
+    name: str
+    traits: frozenset[ArgumentTrait]
+    row: pa.DataType | None = None
+
+    @property
+    def has_set_semantics(self) -> bool:
+        return ArgumentTrait.SET_SEMANTIC_TABLE in self.traits
+
+    @property
+    def is_broadcast(self) -> bool:
+        return ArgumentTrait.BROADCAST_SEMANTIC_TABLE in self.traits
+
+    def has(self, trait: ArgumentTrait) -> bool:
+        return trait in self.traits
+
+
+@dataclass(frozen=True)
+class TableSignature:
+    """What both ends know of a process table function beyond its parameters.
+
+    `tables` are in the order of the declaration; their names are among the parameters. `state` has a field
+    per state entry, in the type it has on the wire; `broadcast_state` those of broadcast state.
+    """
+
+    tables: tuple[TableArgument, ...] = ()
+    state: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    broadcast_state: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    changelog_mode: ChangelogMode = field(default_factory=ChangelogMode)
+
+    def table(self, name: str) -> TableArgument | None:
+        return next((table for table in self.tables if table.name == name), None)
+
+    @property
+    def main_tables(self) -> Sequence[TableArgument]:
+        """The tables that are not broadcast."""
+        return [table for table in self.tables if not table.is_broadcast]
+
+    @property
+    def passes_columns_through(self) -> bool:
+        return any(table.has(ArgumentTrait.PASS_COLUMNS_THROUGH) for table in self.tables)
+
+    @property
+    def supports_timers(self) -> bool:
+        """Timers need keys, and nothing passed through that a timer has no row for."""
+        main = self.main_tables
+        return bool(main) and all(table.has_set_semantics for table in main) and not self.passes_columns_through
+
+    def to_proto(self) -> pb.TableSignature:
+        tables = [
+            pb.TableArgument(
+                name=table.name, traits=sorted(table.traits),
+                row=write_schema(pa.schema(list(table.row))) if table.row is not None else b"",
+            )
+            for table in self.tables
+        ]  # fmt: skip
+        return pb.TableSignature(
+            tables=tables, state=write_schema(self.state), broadcast_state=write_schema(self.broadcast_state),
+            changelog_mode=self.changelog_mode.to_proto(),
+        )  # fmt: skip
+
+    @classmethod
+    def from_proto(cls, message: pb.TableSignature) -> "TableSignature":
+        tables = tuple(
+            TableArgument(
+                table.name,
+                # A trait of a newer server asks for something this end does not know: KeyError is right.
+                frozenset(ArgumentTrait[trait] for trait in table.traits),
+                pa.struct(list(read_schema(table.row))) if table.row else None,
+            )
+            for table in message.tables
+        )
+        return cls(
+            tables, read_schema(message.state), read_schema(message.broadcast_state),
+            ChangelogMode.from_proto(message.changelog_mode),
+        )  # fmt: skip

@@ -1,0 +1,196 @@
+"""ProcessContext: what `eval` and `on_timer` know of their call, and their timers."""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.process_calls import OrderColumn, ProcessCall
+from remote_udf.table_arguments import ChangelogMode
+from udf_server.tables.timers import Timers
+from udf_server.tables.times import from_author, to_author
+
+__all__ = ["CallFacts", "ProcessContext", "TableSemantics", "TimeContext"]
+
+UNSUPPORTED = "Timers are not supported in the current PTF declaration."
+BROADCAST = "Timers are not supported while processing a table with broadcast semantics."
+
+
+@dataclass(frozen=True)
+class TableSemantics:
+    """A table as it was passed. Columns are positions in `data_type`; `time_column` is -1 without on_time."""
+
+    data_type: pa.Schema
+    partition_by_columns: tuple[int, ...]
+    order_by_columns: tuple[OrderColumn, ...]
+    time_column: int
+    changelog_mode: ChangelogMode
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """What is the same for all rows of a stream."""
+
+    spec: FunctionSpec
+    call: ProcessCall
+    entries: tuple[str, ...]
+    """Names of state entries that can be cleared."""
+
+
+class ProcessContext:
+    """What a function knows of its call. The same object for all calls of one segment; do not keep it."""
+
+    __slots__ = ("_collect", "_facts", "_key", "_name", "_table_watermark", "_time", "_timers", "_watermark", "cleared")
+
+    def __init__(self, facts: CallFacts, key: tuple[Any, ...], timers: Timers, collect: Callable[[Any], None]) -> None:
+        self._facts = facts
+        self._key = key
+        self._timers = timers
+        self._collect = collect
+        self._time: int | None = None
+        self._watermark: int | None = None
+        self._table_watermark: int | None = None
+        self._name: str | None = None
+        self.cleared: set[str] = set()
+        """State entries to be cleared when the call returns."""
+
+    def begin(
+        self, time: int | None, watermark: int | None, table_watermark: int | None, timer: str | None = None
+    ) -> None:
+        """A call begins; for the server, not for authors."""
+        self._time, self._watermark, self._table_watermark, self._name = time, watermark, table_watermark, timer
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The values of PARTITION BY; empty without."""
+        return self._key
+
+    @property
+    def changelog_mode(self) -> ChangelogMode:
+        """Of the result."""
+        signature = self._facts.spec.table
+        assert signature is not None
+        return signature.changelog_mode
+
+    @property
+    def current_timer(self) -> str | None:
+        """In `on_timer`: the name of the timer; None for one without a name."""
+        return self._name
+
+    def collect(self, value: Any) -> None:
+        """Emits a row, as `yield` does."""
+        self._collect(value)
+
+    def table_semantics_for(self, argument: str) -> TableSemantics:
+        """How a table was passed. Raises ValueError for a name that is no table argument."""
+        signature = self._facts.spec.table
+        assert signature is not None
+        for table, given in zip(signature.tables, self._facts.call.tables, strict=True):
+            if table.name == argument:
+                return TableSemantics(
+                    given.schema, given.partition_by, given.order_by, given.time_column, given.changelog_mode
+                )
+        known = ", ".join(table.name for table in signature.tables)
+        raise ValueError(f"Unknown table argument {argument!r}: there are {known or 'none'}")
+
+    def time_context(self, kind: type = datetime.datetime) -> "TimeContext":
+        """Times and timers: `int` for milliseconds since 1970, `datetime` for aware datetimes in UTC."""
+        if kind not in (int, datetime.datetime):
+            raise TypeError(f"time_context takes int or datetime, not {kind!r}")
+        return TimeContext(self, kind)
+
+    @property
+    def time(self) -> datetime.datetime | None:
+        """The row's time, which is None without on_time, or the timer's."""
+        found: datetime.datetime | None = to_author(self._time, datetime.datetime)
+        return found
+
+    def read(self, kind: type) -> tuple[Any, Any, Any]:
+        """Time, watermark and the table's watermark as `kind`."""
+        return tuple(to_author(each, kind) for each in (self._time, self._watermark, self._table_watermark))
+
+    def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
+        """Sets a timer: `register_on_time("timeout", time)`, which replaces the one of that name, or without a name.
+
+        It fires once, when the watermark reaches its time; a time that has passed, with the next watermark.
+        """
+        timers = self.timers()
+        if time is None:
+            timers.register(None, from_author(name_or_time))
+        elif not isinstance(name_or_time, str):
+            raise TypeError(f"the name of a timer is text, not {name_or_time!r}")
+        else:
+            timers.register(name_or_time, from_author(time))
+
+    def clear_timer(self, name_or_time: Any) -> None:
+        """Forgets the timer of a name, or the one without a name at a time. No error if there is none."""
+        if isinstance(name_or_time, str):
+            self.timers().clear(name_or_time)
+        else:
+            self.timers().clear_at(from_author(name_or_time))
+
+    def clear_all_timers(self) -> None:
+        if not self._facts.call.broadcast:
+            self._timers.clear_all()
+
+    def clear_state(self, name: str) -> None:
+        """Empties a state entry when the call returns, whatever else the call does to it. Raises ValueError."""
+        if name not in self._facts.entries:
+            known = ", ".join(self._facts.entries)
+            raise ValueError(f"Unknown state entry {name!r}: there are {known or 'none'}")
+        self.cleared.add(name)
+
+    def clear_all_state(self) -> None:
+        """Empties all state of the key when the call returns; while a broadcast row is processed, broadcast state."""
+        self.cleared.update(self._facts.entries)
+
+    def clear_all(self) -> None:
+        """Empties all state and forgets all timers of the key."""
+        self.clear_all_state()
+        self.clear_all_timers()
+
+    def timers(self) -> Timers:
+        """Pending timers of the key. Raises ValueError where there can be none."""
+        signature = self._facts.spec.table
+        assert signature is not None
+        if self._facts.call.broadcast:
+            raise ValueError(BROADCAST)
+        if not signature.supports_timers:
+            raise ValueError(UNSUPPORTED)
+        return self._timers
+
+
+class TimeContext:
+    """Times of a call in one representation; timers take any."""
+
+    __slots__ = ("_context", "_kind")
+
+    def __init__(self, context: ProcessContext, kind: type) -> None:
+        self._context = context
+        self._kind = kind
+
+    def time(self) -> Any:
+        """The row's time, None without on_time; in `on_timer` the timer's."""
+        return self._context.read(self._kind)[0]
+
+    def current_watermark(self) -> Any:
+        """The least of all tables; None until each has had one."""
+        return self._context.read(self._kind)[1]
+
+    def table_watermark(self) -> Any:
+        """That of the table whose row this is; None in `on_timer`."""
+        return self._context.read(self._kind)[2]
+
+    def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
+        """See ProcessContext."""
+        self._context.register_on_time(name_or_time, time)
+
+    def clear_timer(self, name_or_time: Any) -> None:
+        """See ProcessContext."""
+        self._context.clear_timer(name_or_time)
+
+    def clear_all_timers(self) -> None:
+        self._context.clear_all_timers()

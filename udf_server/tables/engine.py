@@ -1,0 +1,231 @@
+"""Runs one segment of a key: its rows in order, then the timers that the watermark reaches (FLIP-440)."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remote_udf.row_kinds import RowKind
+from udf_server.tables.context import CallFacts, ProcessContext
+from udf_server.tables.declaration import ProcessTable
+from udf_server.tables.states import KeyState, StateEntry
+from udf_server.tables.timers import Timer, Timers
+
+__all__ = ["Emitted", "Engine", "Incoming", "Processed", "Segment"]
+
+Incoming = tuple[int, Any, int | None]
+"""Of a row: the number of its table, the row as the function gets it, and its time."""
+Emitted = tuple[int | None, RowKind, int | None, Sequence[Any]]
+"""The row it came from (None for a timer), its kind, its time, its values."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """Rows of one key and what was before them. Times in microseconds, `now` in milliseconds."""
+
+    key: tuple[Any, ...]
+    state: list[Any]
+    timers: list[Timer]
+    rows: Sequence[Incoming]
+    watermarks: list[int | None]
+    advance_to: int | None
+    now: int
+    most_timers: int | None = None
+    """How many timers may fire; None for all that are due."""
+
+    @property
+    def watermark(self) -> int | None:
+        """The least of the tables' watermarks; None until each has one."""
+        found = [each for each in self.watermarks if each is not None]
+        return min(found) if found and len(found) == len(self.watermarks) else None
+
+
+@dataclass(slots=True)
+class Processed:
+    """What processing a segment gave."""
+
+    state: list[Any]
+    timers: list[Timer]
+    output: list[Emitted]
+
+
+class Engine:
+    """Calls a function for segments. Made once per stream and used by many threads: it keeps nothing."""
+
+    def __init__(
+        self, function: ProcessTable, facts: CallFacts, scalars: Sequence[Any], broadcast_state: Sequence[Any] | None
+    ) -> None:
+        """`scalars` has a value per scalar argument, `broadcast_state` what is stored of each broadcast entry."""
+        self._function = function
+        self._facts = facts
+        self._broadcast = facts.call.broadcast
+        self._own = [entry for entry in function.states if entry.broadcast is self._broadcast]
+        self._others = [entry for entry in function.states if entry.broadcast is not self._broadcast]
+        self._other_stored = list(broadcast_state or [None] * len(self._others))
+        self._places = _Places(function.states, self._own)
+        values = iter(scalars)
+        arguments = [None if argument.table is not None else next(values) for argument in function.arguments]
+        self._positional = [not argument.keyword for argument in function.arguments]
+        self._arguments = arguments
+        self._tables = [i for i, argument in enumerate(function.arguments) if argument.table is not None]
+        self._names = [argument.name for argument in function.arguments]
+        self._timed = facts.call.on_time
+
+    def run(self, segment: Segment) -> Processed:
+        """For functions that are not async. Raises what the function raises."""
+        work = _Work(self, segment)
+        for produced in work.steps():
+            if produced is not None:
+                if inspect.isawaitable(produced) or hasattr(produced, "__aiter__"):
+                    raise TypeError("eval and on_timer are async or neither is")
+                for value in produced:
+                    work.collect(value)
+        return work.processed()
+
+    async def run_async(self, segment: Segment) -> Processed:
+        """For functions of which eval or on_timer is async."""
+        work = _Work(self, segment)
+        for produced in work.steps():
+            if produced is None:
+                continue
+            if hasattr(produced, "__aiter__"):
+                async for value in produced:
+                    work.collect(value)
+                continue
+            values = await produced if inspect.isawaitable(produced) else produced
+            for value in values or ():
+                work.collect(value)
+        return work.processed()
+
+    # For _Work.
+
+    @property
+    def function(self) -> ProcessTable:
+        return self._function
+
+    @property
+    def facts(self) -> CallFacts:
+        return self._facts
+
+    def own_state(self, segment: Segment) -> KeyState:
+        return KeyState(self._own, segment.state, segment.now)
+
+    def states(self, own: KeyState, now: int) -> list[Any]:
+        """What the function gets for its state entries: per-key state is None while broadcast rows are processed."""
+        if not self._others:
+            return own.values
+        others = [None] * len(self._others)
+        if not self._broadcast:
+            # Made anew for each call, so that what a call does to them is lost with it.
+            others = [
+                entry.load(stored, now, writable=False)
+                for entry, stored in zip(self._others, self._other_stored, strict=True)
+            ]
+        return self._places.merged(own.values, others)
+
+    def own_index(self, name: str) -> int:
+        return next(index for index, entry in enumerate(self._own) if entry.name == name)
+
+    def caller(self, context: ProcessContext) -> Callable[[list[Any], int | None, Any], Any]:
+        """Calls eval with state and a row of a table; None for the one call of a function without tables."""
+        function, arguments, tables = self._function, self._arguments, self._tables
+        first = [context] if function.eval_has_context else []
+        if all(self._positional):
+
+            def call(states: list[Any], table: int | None, row: Any) -> Any:
+                given = arguments.copy()
+                if table is not None:
+                    given[tables[table]] = row
+                return function.call(*first, *states, *given)
+
+            return call
+        positional = [index for index, is_positional in enumerate(self._positional) if is_positional]
+        keywords = {index: name for index, name in enumerate(self._names) if not self._positional[index]}
+
+        def call_by_name(states: list[Any], table: int | None, row: Any) -> Any:
+            given = arguments.copy()
+            if table is not None:
+                given[tables[table]] = row
+            named = {name: given[index] for index, name in keywords.items()}
+            return function.call(*first, *states, *(given[index] for index in positional), **named)
+
+        return call_by_name
+
+
+class _Places:
+    """Puts own and other state entries back in the order of the declaration."""
+
+    def __init__(self, entries: Sequence[StateEntry], own: Sequence[StateEntry]) -> None:
+        self._order = [entry in own for entry in entries]
+
+    def merged(self, own: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        mine, theirs = iter(own), iter(others)
+        return [next(mine) if is_own else next(theirs) for is_own in self._order]
+
+
+class _Work:
+    """One segment under way."""
+
+    def __init__(self, engine: Engine, segment: Segment) -> None:
+        self._engine = engine
+        self._segment = segment
+        self._state = engine.own_state(segment)
+        self._timers = Timers(segment.timers)
+        self._output: list[Emitted] = []
+        self._row: int | None = None
+        self._time: int | None = None
+        self._read = engine.function.results.read
+        self._broadcast = engine.facts.call.broadcast
+        self._context = ProcessContext(engine.facts, segment.key, self._timers, self.collect)
+
+    def collect(self, value: Any) -> None:
+        if self._broadcast:
+            raise ValueError("Collecting rows is not supported while processing a table with broadcast semantics.")
+        read = self._read(value)
+        if read is not None:
+            self._output.append((self._row, read[0], self._time, read[1]))
+
+    def steps(self) -> Iterator[Any]:
+        """What each call of the function returned, to be gone through before the next call."""
+        engine, segment, context = self._engine, self._segment, self._context
+        call, watermark, timed = engine.caller(context), segment.watermark, engine.facts.call.on_time
+        cleared, now = context.cleared, segment.now
+        if not engine.facts.call.tables:
+            context.begin(None, None, None)
+            yield call([], None, None)
+            return
+        for index, (table, row, time) in enumerate(segment.rows):
+            self._row, self._time = index, time if timed else None
+            context.begin(time, watermark, segment.watermarks[table])
+            yield call(engine.states(self._state, now), table, row)
+            if cleared:
+                self._clear()
+        if segment.advance_to is not None and self._timers:
+            yield from self._fire(segment.advance_to)
+
+    def _fire(self, watermark: int) -> Iterator[Any]:
+        engine, context, timers = self._engine, self._context, self._timers
+        function, timed = engine.function, engine.facts.call.on_time
+        timers.begin()
+        fired = 0
+        while fired != self._segment.most_timers and (due := timers.next_due(watermark)) is not None:
+            fired, (name, time) = fired + 1, due
+            if function.timer is None:
+                raise NotImplementedError(
+                    f"function {function.spec.key} registers timers, but has no method 'on_timer'"
+                )
+            self._row, self._time = None, time if timed else None
+            context.begin(time, watermark, None, name)
+            states = engine.states(self._state, self._segment.now)
+            yield function.timer(context, *states) if function.timer_has_context else function.timer(*states)
+            if context.cleared:
+                self._clear()
+        timers.end()
+
+    def _clear(self) -> None:
+        for name in self._context.cleared:
+            self._state.clear(self._engine.own_index(name))
+        self._context.cleared.clear()
+
+    def processed(self) -> Processed:
+        return Processed(self._state.stored(), self._timers.pending(), self._output)

@@ -1,0 +1,131 @@
+"""What functions emit, as rows of the declared columns."""
+
+import dataclasses
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode, UnsupportedType
+from remote_udf.row_kinds import RowKind
+from remote_udf.table_arguments import ChangelogMode
+from udf_server.annotations import codecs_for, type_given
+from udf_server.errors import DeclarationError
+from udf_server.failures import describe
+from udf_server.runners.isolation import WrongResult
+from udf_server.tables.rows import Row
+from udf_server.values import Codec, StructCodec, codec_for_type
+
+__all__ = ["Results", "results_given"]
+
+ATOMIC = "EXPR$0"
+"""Name of the one column of a result that is no row, as Flink calls it."""
+_FIELDS = re.compile(r"\s*[`\w]+\s*:?\s+\S", re.ASCII)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The columns of a result. `atomic` results are one value, rows otherwise; `record` is their class, if one is."""
+
+    columns: Mapping[str, Codec]
+    atomic: bool
+    record: type | None
+    mode: ChangelogMode
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.struct([pa.field(name, codec.type) for name, codec in self.columns.items()])
+
+    def read(self, value: Any) -> tuple[RowKind, Sequence[Any]] | None:
+        """Kind and values of something emitted; None for what is skipped: None, where rows are due.
+
+        Raises WrongResult for what is no row of these columns, or of a kind that was not declared.
+        """
+        kind = RowKind.INSERT
+        if self.atomic:
+            values: Sequence[Any] = (value,)
+        elif isinstance(value, Row):
+            kind, values = value.kind, value
+        elif value is None:
+            return None
+        elif self.record is not None and isinstance(value, self.record):
+            values = [getattr(value, name) for name in self.columns]
+        elif isinstance(value, (tuple, list)):
+            values = value
+        elif isinstance(value, dict) and value.keys() == self.columns.keys():
+            values = [value[name] for name in self.columns]
+        else:
+            raise WrongResult(
+                ErrorCode.RESULT_TYPE,
+                f"expected a row of {', '.join(self.columns) or 'no columns'}, got a value of type "
+                f"{type(value).__name__}",
+            )
+        if len(values) != len(self.columns):
+            raise WrongResult(
+                ErrorCode.RESULT_TYPE,
+                f"expected a row of {len(self.columns)} columns ({', '.join(self.columns)}), got {len(values)} values",
+            )
+        if kind not in self.mode.kinds:
+            raise WrongResult(
+                ErrorCode.RESULT_TYPE,
+                f"Invalid row kind received: {kind.name}. Expected produced changelog mode: {self.mode}",
+            )
+        return kind, values
+
+    def encode(self, rows: Sequence[Sequence[Any]]) -> pa.Array:
+        """A struct array with a row for each. Raises WrongResult for values that are not of their columns' types."""
+        if not self.columns:
+            return pa.array([{}] * len(rows), self.type)
+        columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(self.columns)
+        arrays = []
+        for (name, codec), values in zip(self.columns.items(), columns, strict=True):
+            try:
+                arrays.append(codec.encode(values))
+            except Exception as error:
+                raise WrongResult(ErrorCode.RESULT_TYPE, f"column {name!r}: {describe(error)}") from error
+        return pa.StructArray.from_arrays(arrays, fields=list(self.type))
+
+
+def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) -> Results:
+    """The result that `returns` says, or the annotation of what eval returns. Raises DeclarationError."""
+    wanted = given if given is not None else _element(returned)
+    if wanted is None:
+        raise DeclarationError(
+            f"{where}, result: has no type: give 'returns', such as returns = \"item string, count bigint\""
+        )
+    if not isinstance(mode, ChangelogMode) or not mode.kinds:
+        raise DeclarationError(f"{where}: changelog_mode is {mode!r}, not a ChangelogMode with kinds of row")
+    codec: Codec
+    try:
+        if isinstance(wanted, str) and (not wanted.strip() or _is_fields(wanted)):
+            wanted = f"struct<{wanted}>" if wanted.strip() else pa.struct([])
+        if (type_ := type_given(wanted, f"{where}, result")) is not None:
+            codec = codec_for_type(type_)
+        else:
+            (codec,) = codecs_for(wanted, f"{where}, result")
+    except ValueError as error:
+        raise DeclarationError(f"{where}, result: {wanted} is not one type") from error
+    except UnsupportedType as error:
+        raise DeclarationError(f"{where}, result: {error}") from error
+    atomic = not isinstance(codec, StructCodec)
+    if atomic and not mode.is_insert_only:
+        raise DeclarationError(f"{where}: emits changes {mode}, so its result is a row, which has a kind")
+    if isinstance(codec, StructCodec):
+        return Results(dict(codec.fields), False, codec.record, mode)
+    return Results({ATOMIC: codec}, True, None, mode)
+
+
+def _is_fields(text: str) -> bool:
+    """Whether DDL says columns ("a int") rather than a type ("int", "struct<...>")."""
+    return bool(_FIELDS.match(text)) and not re.match(r"\s*(interval|double\s+precision)\b", text, re.IGNORECASE)
+
+
+def _element(returned: Any) -> Any:
+    """T of Iterator[T] and the like."""
+    arguments = typing.get_args(returned)
+    if typing.get_origin(returned) is not None and arguments and not dataclasses.is_dataclass(returned):
+        return arguments[0]
+    return None

@@ -1,0 +1,98 @@
+"""Row: rows of tables as functions see them, and rows they emit with a kind of change."""
+
+import collections
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from remote_udf.row_kinds import RowKind
+
+__all__ = ["Row", "row_class", "shown"]
+
+
+class Row(tuple[Any, ...]):
+    """A row: by position, by column name `row["score"]`, or by attribute `row.score`.
+
+    Rows of tables have the names of the table's columns and the `kind` of change. To emit a change, make one:
+    `Row("Bob", 12, kind=RowKind.UPDATE_AFTER)`. Two rows are equal if their values are.
+    """
+
+    __slots__ = ()
+    names: ClassVar[tuple[str, ...]] = ()
+    """Names of the columns; none for a row made by position."""
+    kind: ClassVar[RowKind] = RowKind.INSERT
+
+    def __new__(cls, *values: Any, kind: RowKind | str = RowKind.INSERT, **named: Any) -> "Row":
+        if values and named:
+            raise TypeError("a Row is made by position or by name, not by both")
+        if named:
+            return row_class(tuple(named), RowKind(kind)).of(named.values())
+        return tuple.__new__(_plain(RowKind(kind)), values)
+
+    @classmethod
+    def of(cls, values: Iterable[Any]) -> "Row":
+        """A row of this class, by position."""
+        return tuple.__new__(cls, values)
+
+    def with_kind(self, kind: RowKind | str) -> "Row":
+        """The same row as another kind of change."""
+        made = row_class(self.names, RowKind(kind)) if self.names else _plain(RowKind(kind))
+        return made.of(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            try:
+                return tuple.__getitem__(self, self.names.index(key))
+            except ValueError:
+                raise KeyError(f"no column {key!r}, there are {', '.join(self.names)}") from None
+        return tuple.__getitem__(self, key)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Values by column name."""
+        return dict(zip(self.names, self, strict=True))
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+    def __reduce__(self) -> Any:
+        return (_made, (self.names, self.kind, tuple(self)))
+
+
+def _made(names: tuple[str, ...], kind: RowKind, values: tuple[Any, ...]) -> Row:
+    return (row_class(names, kind) if names else _plain(kind)).of(values)
+
+
+@functools.cache
+def _plain(kind: RowKind) -> type[Row]:
+    return type("Row", (Row,), {"__slots__": (), "kind": kind})
+
+
+@functools.lru_cache(maxsize=1024)
+def row_class(names: tuple[str, ...], kind: RowKind = RowKind.INSERT) -> type[Row]:
+    """The class of rows with these columns. Attributes are for names that Python takes; `kind` stays the kind."""
+    # A named tuple's attributes are read in C, several times faster than properties.
+    base = collections.namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    body = {
+        "__slots__": (), "names": names, "kind": kind, "__new__": Row.__new__, "__getitem__": Row.__getitem__,
+        "__repr__": Row.__repr__, "__reduce__": Row.__reduce__,
+    }  # fmt: skip
+    return type("Row", (base, Row), body)
+
+
+def shown(value: Any) -> str:
+    """A value as Flink prints it: rows as `+I[Bob, 12]`, None as `null`, lists in brackets, maps in braces."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Row):
+        return f"{value.kind}[{', '.join(_each(value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{shown(key)}={shown(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_each(value))}]"
+    return str(value)
+
+
+def _each(values: Iterable[Any]) -> Iterator[str]:
+    return map(shown, values)

@@ -1,0 +1,31 @@
+"""Times of process table functions: microseconds inside, milliseconds or datetimes for authors."""
+
+import datetime
+from typing import Any
+
+__all__ = ["MAX_TIME", "from_author", "to_author"]
+
+MAX_TIME = 2**63 - 1
+"""The watermark after the end of a bounded input; in every unit."""
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def to_author(time: int | None, kind: type) -> Any:
+    """A time as milliseconds (int) or an aware datetime in UTC. Raises OverflowError after the year 9999."""
+    if time is None:
+        return None
+    if kind is int:
+        return MAX_TIME if time == MAX_TIME else time // 1000
+    return _EPOCH + datetime.timedelta(microseconds=time)
+
+
+def from_author(time: Any) -> int:
+    """Microseconds of milliseconds since 1970 or of a datetime; one without a zone is in UTC. Raises TypeError."""
+    if isinstance(time, datetime.datetime):
+        aware = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    if not isinstance(time, int) or isinstance(time, bool):
+        raise TypeError(f"a time is milliseconds since 1970 or a datetime, not {time!r}")
+    # What is beyond microseconds in 64 bits is at the end of time.
+    return max(min(time * 1000, MAX_TIME), -MAX_TIME)

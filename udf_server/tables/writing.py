@@ -1,0 +1,69 @@
+"""What segments gave, as one Arrow array."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode
+from remote_udf.process_calls import OUTPUT, STATE, TIMERS, processed_type
+from udf_server.failures import describe
+from udf_server.runners.isolation import WrongResult
+from udf_server.tables.declaration import ProcessTable
+from udf_server.tables.engine import Processed
+
+__all__ = ["processed_array"]
+
+
+def processed_array(function: ProcessTable, processed: Sequence[Processed], *, broadcast: bool) -> pa.Array:
+    """A struct per segment. Raises WrongResult for state or rows that are not of their declared types."""
+    type_ = processed_type(function.spec, broadcast=broadcast)
+    parts = {field.name: field.type for field in type_}
+    arrays = [
+        _state(function, [each.state for each in processed], parts[STATE], broadcast=broadcast),
+        _timers(processed, parts[TIMERS]),
+        _output(function, processed, parts[OUTPUT]),
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(type_))
+
+
+def _state(function: ProcessTable, stored: Sequence[list[Any]], type_: pa.DataType, *, broadcast: bool) -> pa.Array:
+    """A struct with what is stored of each entry; null where all entries are empty."""
+    entries = [entry for entry in function.states if entry.broadcast is broadcast]
+    if not entries:
+        return pa.array([None] * len(stored), type_)
+    arrays = []
+    for index, entry in enumerate(entries):
+        try:
+            arrays.append(entry.codec.encode([each[index] for each in stored]))
+        except Exception as error:
+            raise WrongResult(ErrorCode.RESULT_TYPE, f"state entry {entry.name!r}: {describe(error)}") from error
+    empty = pa.array([all(part is None for part in each) for each in stored], pa.bool_())
+    return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=empty)
+
+
+def _timers(processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
+    flat = [timer for each in processed for timer in each.timers]
+    names = pa.array([name for name, _ in flat], pa.string())
+    times = pa.array([time for _, time in flat], pa.int64())
+    struct = pa.StructArray.from_arrays([names, times], fields=list(type_.value_type))
+    return pa.ListArray.from_arrays(_offsets([len(each.timers) for each in processed]), struct, type=type_)
+
+
+def _output(function: ProcessTable, processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
+    flat = [emitted for each in processed for emitted in each.output]
+    rows, kinds, times, values = zip(*flat, strict=True) if flat else ((), (), (), ())
+    insert_only = function.results.mode.is_insert_only
+    columns = [
+        pa.array(rows, pa.int32()),
+        pa.nulls(len(flat), pa.int8()) if insert_only else pa.array([kind.code for kind in kinds], pa.int8()),
+        pa.array(times, pa.int64()),
+        function.results.encode(values),
+    ]
+    struct = pa.StructArray.from_arrays(columns, fields=list(type_.value_type))
+    return pa.ListArray.from_arrays(_offsets([len(each.output) for each in processed]), struct, type=type_)
+
+
+def _offsets(lengths: Sequence[int]) -> pa.Array:
+    return pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32))

@@ -1,0 +1,48 @@
+"""SortBuffer: rows of a table with ORDER BY, held until the watermark says that no earlier ones will come."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.process_calls import TableCall
+from remote_udf.row_kinds import RowKind
+
+__all__ = ["SortBuffer"]
+
+Held = tuple[pa.StructArray, RowKind]
+
+
+class SortBuffer:
+    """Rows of one table. Those at or before the watermark when they come are late, and dropped (FLIP-440)."""
+
+    def __init__(self, table: TableCall, held: list[Held] | None = None) -> None:
+        self._table = table
+        self._held = held or []
+
+    def copied(self) -> "SortBuffer":
+        return SortBuffer(self._table, list(self._held))
+
+    def add(self, row: pa.StructArray, kind: RowKind, watermark: int | None) -> None:
+        time = self._time(row)
+        if watermark is None or (time is not None and time > watermark):
+            self._held.append((row, kind))
+
+    def due(self, watermark: int) -> list[Held]:
+        """Rows up to the watermark in order, which are no longer held."""
+        due = [held for held in self._held if (self._time(held[0]) or 0) <= watermark]
+        self._held = [held for held in self._held if (self._time(held[0]) or 0) > watermark]
+        for order in reversed(self._table.order_by):
+
+            def rank(held: Held, column: int = order.column, descending: bool = order.descending,
+                     nulls_last: bool = order.nulls_last) -> tuple[int, Any]:  # fmt: skip
+                value = held[0].field(column)[0].as_py()
+                # Sorted backwards, what comes first is what is largest.
+                missing = (value is None) == nulls_last
+                return (int(missing != descending), 0 if value is None else value)
+
+            due.sort(key=rank, reverse=order.descending)
+        return due
+
+    def _time(self, row: pa.StructArray) -> int | None:
+        found: int | None = row.field(self._table.order_by[0].column).cast(pa.int64())[0].as_py()
+        return found
