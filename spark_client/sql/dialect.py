@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.tokens import TokenType
 
 __all__ = ["RemoteSpark", "generate"]
 
@@ -17,6 +18,16 @@ _OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", 
 
 class RemoteSpark(Spark):  # type: ignore[misc]
     """Spark SQL whose function calls come out as they went in."""
+
+    def tokenize(self, sql: str, **options: Any) -> Any:
+        """WINDOW begins a clause only before a name and AS: `window(ts, '5 minutes')` is a call."""
+        tokens = super().tokenize(sql, **options)
+        for index, token in enumerate(tokens):
+            after = [each.token_type for each in tokens[index + 1 : index + 3]]
+            clause = len(after) == 2 and after[0] is not TokenType.L_PAREN and after[1] is TokenType.ALIAS
+            if token.token_type is TokenType.WINDOW and not clause:
+                token.token_type = TokenType.VAR
+        return tokens
 
     class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]  # noqa: D106
         # 'it''s' is one string since Spark 4.
@@ -28,7 +39,8 @@ class RemoteSpark(Spark):  # type: ignore[misc]
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
 
     class Generator(Spark.Generator):  # type: ignore[misc]  # noqa: D106
-        # Spark has QUALIFY itself.
+        # Spark has nested common table expressions, and QUALIFY.
+        EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[Any]] = set()
         TRANSFORMS = {  # noqa: RUF012
             kind: how for kind, how in Spark.Generator.TRANSFORMS.items() if kind is not exp.Select
         }

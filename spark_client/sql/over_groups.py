@@ -12,6 +12,9 @@ from spark_client.sql.sources import Source, alias_in, column, is_column
 
 __all__ = ["OverGroups"]
 
+_MADE = ("window", "session_window")
+"""Functions of Spark's whose column in GROUP BY has their name: SELECT window.start ... GROUP BY window(ts, ...)."""
+
 
 class OverGroups:
     """`keys` are hidden columns by what `Source.same` says of the key; `aggregate` gives that of an aggregate."""
@@ -22,6 +25,7 @@ class OverGroups:
         self._source = source
         self._names = names
         self._keys = keys
+        self._made = {name: key for name in _MADE for same, key in keys.items() if same.startswith(f"{name.upper()}(")}
         self._aggregate = aggregate
 
     def item(self, tree: Any, aliases: Collection[str]) -> Any:
@@ -79,6 +83,9 @@ class OverGroups:
         owner = self._keys.get(self._source.same(exp.column(node.table))) if node.table else None
         if owner is not None:  # a field of a struct that is a key
             return exp.Dot(this=column(owner), expression=exp.to_identifier(node.name, quoted=True))
+        first, *rest = node.parts
+        if (made := self._made.get(first.name.lower())) is not None and not self._source.has(first.name):
+            return exp.Dot.build([column(made), *(each.copy() for each in rest)]) if rest else column(made)
         raise error_at(node, f"{node.sql()} is neither in GROUP BY nor in an aggregate")
 
     def _is_alias(self, node: Any, known: set[str]) -> bool:

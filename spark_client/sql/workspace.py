@@ -62,5 +62,7 @@ def _with(tree: Any, ctes: Sequence[Any]) -> Any:
         return tree
     copy = tree.copy()
     own = copy.args.get("with_")
-    copy.set("with_", exp.With(expressions=[cte.copy() for cte in [*ctes, *(own.expressions if own else ())]]))
+    # Of one name the innermost counts.
+    named = {cte.alias.lower(): cte for cte in [*ctes, *(own.expressions if own else ())]}
+    copy.set("with_", exp.With(expressions=[cte.copy() for cte in named.values()]))
     return copy

@@ -112,11 +112,14 @@ GROUPED = [
     "SELECT k, j, SUM(v) AS s, avg(v) AS a FROM numbers GROUP BY k, j GROUPING SETS ((k), (j), ())",
     "SELECT struct(k) AS s, SUM(v) AS n FROM numbers GROUP BY struct(k) ORDER BY s.k",
     "SELECT CASE WHEN SUM(v) > 3 THEN 'big' ELSE 'small' END AS c, percentile(v, 0.5) AS p FROM numbers GROUP BY k",
+    "SELECT window.start AS at, SUM(v) AS s FROM numbers GROUP BY window(at, '20 minutes') "
+    "HAVING window.end IS NOT NULL",
     "SELECT DISTINCT SUM(j) AS s FROM numbers GROUP BY k ORDER BY s",
     "SELECT k, SUM(v) AS s, s + 1 AS t, rank() OVER (ORDER BY SUM(v)) AS r FROM numbers GROUP BY k",
 ]
 NESTED = [
     "WITH a AS (SELECT k, SUM(v) AS m FROM numbers GROUP BY k), b AS (SELECT SUM(m) AS mm FROM a) SELECT * FROM a, b",
+    "WITH a AS (SELECT 1 AS k), b AS (WITH a AS (SELECT 2L AS k) SELECT SUM(k) AS s FROM a) SELECT * FROM a, b",
     "SELECT name, m FROM (SELECT k, SUM(v) AS m FROM numbers GROUP BY k) x JOIN names USING (k)",
     "SELECT k FROM numbers GROUP BY k HAVING SUM(v) > 4 UNION ALL SELECT SUM(k) FROM names ORDER BY 1",
     "SELECT (SELECT SUM(v) FROM numbers) AS total, k FROM names WHERE k IN (SELECT SUM(j) - 1 FROM numbers)",

@@ -45,6 +45,12 @@ def test_qualify_stays_a_clause():
     assert rewritten(sql) == sql
 
 
+def test_window_is_a_function_or_a_column_unless_it_begins_the_clause():
+    sql = "SELECT window.start, f(x) OVER w FROM t GROUP BY window(ts, '5 minutes') WINDOW w AS (ORDER BY a)"
+    assert rewritten(sql) == sql
+    assert rewritten("SELECT f(x) FROM t GROUP BY window") == "SELECT f(x) FROM t GROUP BY window"
+
+
 def test_called_names_are_names_before_parentheses():
     text = "SELECT f (x), `g@2`(y), db.h(z), 'i(x)', k FROM t -- j(x)\n WHERE l.m > n(1)"
     assert list(called_names(text)) == ["f", "g@2", "n"]
