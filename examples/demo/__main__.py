@@ -1,4 +1,4 @@
-"""The demo: a PySpark job that looks things up over HTTP, in DataFrames and in SQL, timed.
+"""The demo: a PySpark job that looks things up over HTTP and aggregates, in DataFrames and in SQL, timed.
 
     make demo
     make demo DEMO_INPUT=mine.csv [DEMO_COLUMN=city] [DEMO_ROWS=1000]
@@ -21,6 +21,7 @@ from examples.demo.services import LookupProcess
 from examples.demo.tables import table
 from examples.session import local_session
 from remote_udf.errors import RemoteUdfError
+from remote_udf.functions import FunctionKind
 from remote_udf.types import spelled
 from spark_client import RemoteSession, connect
 
@@ -72,9 +73,17 @@ def run(spark: SparkSession, remote: RemoteSession, service: LookupProcess, give
         heads = ["month", "hours", "found", "San Francisco", "Seattle", "hours Seattle was warmer"]
         say(table(heads, job.hours(spark, remote).collect()))
 
+        title("The same hours by month: remote aggregates beside Spark's avg, in one pass")
+        heads = ["month", "hours", "Spark's avg", "average", "median", "median, 11 to 16 h", "highest"]
+        say(table(heads, job.months(spark, remote).collect()))
+
+        title("When it was warmest: ewm_mean over all hours up to each, the highest of a month")
+        say(table(["month", "hour", "mean"], job.warmest(spark, remote, FEW).collect()))
+
     title("What the server counted")
     assert remote.embedded is not None
     show_metrics(Scrape(remote.embedded.metrics_url))
+    say("\n  A row of an aggregate function is a segment: the rows of one key in one bundle.")
 
 
 def show_functions(remote: RemoteSession) -> None:
@@ -82,7 +91,8 @@ def show_functions(remote: RemoteSession) -> None:
     rows = []
     for spec in remote.functions():
         arguments = ", ".join(parameter.name for parameter in spec.parameters)
-        rows.append((spec.name, str(spec.execution), arguments, spelled(spec.result)))
+        execution = "aggregate" if spec.kind is FunctionKind.AGGREGATE else str(spec.execution)
+        rows.append((spec.name, execution, arguments, spelled(spec.result)))
     say(table(["function", "execution", "arguments", "result"], rows))
 
 

@@ -1,13 +1,13 @@
-"""The PySpark side: remote functions in DataFrames and in SQL."""
+"""The PySpark side: remote functions, scalar and aggregate, in DataFrames and in SQL."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from vega_datasets import data
 
 from examples.demo.comparison import IN_FLIGHT
-from spark_client import RemoteSession
+from spark_client import RemoteSession, Window
 
-__all__ = ["SAN_FRANCISCO", "farthest", "found", "hours", "states"]
+__all__ = ["SAN_FRANCISCO", "farthest", "found", "hours", "months", "states", "warmest"]
 
 AIRPORT = "iata string, name string, city string, state string, country string, latitude double, longitude double"
 SAN_FRANCISCO = (37.619, -122.375)
@@ -57,10 +57,8 @@ def states(spark: SparkSession, remote: RemoteSession, frame: DataFrame, rows: i
 
 def hours(spark: SparkSession, remote: RemoteSession) -> DataFrame:
     """San Francisco's hourly temperatures beside Seattle's, which are looked up; a row for each month."""
-    readings = spark.read.csv(data.sf_temps.filepath, header=True, schema="temp double, date string").repartition(2)
-    at = F.to_timestamp("date", "yyyy/MM/dd HH:mm:ss")
-    path = F.concat(F.lit("seattle?hour="), F.date_format(at, "yyyy-MM-dd'T'HH"))
-    asked = readings.select("temp", F.month(at).alias("month"), path.alias("path"))
+    path = F.concat(F.lit("seattle?hour="), F.date_format("at", "yyyy-MM-dd'T'HH"))
+    asked = _readings(spark).select("temp", F.month("at").alias("month"), path.alias("path"))
     look_up = remote.function("http_get_json")
     answered = remote.with_columns(
         asked, {"answer": look_up("path")}, output_mode="unordered", buffer_capacity=IN_FLIGHT
@@ -77,3 +75,37 @@ def hours(spark: SparkSession, remote: RemoteSession) -> DataFrame:
         )
         .orderBy("month")
     )
+
+
+def months(spark: SparkSession, remote: RemoteSession) -> DataFrame:
+    """San Francisco's temperatures by month: remote aggregates and Spark's own in one pass over the rows."""
+    average, median, top_k = (remote.function(name) for name in ("average", "median", "top_k"))
+    return (
+        remote.group_by(_readings(spark), F.month("at").alias("month"))
+        .agg(
+            F.count("*").alias("hours"),
+            F.avg("temp").alias("avg"),
+            average("temp").alias("average"),
+            median("temp").alias("median"),
+            median("temp").filter(F.hour("at").between(11, 16)).alias("median_at_noon"),
+            top_k("temp", F.lit(3)).alias("highest"),
+        )
+        .orderBy("month")
+    )
+
+
+def warmest(spark: SparkSession, remote: RemoteSession, rows: int) -> DataFrame:
+    """When the moving mean was highest, by month: exponentially weighted, its value after each hour."""
+    mean = remote.function("ewm_mean")("temp", F.lit(0.1)).over(Window.orderBy("at"))
+    found = (
+        remote.with_columns(_readings(spark), {"mean": mean})
+        .groupBy(F.month("at").alias("month"))
+        .agg(F.max(F.struct("mean", "at")).alias("highest"))
+    )
+    return found.select("month", "highest.at", "highest.mean").orderBy(F.desc("mean"), "at").limit(rows)
+
+
+def _readings(spark: SparkSession) -> DataFrame:
+    """The temperature of each hour of a year in San Francisco, in degrees Fahrenheit."""
+    texts = spark.read.csv(data.sf_temps.filepath, header=True, schema="temp double, date string").repartition(2)
+    return texts.select("temp", F.to_timestamp("date", "yyyy/MM/dd HH:mm:ss").alias("at"))

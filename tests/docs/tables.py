@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from remote_udf.options import CALLER_OPTIONS, SCALAR_OPTIONS, Option
+from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, Option
 from udf_server.config import ServerConfig, settings
 from udf_server.metrics import BulkHistogram, ServerMetrics
 
@@ -26,6 +26,10 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def server_options() -> str:
     return _options(SCALAR_OPTIONS)
+
+
+def aggregate_options() -> str:
+    return _options(AGGREGATE_OPTIONS)
 
 
 def caller_options() -> str:
