@@ -7,10 +7,11 @@ import pyarrow as pa
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.options import OnError, resolve_aggregate, resolve_scalar
+from remote_udf.process_calls import ProcessCall, processed_type
 from remote_udf.segments import AppliedField, applied_type
 from spark_client.config import ClientConfig
 
-__all__ = ["AggregateCall", "ErrorPolicy", "ScalarCall"]
+__all__ = ["AggregateCall", "ErrorPolicy", "ProcessTableCall", "ScalarCall"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,24 @@ class AggregateCall(ScalarCall):
         """The type of the last field that is wanted."""
         struct = self.result_type
         return struct[struct.num_fields - 1].type
+
+    @property
+    def timeout(self) -> float:
+        """Seconds a bundle may take, as far as this end knows."""
+        return resolve_aggregate(self.spec.options, self.options).timeout
+
+
+@dataclass(frozen=True)
+class ProcessTableCall(ScalarCall):
+    """One call of a process table function. Its rows are segments."""
+
+    process: ProcessCall | None = None
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """State, timers and output of a segment."""
+        assert self.process is not None
+        return processed_type(self.spec, broadcast=self.process.broadcast)
 
     @property
     def timeout(self) -> float:

@@ -15,12 +15,15 @@ __all__ = ["SESSION_PREFIXES", "call_options", "session_options"]
 SESSION_PREFIXES = {
     FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
     FunctionKind.AGGREGATE: "spark.remoteudf.bundled-agg",
+    FunctionKind.TABLE: "spark.remoteudf.process-table",
 }
 """`<prefix>.<function>.<option>` is for one function, `<prefix>.<option>` for all of the kind."""
 
 _KNOWN = {
     FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
     FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"]}),
+    # Without one row per row, an error has nowhere to stand: it fails the job.
+    FunctionKind.TABLE: (AGGREGATE_OPTIONS, {}),
 }
 """Options of the server and of the caller, by kind."""
 

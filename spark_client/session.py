@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.table_arguments import ChangelogMode
 from spark_client.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.config import ClientConfig
 from spark_client.directory import find_function, list_functions
@@ -14,6 +15,8 @@ from spark_client.errors import PlanError
 from spark_client.grouping import RemoteGrouping, positions_of
 from spark_client.over import OverExpression
 from spark_client.over_planner import add_over, select_over
+from spark_client.process.inputs import inputs_of, names_of
+from spark_client.process.planner import plan_process
 from spark_client.registration import register_function
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
@@ -79,6 +82,8 @@ class RemoteSession:
         spec = find_function(self._functions, name)
         if spec.kind is FunctionKind.AGGREGATE:
             return RemoteAggregate(spec, self.spark, self.config, options)
+        if spec.kind is FunctionKind.TABLE:
+            raise PlanError(f"function {spec.key} is a process table function: call it by remote.process or in SQL")
         return RemoteFunction(spec, self.spark, self.config, options, self._planned)
 
     def group_by(
@@ -181,6 +186,33 @@ class RemoteSession:
         """
         wide, chosen = select_over(frame, columns)
         return plan_select(self.spark, self.config, wide, chosen, options)
+
+    def process(
+        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None = None, *,
+        partition_by: str | Sequence[str] | Mapping[str, Any] | None = None,
+        order_by: str | Sequence[str] | Mapping[str, Any] = (), on_time: str | Sequence[str] = (),
+        uid: str | None = None, changelog_mode: ChangelogMode | Mapping[str, ChangelogMode] | None = None,
+        options: Mapping[str, Any] | None = None, **arguments: Any,
+    ) -> DataFrame:  # fmt: skip
+        """The result of a process table function: `remote.process("sessions", clicks, partition_by="user", on_time="ts")`.
+
+        Several tables are passed by argument, `{"orders": df, "payments": df2}`, and so are `partition_by`,
+        `order_by` and `changelog_mode` where they differ. `order_by` takes names, perhaps with `DESC` and
+        `NULLS LAST`, the first of which is a time. `on_time` names the column of the time in each table.
+        `arguments` are the scalar arguments. A table with a column `row_kind` or `_change_type` is a changelog.
+
+        Columns of the result: the key of each table, or all columns of one that is passed through; the function's
+        own; `rowtime` with `on_time`; `row_kind` if the function emits changes. In batch the end of the input is
+        a watermark at the end of time: all timers fire. Raises PlanError, InvalidOption or UnsupportedType.
+        """
+        spec = find_function(self._functions, name)
+        if spec.kind is not FunctionKind.TABLE:
+            raise PlanError(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
+        inputs = inputs_of(spec, tables, partition_by=partition_by, order_by=order_by, changelog_mode=changelog_mode)
+        return plan_process(
+            self.spark, self.config, spec, inputs, scalars=arguments, on_time=names_of(on_time, "on_time"), uid=uid,
+            options=options or {},
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<remote session with {self.config.target}, {len(self._functions)} functions>"

@@ -13,7 +13,7 @@ from remote_udf.messages import Message, encode, read_response
 from remote_udf.options import AggregateOptions, OutputMode, resolve_aggregate, resolve_scalar
 from remote_udf.segments import applied_to_proto
 from remote_udf.v1 import message_pb2 as pb
-from spark_client.calls import AggregateCall, ScalarCall
+from spark_client.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.executor.chunks import Chunk
 from spark_client.executor.silence import process_watch
 from spark_client.executor.task import TaskInfo
@@ -63,6 +63,7 @@ class Connection:
             options=call.options,
             context=task.to_proto(call.operation_id),
             applied=applied_to_proto(call.applied) if isinstance(call, AggregateCall) else (),
+            process=call.process.to_proto() if isinstance(call, ProcessTableCall) and call.process else None,
         )
         self._call = call
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
@@ -83,7 +84,7 @@ class Connection:
 
     def _agree(self, opened: pb.Opened) -> None:
         """Takes on what the server decided."""
-        if isinstance(self._call, AggregateCall):
+        if isinstance(self._call, (AggregateCall, ProcessTableCall)):
             self.bundles: AggregateOptions | None = resolve_aggregate(opened.options)
             self.options = self.bundles.for_segments()
         else:

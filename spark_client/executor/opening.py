@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from remote_udf.segments import checked_segments
-from spark_client.calls import AggregateCall, ScalarCall
+from spark_client.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.executor.stream import CallStream
 from spark_client.executor.task import current_task
 from spark_client.executor.transport import transport_for
@@ -18,6 +18,6 @@ def open_stream(call: ScalarCall, arguments: pa.Schema) -> CallStream:
     """
     if isinstance(call, AggregateCall):
         checked_segments(call.spec, arguments)
-    else:
+    elif not isinstance(call, ProcessTableCall):
         call.spec.check_arguments(arguments.types)
     return CallStream(call, arguments, current_task(), transport_for(call.config))

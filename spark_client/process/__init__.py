@@ -1,0 +1,1 @@
+"""Calls of process table functions over DataFrames."""
