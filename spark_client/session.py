@@ -194,7 +194,7 @@ class RemoteSession:
         uid: str | None = None, changelog_mode: ChangelogMode | Mapping[str, ChangelogMode] | None = None,
         options: Mapping[str, Any] | None = None, **arguments: Any,
     ) -> DataFrame:  # fmt: skip
-        """The result of a process table function: `remote.process("sessions", clicks, partition_by="user", on_time="ts")`.
+        """The result of a process table function: `remote.process("sessions", df, partition_by="user", on_time="ts")`.
 
         Several tables are passed by argument, `{"orders": df, "payments": df2}`, and so are `partition_by`,
         `order_by` and `changelog_mode` where they differ. `order_by` takes names, perhaps with `DESC` and
