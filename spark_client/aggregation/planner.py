@@ -19,6 +19,7 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.options import OnError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.aggregate import AggregateExpression
+from spark_client.aggregation.panes import pane_request, with_window_time
 from spark_client.aggregation.request import PREFIX, Aggregation, Remote, Request, Strategy
 from spark_client.aggregation.rows import Rows
 from spark_client.aggregation.steps import Steps
@@ -28,6 +29,7 @@ from spark_client.executor.engine import PlannedCall
 from spark_client.executor.policy import ERROR_TYPE
 from spark_client.executor.rows import OutputColumn, Source
 from spark_client.types import spark_type
+from spark_client.windows.columns import WINDOW_TIME
 
 __all__ = ["plan_aggregation"]
 
@@ -41,7 +43,10 @@ def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateEx
             raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
     if not expressions:
         raise PlanError("agg without an aggregate")
-    return _Planner(Request(aggregation, expressions)).plan()
+    timed = with_window_time(aggregation)
+    request = pane_request(timed, expressions) or Request(timed, expressions)
+    result = _Planner(request).plan()
+    return result if timed is aggregation else result.drop(WINDOW_TIME)
 
 
 class _Planner:
@@ -58,7 +63,7 @@ class _Planner:
             return self._shown(steps.mapped(base, request.remotes, AppliedField.FINAL_VALUE))
         # Spark sorts accumulators faster than it gathers them in lists, and to any size.
         keys = request.group_keys
-        partial = steps.mapped(base, request.remotes)
+        partial = request.spread(steps.mapped(base, request.remotes))
         return self._shown(steps.merged(partial.repartition(*keys).sortWithinPartitions(*keys)))
 
     def _shown(self, merged: DataFrame) -> DataFrame:

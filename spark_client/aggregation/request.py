@@ -1,7 +1,7 @@
 """Request: the aggregation that is asked for, checked and with its options resolved."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 from pyspark.sql import Column, DataFrame
@@ -35,6 +35,11 @@ class Aggregation:
     order_by: Sequence[Column | str]
     changelog: bool | None
     """Whether the frame is a changelog; None if its columns say so."""
+    spread: "Spread | None" = None
+    """What becomes of accumulators before the shuffle, given the names of their keys."""
+
+
+Spread = Callable[[DataFrame, Sequence[str]], DataFrame]
 
 
 class Strategy(Enum):
@@ -85,6 +90,7 @@ class Request:
         self.expressions = expressions
         self.builtins = [each for each in expressions if isinstance(each, Column)]
         self.order_by = list(aggregation.order_by)
+        self._spread = aggregation.spread
         self.kind = self._kind_column(aggregation.changelog)
         self.key_names = frame.select(*aggregation.keys).columns if aggregation.keys else []
         self.keys = [f"{PREFIX}key_{index}" for index in range(len(self.key_names))]
@@ -113,6 +119,10 @@ class Request:
         if self.sets is None:
             return self.keys
         return [*(f"{key}_in_set" for key in self.keys), f"{PREFIX}grouping_id"]
+
+    def spread(self, partial: DataFrame) -> DataFrame:
+        """Accumulators as they go into the shuffle."""
+        return partial if self._spread is None else self._spread(partial, self.group_keys)
 
     @property
     def unique_key_names(self) -> list[str]:

@@ -33,7 +33,7 @@ class Steps:
     def gathered(self, base: DataFrame) -> DataFrame:
         """Step (a), if there is one, and (b): a row per key."""
         mapped = [remote for remote in self._request.remotes if remote.strategy is not Strategy.ROWS]
-        partial = self.mapped(base, mapped) if mapped else base
+        partial = self._request.spread(self.mapped(base, mapped)) if mapped else base
         collected: list[Column] = list(self._request.builtins)
         for remote in self._request.remotes:
             if remote.strategy is Strategy.ROWS:

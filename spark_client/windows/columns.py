@@ -17,7 +17,7 @@ from spark_client.windows.intervals import MILLISECOND, interval_column
 
 __all__ = [
     "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "column_named",
-    "field_named", "hidden", "wall_clock", "with_bounds", "without_watermark",
+    "field_named", "hidden", "wall_clock", "watermark_of", "with_bounds", "without_watermark",
 ]  # fmt: skip
 
 WINDOW_START = "window_start"
@@ -27,6 +27,8 @@ WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, WINDOW_TIME)
 
 WATERMARK = "spark.watermarkDelayMs"
 """The key in a column's metadata by which Spark knows the column of the watermark (EventTimeWatermark.delayKey)."""
+_PLAIN = "remote_udf.plain_time"
+"""In the metadata of a time column that had the watermark."""
 
 
 def hidden(name: str) -> str:
@@ -79,7 +81,7 @@ def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Colu
     `start` and `end` are without zone.
     """
     last = (end - interval_column(MILLISECOND)).cast(field.dataType)
-    metadata = {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
+    metadata = watermark_of(field)
     bounded = frame.select(
         "*", start.alias(WINDOW_START), end.alias(WINDOW_END),
         last.alias(WINDOW_TIME, metadata=metadata) if metadata else last.alias(WINDOW_TIME),
@@ -88,9 +90,15 @@ def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Colu
     return without_watermark(bounded, field)
 
 
+def watermark_of(field: T.StructField) -> dict[str, Any] | None:
+    """The metadata that makes another column the one with the field's watermark; None if it has none."""
+    return {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
+
+
 def without_watermark(frame: DataFrame, field: T.StructField) -> DataFrame:
     """The frame with that column a plain time: the stream's time is another column now."""
     if WATERMARK not in field.metadata:
         return frame
     kept: dict[str, Any] = {key: value for key, value in field.metadata.items() if key != WATERMARK}
-    return frame.withMetadata(field.name, kept)
+    # Spark takes a column that is given no metadata for one that keeps what it has.
+    return frame.withMetadata(field.name, kept or {_PLAIN: True})

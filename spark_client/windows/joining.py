@@ -7,7 +7,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_client.errors import PlanError
-from spark_client.windows.columns import WATERMARK, WINDOW_COLUMNS, WINDOW_TIME, column_named, field_named, hidden
+from spark_client.windows.columns import (
+    WATERMARK,
+    WINDOW_COLUMNS,
+    WINDOW_TIME,
+    column_named,
+    field_named,
+    hidden,
+    watermark_of,
+)
 
 __all__ = ["window_join"]
 
@@ -51,12 +59,14 @@ def window_join(
         equal.append(one.eqNullSafe(other) if null_safe and index >= len(windows) else one == other)
     if condition is not None:
         equal.append(condition)
+    if kind == "left_semi" and left.isStreaming:
+        left = _held(left)
     joined = left.join(renamed, reduce(lambda one, other: one & other, equal), kind)
     shown = []
     for index, field in enumerate(fields[0]):
         one, other = column_named(field.name), F.col(hidden(f"right_{index}"))
         value = {"right": other, "full": F.coalesce(one, other)}.get(kind, one)
-        kept = {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
+        kept = watermark_of(field)
         shown.append(value.alias(field.name, metadata=kept) if kept else value.alias(field.name))
     own = [f.name for f in fields[0]]
     rest = [column_named(name) for name in left.columns if name not in own]
@@ -64,6 +74,17 @@ def window_join(
         rest += [column_named(name) for name in renamed.columns if name not in hide.values()]
     _check_names(left, renamed, own, kind)
     return joined.select(*shown, *rest)
+
+
+def _held(frame: DataFrame) -> DataFrame:
+    """The frame behind a projection Spark does not move.
+
+    It would put a semi join below the one that makes the time column a plain time, and find two columns
+    with a watermark there.
+    """
+    always = F.rand() >= 0
+    held = F.when(always, F.col(WINDOW_COLUMNS[0]))
+    return frame.withColumn(WINDOW_COLUMNS[0], held)
 
 
 def _check_streams(left: DataFrame, right: DataFrame, kind: str) -> None:

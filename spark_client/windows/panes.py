@@ -44,6 +44,16 @@ class PaneWindows(ABC):
     def pane_offset(self) -> int:
         """Where a pane begins, counted from 1970-01-01T00:00."""
 
+    @property
+    def most(self) -> int:
+        """In how many windows a row is at most."""
+        return 1
+
+    @property
+    def overlap(self) -> bool:
+        """Whether windows share panes."""
+        return self.most > 1
+
     @abstractmethod
     def windows(self, frame: DataFrame) -> DataFrame:
         """The frame with a column PANE, where a pane begins, becomes one with PANE_START and PANE_END.

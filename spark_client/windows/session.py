@@ -24,6 +24,7 @@ from spark_client.windows.columns import (
     field_named,
     hidden,
     wall_clock,
+    watermark_of,
     with_bounds,
     without_watermark,
 )
@@ -87,6 +88,6 @@ def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequen
         *names,
         F.col("start").cast("timestamp_ntz"),
         F.col("end").cast("timestamp_ntz"),
-        last.cast(field.dataType).alias(WINDOW_TIME, metadata={WATERMARK: field.metadata[WATERMARK]}),
+        last.cast(field.dataType).alias(WINDOW_TIME, metadata=watermark_of(field)),
     )
     return without_watermark(bounded.toDF(*frame.columns, *WINDOW_COLUMNS), field)

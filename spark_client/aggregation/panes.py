@@ -1,0 +1,85 @@
+"""Window aggregates by panes: rows of overlapping windows are sent once, and accumulators are merged per window.
+
+In place of the windows' columns a row has its pane when it is sent; what comes back is spread over the
+windows of the pane before the shuffle. See spark_client.windows.panes.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_client.aggregate import AggregateExpression
+from spark_client.aggregation.request import Aggregation, Request, Strategy
+from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
+from spark_client.windows.intervals import MILLISECOND, interval_column
+from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes
+from spark_client.windows.planned import windowed
+
+__all__ = ["pane_request", "with_window_time"]
+
+
+def with_window_time(aggregation: Aggregation) -> Aggregation:
+    """On a stream, window_time is a key wherever window_start and window_end are: it is what has the watermark."""
+    frame, keys = aggregation.frame, aggregation.keys
+    if not frame.isStreaming or not {WINDOW_START, WINDOW_END} <= set(_names(keys)) or WINDOW_TIME in _names(keys):
+        return aggregation
+    if not any(field.name == WINDOW_TIME and watermark_of(field) for field in frame.schema.fields):
+        return aggregation
+    sets, end = aggregation.sets, _names(keys).index(WINDOW_END)
+    if sets is not None:
+        sets = [(*each, len(keys)) if end in each else tuple(each) for each in sets]
+    return dataclasses.replace(aggregation, keys=[*keys, WINDOW_TIME], sets=sets)
+
+
+def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> Request | None:
+    """The request over panes; None where it would not give the same, or nothing is gained."""
+    known = windowed(aggregation.frame)
+    names = _names(aggregation.keys)
+    if known is None or not known.windows.overlap or not {WINDOW_START, WINDOW_END} <= set(names):
+        return None
+    windows = {index: name for index, name in enumerate(names) if name in WINDOW_COLUMNS}
+    if aggregation.sets is not None and any(not set(windows) <= set(each) for each in aggregation.sets):
+        return None
+    time = aggregation.frame.schema[WINDOW_TIME]
+    rows = in_panes(known.rows, known.time_col, known.windows)
+    keys = [
+        F.col(PANE).cast(time.dataType if name == WINDOW_TIME else "timestamp_ntz").alias(name)
+        if index in windows
+        else aggregation.keys[index]
+        for index, name in enumerate(names)
+    ]
+
+    def spread(partial: DataFrame, group_keys: Sequence[str]) -> DataFrame:
+        start = next(group_keys[index] for index, name in windows.items() if name == WINDOW_START)
+        spread = known.windows.windows(partial.withColumn(PANE, F.col(start)))
+        bounds = {
+            WINDOW_START: F.col(PANE_START),
+            WINDOW_END: F.col(PANE_END),
+            WINDOW_TIME: (F.col(PANE_END) - interval_column(MILLISECOND)).cast(time.dataType),
+        }
+        at = {group_keys[index]: name for index, name in windows.items()}
+        columns = []
+        for column in partial.columns:
+            name = at.get(column)
+            metadata = watermark_of(time) if name == WINDOW_TIME else None
+            value = F.col(column) if name is None else bounds[name]
+            columns.append(value.alias(column, metadata=metadata) if metadata else value.alias(column))
+        return spread.select(*columns)
+
+    try:
+        request = Request(dataclasses.replace(aggregation, frame=rows, keys=keys, spread=spread), expressions)
+    except AnalysisException:
+        # An argument, a condition or a key names a column of the windows.
+        return None
+    fits = not request.builtins and request.remotes
+    if not fits or any(r.strategy is not Strategy.PARTIAL or r.call.spec.sees_key for r in request.remotes):
+        return None
+    return request
+
+
+def _names(keys: Sequence[Column | str]) -> list[str]:
+    """The keys that are given by name; "" for others."""
+    return [key if isinstance(key, str) else "" for key in keys]
