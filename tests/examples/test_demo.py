@@ -10,12 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
+from examples.demo import job
 from examples.demo.airports import Airports
 from examples.demo.job_input import InputError, read_input
 from examples.demo.lookup_service import ANSWER_SECONDS
 from examples.demo.services import LookupProcess
 from examples.demo.tables import table
+from spark_client import connect
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +136,21 @@ def test_tables_are_aligned_numbers_to_the_right():
         "  a          1  0.50",
         "  long  12,345     -",
     ]
+
+
+def test_months_have_remote_aggregates_beside_sparks_own(spark):
+    rows = job.months(spark, connect(spark, "local:udf_aggregates")).collect()
+    assert [row.month for row in rows] == list(range(1, 13))
+    assert sum(row.hours for row in rows) == 8759
+    for row in rows:
+        assert row.average == pytest.approx(row.avg)
+        assert row.highest == sorted(row.highest, reverse=True)
+        assert row.median < row.median_at_noon < row.highest[0]
+
+
+def test_the_moving_mean_is_highest_on_warm_afternoons(spark):
+    warmest = job.warmest(spark, connect(spark, "local:udf_aggregates"), 3)
+    rows = warmest.select("month", F.hour("at").alias("hour"), "mean").collect()
+    assert [row.month for row in rows] == [9, 8, 7]
+    assert [row["mean"] for row in rows] == sorted((row["mean"] for row in rows), reverse=True)
+    assert all(12 <= row.hour <= 20 for row in rows)
