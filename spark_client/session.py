@@ -150,7 +150,10 @@ class RemoteSession:
         know is left to Spark. Raises PlanError with line and column, UnknownFunction, and what Spark raises.
         """
         names = FunctionNames(self.spark, self._functions)
-        return run_text(self.spark, names, Text(text, args, fields), self._call, self._register_once)
+        return run_text(
+            self.spark, names, Text(text, args, fields), self._call, self._register_once, self.process,
+            lambda name: find_function(self._functions, names.remote(name) or name),
+        )  # fmt: skip
 
     def _call(self, name: str, *arguments: Column) -> AggregateExpression:
         return self.function(name)(*arguments)

@@ -6,11 +6,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
-from remote_udf.functions import FunctionKind
+from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.aggregate import AggregateExpression
 from spark_client.errors import PlanError
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
+from spark_client.sql.process_functions import without_process_calls
 from spark_client.sql.rewriting import Rewriting
 from spark_client.sql.workspace import Workspace
 
@@ -19,23 +20,29 @@ __all__ = ["run_text"]
 
 def run_text(
     spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
-    register: Callable[[str], object],
+    register: Callable[[str], object], process: Callable[..., DataFrame] | None = None,
+    spec_of: Callable[[str], FunctionSpec] | None = None,
 ) -> DataFrame:  # fmt: skip
     """The DataFrame of a query, or what a statement returns.
 
     A text without remote aggregates goes to Spark as it is. `register` makes a remote scalar function
-    known to Spark by its name; `call` is as in Rewriting. Raises PlanError, and whatever Spark raises.
+    known to Spark by its name; `call` is as in Rewriting; `process` calls a process table function. Raises PlanError, and whatever Spark raises.
     """
     readable = text.readable()
     called = list(called_names(readable))
     for name in names.of_kind(FunctionKind.SCALAR, called):
         register(name)
-    if not names.of_kind(FunctionKind.AGGREGATE, called):
+    functions = None
+    if names.of_kind(FunctionKind.TABLE, called) and process is not None and spec_of is not None:
+        text, functions = without_process_calls(text, names, process, spec_of)
+    if not names.of_kind(FunctionKind.AGGREGATE, called) and functions is None:
         return spark.sql(text.sql, args=text.args, **text.fields)
     if isinstance(text.args, (list, tuple)) and text.args:
         raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
     workspace = Workspace(spark, text)
     tree = parse(text)
+    if functions is not None:
+        tree = functions.rewritten(workspace, tree)
     rewritten = Rewriting(workspace, names, call).statement(tree)
     if isinstance(rewritten, exp.Create) and rewritten.kind == "VIEW" and rewritten.expression is not None:
         return _create_view(workspace, rewritten)
