@@ -26,7 +26,8 @@ def run_text(
     """The DataFrame of a query, or what a statement returns.
 
     A text without remote aggregates goes to Spark as it is. `register` makes a remote scalar function
-    known to Spark by its name; `call` is as in Rewriting; `process` calls a process table function. Raises PlanError, and whatever Spark raises.
+    known to Spark by its name; `call` is as in Rewriting; `process` calls a process table function.
+    Raises PlanError, and whatever Spark raises.
     """
     readable = text.readable()
     called = list(called_names(readable))

@@ -66,8 +66,7 @@ class TableBinding:
     def __init__(self, function: ProcessTable, call: ProcessCall) -> None:
         self._function = function
         self._call = call
-        entries = tuple(entry.name for entry in function.states if entry.broadcast is call.broadcast)
-        facts = CallFacts(function.spec, call, entries)
+        facts = CallFacts(function.spec, call, tuple(entry.name for entry in function.states))
         self._engine = Engine(function, facts, _scalars(function, call), _broadcast_state(function, call))
         self._reader = SegmentReader(function, call)
 

@@ -123,8 +123,9 @@ class Engine:
             ]
         return self._places.merged(own.values, others)
 
-    def own_index(self, name: str) -> int:
-        return next(index for index, entry in enumerate(self._own) if entry.name == name)
+    def own_indexes(self, names: set[str]) -> list[int]:
+        """Which entries of these names there are to clear: broadcast state only while broadcast rows are processed."""
+        return [index for index, entry in enumerate(self._own) if entry.name in names]
 
     def caller(self, context: ProcessContext) -> Callable[[list[Any], int | None, Any], Any]:
         """Calls eval with state and a row of a table; None for the one call of a function without tables."""
@@ -223,8 +224,8 @@ class _Work:
         timers.end()
 
     def _clear(self) -> None:
-        for name in self._context.cleared:
-            self._state.clear(self._engine.own_index(name))
+        for index in self._engine.own_indexes(self._context.cleared):
+            self._state.clear(index)
         self._context.cleared.clear()
 
     def processed(self) -> Processed:
