@@ -1,7 +1,8 @@
 """Window aggregates by panes: rows of overlapping windows are sent once, and accumulators are merged per window.
 
-In place of the windows' columns a row has its pane when it is sent; what comes back is spread over the
-windows of the pane before the shuffle. See spark_client.windows.panes.
+A row has the bounds of its pane for those of a window when it is sent, which is what a function finds in
+the key; what comes back is spread over the windows of the pane before the shuffle. See
+spark_client.windows.panes.
 """
 
 import dataclasses
@@ -10,12 +11,13 @@ from collections.abc import Sequence
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
 
 from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.request import Aggregation, Request, Strategy
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.intervals import MILLISECOND, interval_column
-from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes
+from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later
 from spark_client.windows.planned import windowed
 
 __all__ = ["pane_request", "with_window_time"]
@@ -45,21 +47,13 @@ def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpres
         return None
     time = aggregation.frame.schema[WINDOW_TIME]
     rows = in_panes(known.rows, known.time_col, known.windows)
-    keys = [
-        F.col(PANE).cast(time.dataType if name == WINDOW_TIME else "timestamp_ntz").alias(name)
-        if index in windows
-        else aggregation.keys[index]
-        for index, name in enumerate(names)
-    ]
+    pane = _bounds(F.col(PANE), later(F.col(PANE), known.windows.pane), time)
+    keys = [pane[name].alias(name) if name in pane else aggregation.keys[index] for index, name in enumerate(names)]
 
     def spread(partial: DataFrame, group_keys: Sequence[str]) -> DataFrame:
         start = next(group_keys[index] for index, name in windows.items() if name == WINDOW_START)
         spread = known.windows.windows(partial.withColumn(PANE, F.col(start)))
-        bounds = {
-            WINDOW_START: F.col(PANE_START),
-            WINDOW_END: F.col(PANE_END),
-            WINDOW_TIME: (F.col(PANE_END) - interval_column(MILLISECOND)).cast(time.dataType),
-        }
+        bounds = _bounds(F.col(PANE_START), F.col(PANE_END), time)
         at = {group_keys[index]: name for index, name in windows.items()}
         columns = []
         for column in partial.columns:
@@ -75,9 +69,13 @@ def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpres
         # An argument, a condition or a key names a column of the windows.
         return None
     fits = not request.builtins and request.remotes
-    if not fits or any(r.strategy is not Strategy.PARTIAL or r.call.spec.sees_key for r in request.remotes):
-        return None
-    return request
+    return request if fits and all(remote.strategy is Strategy.PARTIAL for remote in request.remotes) else None
+
+
+def _bounds(start: Column, end: Column, time: StructField) -> dict[str, Column]:
+    """The columns of a window by name."""
+    last = (end - interval_column(MILLISECOND)).cast(time.dataType)
+    return dict(zip(WINDOW_COLUMNS, (start, end, last), strict=True))
 
 
 def _names(keys: Sequence[Column | str]) -> list[str]:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from spark_client.windows.columns import check_input, hidden, wall_clock, with_bounds
 from spark_client.windows.intervals import interval_column
 
-__all__ = ["PANE", "PANE_END", "PANE_START", "PaneWindows", "assign", "floor", "in_panes"]
+__all__ = ["PANE", "PANE_END", "PANE_START", "PaneWindows", "assign", "floor", "in_panes", "later", "numbered"]
 
 PANE = hidden("pane")
 PANE_START = hidden("start")

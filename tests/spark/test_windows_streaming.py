@@ -1,0 +1,202 @@
+"""Window functions on streams: the watermark goes with window_time, and Spark frees the state by it.
+
+The session's time zone is Los Angeles here: bounds are on its clock, the watermark is an instant.
+"""
+
+import datetime as dt
+import os
+
+import pytest
+from pyspark.sql import functions as F
+
+from spark_client import PlanError, desc
+from spark_client.windows import (
+    cumulate,
+    hop,
+    session,
+    tumble,
+    tumble_rows,
+    window_deduplicate,
+    window_join,
+    window_top_n,
+)  # fmt: skip
+from tests.spark_client.aggregates.world import Total
+from udf_server.aggregates.declaration import declare_aggregate
+
+WINDOW = ["window_start", "window_end"]
+FILES = [
+    [("x", 1, 1), ("y", 2, 12)],
+    [("x", 5, 4), ("y", 7, 31)],
+    [("x", 1, 90)],
+    [("x", 100, 3), ("y", 50, 84)],  # the first is late for all windows, the second in time for some
+    [("x", 1, 150)],
+]
+"""Key, value, seconds after midnight; a micro-batch each. The watermark is ten seconds behind."""
+
+
+@pytest.fixture(autouse=True)
+def _few_partitions(spark):
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+
+
+@pytest.fixture
+def stream(spark, tmp_path):
+    """Makes the stream, anew each time, as two sides of a join must be."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, rows in enumerate(FILES):
+        path = folder / f"{number}.csv"
+        path.write_text("".join(f"{k},{v},2024-01-01T00:{s // 60:02}:{s % 60:02}\n" for k, v, s in rows))
+        # Spark takes files by their age.
+        os.utime(path, (1_700_000_000 + number,) * 2)
+
+    def read():
+        source = spark.readStream.schema("k string, v bigint, at timestamp").option("maxFilesPerTrigger", 1)
+        return source.csv(str(folder)).withWatermark("at", "10 seconds")
+
+    return read
+
+
+@pytest.fixture
+def appended(tmp_path):
+    """The rows a query appends until its input is at its end."""
+
+    def run(frame, name="appended"):
+        writer = frame.writeStream.outputMode("append").option("checkpointLocation", str(tmp_path / name))
+        query = writer.format("memory").queryName(name).trigger(availableNow=True).start()
+        query.awaitTermination(100)
+        assert query.exception() is None
+        return frame.sparkSession.table(name).collect()
+
+    return run
+
+
+def seconds(row):
+    return row.window_start.minute * 60 + row.window_start.second
+
+
+TUMBLED = [(0, 6), (10, 2), (30, 7), (80, 50), (90, 1)]
+"""Sums of the ten-second windows that the watermark, at last at 140 s, has passed."""
+
+
+def test_tumble_composes_with_sparks_own_aggregation(stream, appended):
+    frame = tumble(stream(), "at", "10 seconds").groupBy(*WINDOW, "window_time").agg(F.sum("v").alias("s"))
+    assert sorted((seconds(row), row.s) for row in appended(frame)) == TUMBLED
+
+
+def test_a_row_that_is_late_for_some_windows_counts_in_the_others(stream, appended):
+    """The one at 3 s: Spark drops by the watermark of the micro-batch before, which is 21 s."""
+    frame = hop(stream(), "at", "10 seconds", "30 seconds").groupBy(*WINDOW, "window_time").agg(F.sum("v").alias("s"))
+    midnight = dt.datetime(2024, 1, 1)
+    rows = [((row.window_start - midnight).total_seconds(), row.s) for row in appended(frame)]
+    assert sorted(rows)[:3] == [(-20, 6), (-10, 8), (0, 108)]
+
+
+@pytest.mark.parametrize("kind", ["tumble", "hop", "cumulate", "session"])
+def test_remote_aggregates_of_windows_agree_with_sparks_own_on_streams(remote, stream, appended, kind):
+    functions = remote(declare_aggregate(Total))
+    total = functions.function("total")
+
+    def windowed():
+        return {
+            "tumble": lambda: tumble(stream(), "at", "10 seconds"),
+            "hop": lambda: hop(stream(), "at", "10 seconds", "30 seconds"),
+            "cumulate": lambda: cumulate(stream(), "at", "10 seconds", "1 minute"),
+            "session": lambda: session(stream(), "at", "10 seconds", "k"),
+        }[kind]()
+
+    # window_time is a key of ours whether it is named or not.
+    ours = functions.group_by(windowed(), *WINDOW, "k").agg(total("v").alias("t"))
+    assert ours.columns == [*WINDOW, "k", "t"]
+    own = windowed().groupBy(*WINDOW, "window_time", "k").agg(F.sum("v").alias("s"))
+    found = sorted((row.window_start, row.window_end, row.k, row.t["sum"]) for row in appended(ours, "ours"))
+    assert found == sorted((row.window_start, row.window_end, row.k, row.s) for row in appended(own, "own"))
+    assert found
+
+
+def test_an_aggregate_of_windows_is_aggregated_by_larger_ones_through_window_time(remote, stream, appended):
+    functions = remote(declare_aggregate(Total))
+    total = functions.function("total")
+    small = functions.group_by(tumble(stream(), "at", "10 seconds"), *WINDOW, "window_time", "k").agg(
+        total("v").alias("t")
+    )
+    inner = small.select("k", F.col("window_time").alias("rowtime"), F.col("t.sum").alias("v"))
+    large = functions.group_by(tumble(inner, "rowtime", "30 seconds"), *WINDOW).agg(total("v").alias("t"))
+    assert sorted((seconds(row), row.t["sum"]) for row in appended(large)) == [(0, 8), (30, 7), (60, 50), (90, 1)]
+
+
+def test_a_session_leaves_with_its_final_bounds_when_it_is_over(stream, appended):
+    rows = appended(session(stream(), "at", "10 seconds", ["k"]))
+    found = sorted((row.k, row.v, seconds(row), (row.window_end - row.window_start).seconds) for row in rows)
+    assert found == [
+        ("x", 1, 1, 13),
+        ("x", 1, 90, 10),
+        ("x", 5, 1, 13),
+        ("y", 2, 12, 10),
+        ("y", 7, 31, 10),
+        ("y", 50, 84, 10),
+    ]
+
+
+def test_top_n_of_a_window_leaves_once_when_the_watermark_has_passed_it(stream, appended):
+    sums = tumble(stream(), "at", "1 minute").groupBy(*WINDOW, "window_time", "k").agg(F.sum("v").alias("s"))
+    rows = appended(window_top_n(sums, 2, desc("s"), rank_column="rownum"))
+    assert sorted((seconds(row), row.rownum, row.k, row.s) for row in rows) == [
+        (0, 1, "x", 106), (0, 2, "y", 9), (60, 1, "y", 50), (60, 2, "x", 1),
+    ]  # fmt: skip
+
+
+def test_ranks_on_a_stream_are_those_of_a_table(stream, appended, spark):
+    for kind in ("rank", "dense_rank"):
+        rows = appended(window_top_n(tumble(stream(), "at", "2 minutes"), 3, "k", rank=kind, rank_column="r"), kind)
+        assert sorted((row.k, row.r) for row in rows) == sorted(
+            [("x", 1)] * 4 + ([("y", 2)] * 3 if kind == "dense_rank" else [])
+        )
+
+
+def test_deduplication_keeps_one_row_per_window_and_key(stream, appended):
+    rows = appended(window_deduplicate(tumble(stream(), "at", "30 seconds"), "at", "k", keep="last"))
+    assert sorted((seconds(row), row.k, row.v) for row in rows) == [
+        (0, "x", 5), (0, "y", 2), (30, "y", 7), (60, "y", 50), (90, "x", 1),
+    ]  # fmt: skip
+
+
+ALONE = [(0, "x", 1), (0, "x", 5), (10, "y", 2), (30, "y", 7), (80, "y", 50), (90, "x", 1), (150, "x", 1)]
+"""Rows that are not late."""
+
+
+@pytest.mark.parametrize("how", ["inner", "semi"])
+def test_streams_are_joined_by_window(stream, appended, how):
+    left, right = tumble(stream(), "at", "10 seconds"), tumble(stream(), "at", "10 seconds")
+    rows = appended(window_join(left, right.withColumnsRenamed({"v": "v2", "at": "at2"}), "k", how))
+    if how == "semi":
+        assert sorted((seconds(row), row.k, row.v) for row in rows) == ALONE
+        return
+    pairs = [(second, k, v, v2) for second, k, v in ALONE for other, _, v2 in ALONE if second == other]
+    assert sorted((seconds(row), row.k, row.v, row.v2) for row in rows) == pairs
+
+
+def test_outer_rows_come_when_the_watermark_has_passed_their_window(stream, appended):
+    left, right = tumble(stream(), "at", "10 seconds"), tumble(stream(), "at", "10 seconds")
+    # Not null, by which Spark would filter before it sees the time.
+    other = F.when(F.col("v") > 1, F.col("k")).otherwise("nobody")
+    some = right.withColumn("k", other).withColumnsRenamed({"v": "v2", "at": "at2"})
+    rows = appended(window_join(left, some, "k", "left"))
+    assert (90, "x", None) in [(seconds(row), row.k, row.v2) for row in rows]
+    assert (150, "x", None) not in [(seconds(row), row.k, row.v2) for row in rows]
+
+
+def test_what_spark_cannot_do_on_streams_is_refused_when_planned(spark, stream):
+    plain = spark.readStream.format("rate").load()
+    with pytest.raises(PlanError, match="SESSION on a stream needs a watermark"):
+        session(plain, "timestamp", "1 s")
+    with pytest.raises(PlanError, match="needs a watermark on window_time"):
+        window_top_n(tumble(plain, "timestamp", "1 s"), 1, "value")
+    with pytest.raises(PlanError, match="left stream has no column window_time with a watermark"):
+        window_join(tumble(plain, "timestamp", "1 s"), tumble(plain, "timestamp", "1 s"))
+    with pytest.raises(PlanError, match="anti join of two streams is not supported"):
+        window_join(tumble(stream(), "at", "1 s"), tumble(stream(), "at", "1 s"), "k", "anti")
+    with pytest.raises(PlanError, match="cannot number the rows"):
+        tumble_rows(plain, 3, order_by="timestamp")
