@@ -69,3 +69,18 @@ async def test_values_do_not_depend_on_how_the_input_is_cut_or_merged(rows, size
         for average in AVERAGES:
             cut = {"size": size, "merge": merge}
             assert await environment.aggregate(average, values, keys=keys, row_kinds=kinds, **cut) == expected
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.lists(numbers, max_size=90), st.lists(st.tuples(numbers, st.integers(1, 9)), max_size=2))),
+)
+async def test_long_segments_have_the_same_values_after_each_row_in_each_way(given_segments):
+    bundle = [
+        Segment((0,), [(row,) for row in rows], [{"sum": total, "count": count} for total, count in pairs], True)
+        for rows, pairs in given_segments
+    ]
+    async with FunctionEnvironment() as environment:
+        by_rows = plain((await environment.apply(BundledAverage, bundle)).to_list())
+        by_columns = plain((await environment.apply(VectorizedAverage, bundle)).to_list())
+    assert by_columns == by_rows
