@@ -41,12 +41,12 @@ def run(arguments, **environment):
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_executors_with_processes_of_their_own_reach_the_embedded_server(plugin, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(CLUSTER_JOB)
@@ -55,7 +55,7 @@ def test_executors_with_processes_of_their_own_reach_the_embedded_server(plugin,
     assert "done" in done.stdout
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_test_marked_so_passes_on_spark_connect():
     """In a process of its own, since one process holds a classic session or a Connect one."""
     done = run(
