@@ -12,6 +12,7 @@ from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, r
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source
+from spark_client.sql.window_functions import NO_WINDOWS, WindowFunctions
 from spark_client.sql.windows_over import WindowedSelect
 from spark_client.sql.workspace import Workspace
 
@@ -21,10 +22,14 @@ __all__ = ["Rewriting"]
 class Rewriting:
     """Of one text. `call` makes an aggregate of a remote function's name and arguments."""
 
-    def __init__(self, workspace: Workspace, names: FunctionNames, call: Callable[..., AggregateExpression]) -> None:
+    def __init__(
+        self, workspace: Workspace, names: FunctionNames, call: Callable[..., AggregateExpression],
+        windows: WindowFunctions = NO_WINDOWS,
+    ) -> None:  # fmt: skip
         self._workspace = workspace
         self._names = names
         self._call = call
+        self._windows = windows
 
     def statement(self, tree: Any) -> Any:
         """The statement with every query in it rewritten. Raises PlanError, with the place in the text."""
@@ -40,7 +45,7 @@ class Rewriting:
         """Rewrites the queries directly inside a tree, in their places."""
         found = [node for node in walk_query(tree) if isinstance(node, exp.Query) and node is not tree]
         for query in found:
-            if any(is_remote(node, self._names) for node in query.walk()):
+            if any(is_remote(node, self._names) or self._windows.has(node) for node in query.walk()):
                 query.replace(self._query(query, ctes, outermost))
 
     def _query(self, query: Any, ctes: Sequence[Any], outermost: bool) -> Any:
@@ -52,6 +57,8 @@ class Rewriting:
             self._inside(cte, visible)
             visible.append(cte)
         self._inside(query, visible, outermost=outermost and not isinstance(query, exp.Select))
+        for node in [node for node in walk_query(query) if self._windows.has(node)]:
+            self._windows.replace(self._workspace, node, visible)
         if not isinstance(query, exp.Select) or not any(self._calls(query)):
             return query
         try:

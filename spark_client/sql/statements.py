@@ -13,6 +13,7 @@ from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
 from spark_client.sql.process_functions import without_process_calls
 from spark_client.sql.rewriting import Rewriting
+from spark_client.sql.window_functions import without_window_calls
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["run_text"]
@@ -25,18 +26,19 @@ def run_text(
 ) -> DataFrame:  # fmt: skip
     """The DataFrame of a query, or what a statement returns.
 
-    A text without remote aggregates goes to Spark as it is. `register` makes a remote scalar function
-    known to Spark by its name; `call` is as in Rewriting; `process` calls a process table function.
+    A text without remote aggregates and table functions goes to Spark as it is. `register` makes a remote
+    scalar function known to Spark by its name; `call` is as in Rewriting; `process` calls a process table function.
     Raises PlanError, and whatever Spark raises.
     """
     readable = text.readable()
     called = list(called_names(readable))
     for name in names.of_kind(FunctionKind.SCALAR, called):
         register(name)
+    text, windows = without_window_calls(text)
     functions = None
     if names.of_kind(FunctionKind.TABLE, called) and process is not None and spec_of is not None:
         text, functions = without_process_calls(text, names, process, spec_of)
-    if not names.of_kind(FunctionKind.AGGREGATE, called) and functions is None:
+    if not names.of_kind(FunctionKind.AGGREGATE, called) and functions is None and not windows:
         return spark.sql(text.sql, args=text.args, **text.fields)
     if isinstance(text.args, (list, tuple)) and text.args:
         raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
@@ -44,7 +46,7 @@ def run_text(
     tree = parse(text)
     if functions is not None:
         tree = functions.rewritten(workspace, tree)
-    rewritten = Rewriting(workspace, names, call).statement(tree)
+    rewritten = Rewriting(workspace, names, call, windows).statement(tree)
     if isinstance(rewritten, exp.Create) and rewritten.kind == "VIEW" and rewritten.expression is not None:
         return _create_view(workspace, rewritten)
     return workspace.run(rewritten)

@@ -103,7 +103,8 @@ class Times:
 def _context(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     semantics = ctx.table_semantics_for("r")
     columns = ", ".join(
-        f"`{field.name}` {'VARCHAR(5)' if str(field.type) == 'string' else 'INT'}{'' if field.nullable else ' NOT NULL'}"
+        f"`{field.name}` {'VARCHAR(5)' if str(field.type) == 'string' else 'INT'}"
+        f"{'' if field.nullable else ' NOT NULL'}"
         for field in semantics.data_type
     )
     partition = list(semantics.partition_by_columns)
@@ -342,10 +343,8 @@ def _order_by(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
 
 def _updating(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     kinds = {str(kind) for kind in ctx.changelog_mode.kinds}
-    mode = {
-        frozenset(("+I", "-U", "+U", "-D")): "retract",
-        frozenset(("+I", "+U", "-D")): "upsert-partial-delete" if ctx.changelog_mode.key_only_deletes else "upsert-full-delete",
-    }[frozenset(kinds)]  # fmt: skip
+    upsert = "upsert-partial-delete" if ctx.changelog_mode.key_only_deletes else "upsert-full-delete"
+    mode = {frozenset(("+I", "-U", "+U", "-D")): "retract", frozenset(("+I", "+U", "-D")): upsert}[frozenset(kinds)]
     row = a["r"]
     yield udf.Row(row[0], row[1], mode, kind=row.kind)
 
@@ -529,15 +528,20 @@ def _only_text(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
 BODIES: dict[str, Body] = {
     **dict.fromkeys(
         (
-            "RowSemanticTableFunction", "SetSemanticTableFunction", "RowSemanticTablePassThroughFunction",
-            "ScalarBeforeRowSemanticTablePassThroughFunction", "SetSemanticTablePassThroughFunction",
+            "RowSemanticTableFunction",
+            "SetSemanticTableFunction",
+            "RowSemanticTablePassThroughFunction",
+            "ScalarBeforeRowSemanticTablePassThroughFunction",
+            "SetSemanticTablePassThroughFunction",
         ),
         echo("r", "i"),
     ),
     **dict.fromkeys(("TypedRowSemanticTableFunction", "TypedSetSemanticTableFunction"), echo("u", "i")),
     **dict.fromkeys(
         (
-            "SetSemanticTableRetractArgFunction", "SetSemanticTableFullDeletesArgFunction", "RequiredTimeFunction",
+            "SetSemanticTableRetractArgFunction",
+            "SetSemanticTableFullDeletesArgFunction",
+            "RequiredTimeFunction",
             "VariantTableArgFunction",
         ),
         echo("r"),
@@ -602,8 +606,11 @@ BODIES: dict[str, Body] = {
     # Never called: what counts is how they are declared.
     **dict.fromkeys(
         (
-            "ReservedArgFunction", "InvalidMultiTableWithRowFunction", "InvalidTypedUpdatingArgFunction",
-            "InvalidPassThroughTables", "InvalidBroadcastStateFunction",
+            "ReservedArgFunction",
+            "InvalidMultiTableWithRowFunction",
+            "InvalidTypedUpdatingArgFunction",
+            "InvalidPassThroughTables",
+            "InvalidBroadcastStateFunction",
         ),
         _empty,
     ),

@@ -102,7 +102,10 @@ def _argument(told: dict[str, Any]) -> tuple[str, Any, bool]:
     """Name, annotation, whether it is optional."""
     name, type_ = told["name"], str(told["type"])
     if told["kind"] in _SEMANTICS:
-        traits = [_SEMANTICS[told["kind"]], *(ArgumentTrait[each] for each in told.get("traits") or () if each in ArgumentTrait.__members__)]  # noqa: E501
+        traits = [
+            _SEMANTICS[told["kind"]],
+            *(ArgumentTrait[each] for each in told.get("traits") or () if each in ArgumentTrait.__members__),
+        ]
         row: Any = udf.Row
         if (match := _STRUCTURED.match(type_)) and match[1] != "ROW":
             row = _record(match[1], match[2])

@@ -100,7 +100,7 @@ class _Driver:
 
     def _compare(self) -> None:
         if self._service:
-            expected = [row for row in self._case.expected.raw.get("rows", ())]
+            expected = list(self._case.expected.raw.get("rows", ()))
             found = [(each.key[0], each.name, each.time) for each in self.harness.fired]
             self._same([list(row["values"]) for row in expected], [list(each) for each in found], "fired timers")
             pending = self._case.raw.get("expected_pending_timers")
