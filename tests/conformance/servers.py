@@ -42,6 +42,10 @@ class Servers:
             old.stop()
         return self._server(str(self._functions))
 
+    def loaded(self, plugin: str) -> EmbeddedServer:
+        """With the functions of a module. Raises EmbeddedServerFailed."""
+        return self._server(plugin)
+
     def close(self) -> None:
         """Safe to call twice."""
         while self._running:
