@@ -1,15 +1,17 @@
 """RemoteGrouping: rows grouped by keys, waiting for aggregates."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 
 from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.changes import plan_changes
-from spark_client.aggregation.planner import plan_aggregation
+from spark_client.aggregation.planner import plan_aggregation, plan_fired
 from spark_client.aggregation.request import Aggregation
 from spark_client.errors import PlanError
+from spark_client.windows.emitting import emit_options
 
 __all__ = ["RemoteGrouping", "positions_of"]
 
@@ -24,6 +26,19 @@ class RemoteGrouping:
     order_by: Sequence[str | Column] = ()
     is_changelog: bool | None = None
     """Whether the frame is a changelog; None if its columns say so."""
+    emission: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `emit`."""
+
+    def emit(self, **options: Any) -> "RemoteGrouping":
+        """Window aggregates of a stream with early fire, late fire and allowed lateness.
+
+        `early_fire_delay="1 s"`, `late_fire_delay="0 s"`, `allow_lateness="1 minute"`; see the options in the docs.
+        They win over those of the session, `spark.remoteudf.emit.early-fire.delay` and so on. The result of `agg`
+        is a changelog then, with a column `row_kind` in front. On a table, whose windows are complete, they change
+        nothing. Raises InvalidOption or PlanError for options that make no sense.
+        """
+        emit_options(options, {})
+        return replace(self, emission={**self.emission, **options})
 
     def agg(self, *aggregates: AggregateExpression | Column) -> DataFrame:
         """A row per key: its columns, then one per aggregate, remote ones and Spark's own as they come.
@@ -32,6 +47,10 @@ class RemoteGrouping:
         aggregates refer to columns by name, `F.sum("price")`, not by frame, `F.sum(df["price"])`. On a
         stream the state is Spark's. Raises PlanError, InvalidOption or UnsupportedType.
         """
+        if self.frame.isStreaming:
+            options = emit_options(self.emission, self.frame.sparkSession.conf.getAll)
+            if options.fires:
+                return plan_fired(self._aggregation, aggregates, options)
         return plan_aggregation(self._aggregation, aggregates)
 
     def changelog(self, *aggregates: AggregateExpression, per: str | Column = "row") -> DataFrame:

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.options import OnError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.aggregate import AggregateExpression
+from spark_client.aggregation.emitting import plan_emitting
 from spark_client.aggregation.panes import pane_request, with_window_time
 from spark_client.aggregation.request import PREFIX, Aggregation, Remote, Request, Strategy
 from spark_client.aggregation.rows import Rows
@@ -30,8 +31,9 @@ from spark_client.executor.policy import ERROR_TYPE
 from spark_client.executor.rows import OutputColumn, Source
 from spark_client.types import spark_type
 from spark_client.windows.columns import WINDOW_TIME
+from spark_client.windows.emitting import EmitOptions
 
-__all__ = ["plan_aggregation"]
+__all__ = ["plan_aggregation", "plan_fired"]
 
 ERROR_SUFFIX = "_error"
 
@@ -46,6 +48,17 @@ def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateEx
     timed = with_window_time(aggregation)
     request = pane_request(timed, expressions) or Request(timed, expressions)
     result = _Planner(request).plan()
+    return result if timed is aggregation else result.drop(WINDOW_TIME)
+
+
+def plan_fired(
+    aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
+) -> DataFrame:
+    """The same for a stream whose windows fire early or late: a changelog, `row_kind` first."""
+    timed = with_window_time(aggregation)
+    if not expressions:
+        raise PlanError("agg without an aggregate")
+    result = plan_emitting(timed, expressions, options)
     return result if timed is aggregation else result.drop(WINDOW_TIME)
 
 

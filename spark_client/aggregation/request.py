@@ -1,8 +1,9 @@
 """Request: the aggregation that is asked for, checked and with its options resolved."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
@@ -12,6 +13,7 @@ from remote_udf.options import OnError
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
 from spark_client.aggregate import AggregateExpression
+from spark_client.aggregation.builtins import Builtin
 from spark_client.calls import AggregateCall
 from spark_client.changelogs import kind_column
 from spark_client.comparing import normalized
@@ -85,7 +87,11 @@ class Remote:
 class Request:
     """What is asked for. `key_names` are the user's, `keys` the hidden columns that hold them."""
 
-    def __init__(self, aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> None:
+    def __init__(
+        self, aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column], *,
+        known: Mapping[int, Builtin] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`known` tells Spark's own aggregates that are not computed by Spark, by their ids."""
         self.frame = frame = aggregation.frame
         self.expressions = expressions
         self.builtins = [each for each in expressions if isinstance(each, Column)]
@@ -102,7 +108,7 @@ class Request:
             self.hidden[name] = normalized(column_of(key), type_)
         self.remotes = self._planned()
         self.passes_rows = bool(self.builtins) or any(r.strategy is Strategy.ROWS for r in self.remotes)
-        if self.kind is not None and self.builtins:
+        if self.kind is not None and any(id(each) not in known for each in self.builtins):
             raise PlanError(
                 "Spark's own aggregates cannot take rows back: on a changelog use remote ones, or aggregate the "
                 "table it describes"

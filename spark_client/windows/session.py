@@ -18,6 +18,7 @@ from spark_client.errors import PlanError
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_COLUMNS,
+    WINDOW_START,
     WINDOW_TIME,
     check_input,
     column_named,
@@ -30,7 +31,10 @@ from spark_client.windows.columns import (
 )
 from spark_client.windows.intervals import MILLISECOND, Interval, interval_column, micros_of, shown
 
-__all__ = ["session"]
+__all__ = ["SESSION", "session"]
+
+SESSION = "remote_udf.session"
+"""In the metadata of the window_start of a stream's sessions, which fire at their end only."""
 
 _WALL, _NEW, _SESSION, _ROWS = hidden("wall"), hidden("new"), hidden("session"), hidden("rows")
 
@@ -86,7 +90,7 @@ def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequen
     last = F.col("end") - interval_column(MILLISECOND)
     bounded = rows.select(
         *names,
-        F.col("start").cast("timestamp_ntz"),
+        F.col("start").cast("timestamp_ntz").alias(WINDOW_START, metadata={SESSION: True}),
         F.col("end").cast("timestamp_ntz"),
         last.cast(field.dataType).alias(WINDOW_TIME, metadata=watermark_of(field)),
     )

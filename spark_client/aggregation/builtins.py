@@ -1,0 +1,83 @@
+"""Spark's own aggregates that can be told apart: where they are computed otherwise than by Spark's groupBy.
+
+A Column does not show what it holds but in its text. So an aggregate is known if its text is `name(column)`
+with a column of the frame, which `F.sum("price")` and `F.expr("count(DISTINCT user)")` are; an argument that is
+computed needs a column of its own first.
+"""
+
+import re
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_client.changelogs import CHANGE_TYPE
+from spark_client.errors import PlanError
+
+__all__ = ["KNOWN", "Builtin", "known_builtin", "over_signs"]
+
+KNOWN = ("count", "sum", "avg", "min", "max")
+"""Names; each also of distinct values."""
+_ALIASES = {"mean": "avg"}
+_TEXT = re.compile(r"(\w+)\(((?:distinct )?)(.*)\)(?: AS (.+))?", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """`column` is the name of the argument; None for count(*), which counts rows. `type` is Spark's for the result."""
+
+    function: str
+    column: str | None
+    distinct: bool
+    name: str
+    type: T.DataType
+    argument: T.DataType | None
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether it must know which values there are to take one back."""
+        return self.distinct or self.function in ("min", "max")
+
+
+def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
+    """What the aggregate is. Raises PlanError, which says `why` it must be known."""
+    text = repr(aggregate).removeprefix("Column<'").removesuffix("'>")
+    match = _TEXT.fullmatch(text)
+    result = frame.groupBy().agg(aggregate).schema.fields[0]
+    function = "" if match is None else _ALIASES.get(match[1].lower(), match[1].lower())
+    if match is None or function not in KNOWN:
+        raise PlanError(f"{why} of Spark's own aggregates only {', '.join(KNOWN)} of a column can be had, not {text}")
+    distinct, inner = bool(match[2]), match[3]
+    if function == "count" and not distinct and (inner == "*" or inner.isdigit()):
+        return Builtin(function, None, False, result.name, result.dataType, None)
+    found = [field for field in frame.schema.fields if field.name.casefold() == inner.strip("`").casefold()]
+    if len(found) != 1 or found[0].name.casefold() == CHANGE_TYPE:
+        raise PlanError(f"{why} the argument of {text} must be one column of the frame; add it with withColumn first")
+    # Of distinct values the smallest is the smallest of all.
+    distinct = distinct and function not in ("min", "max")
+    return Builtin(function, found[0].name, distinct, result.name, result.dataType, found[0].dataType)
+
+
+def over_signs(builtin: Builtin, sign: Column) -> Column:
+    """The aggregate over rows that are added (sign 1) and taken back (-1); for `needs_values`, of net rows.
+
+    Raises nothing: what takes back more than there is counts below zero.
+    """
+    if builtin.column is None:
+        return F.sum(sign.cast("bigint")).alias(builtin.name)
+    column = F.col("`" + builtin.column.replace("`", "``") + "`")
+    present = F.when(column.isNotNull(), sign.cast("bigint"))
+    if builtin.distinct:
+        plain = {"count": F.count_distinct, "sum": F.sum_distinct}.get(builtin.function)
+        value = F.when(sign > 0, column)
+        return (F.expr("null") if plain is None else plain(value)).alias(builtin.name)
+    if builtin.function in ("min", "max"):
+        return {"min": F.min, "max": F.max}[builtin.function](F.when(sign > 0, column)).alias(builtin.name)
+    count = F.coalesce(F.sum(present), F.lit(0))
+    if builtin.function == "count":
+        return count.cast("bigint").alias(builtin.name)
+    signed = F.when(sign < 0, -column).otherwise(column)
+    total = F.when(count != 0, F.sum(signed))
+    value = total if builtin.function == "sum" else total / count
+    return value.cast(builtin.type).alias(builtin.name)

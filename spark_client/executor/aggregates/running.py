@@ -1,0 +1,108 @@
+"""Spark's own aggregates as running values, for windows that fire early or late: state that takes rows and gives back.
+
+State is Arrow: the sum and the count of the values that are not null, or the values and how often each is there.
+"""
+
+import decimal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Running"]
+
+_WIDE = decimal.Context(prec=76)
+
+
+@dataclass(frozen=True)
+class Running:
+    """One aggregate: `function` is count, sum, avg, min or max of the column at `column`; None counts rows.
+
+    `keeps_all` says that rows may be taken back, so that all values are kept where the function asks for one.
+    """
+
+    function: str
+    column: int | None
+    distinct: bool
+    argument: pa.DataType | None
+    result: pa.DataType
+    keeps_all: bool
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the state holds values and not their sum."""
+        return self.distinct or self.function in ("min", "max")
+
+    @property
+    def state(self) -> pa.DataType:
+        """The type of the state."""
+        if self.has_values:
+            return pa.list_(pa.struct([("value", self.argument), ("count", pa.int64())]))
+        return pa.struct([("sum", self._sum), ("count", pa.int64())])
+
+    @property
+    def _sum(self) -> pa.DataType:
+        type_ = self.argument or pa.int64()
+        if pa.types.is_decimal(type_):
+            return pa.decimal128(38, type_.scale)
+        return pa.float64() if pa.types.is_floating(type_) else pa.decimal128(38, 0)
+
+    def added(self, state: Any, values: Sequence[Any], signs: Sequence[int]) -> Any:
+        """The state with these values added (1) or taken back (-1); values are ignored for count(*)."""
+        if self.has_values:
+            return self._with_values(state, values, signs)
+        counted = [(value, sign) for value, sign in zip(values, signs, strict=True)
+                   if self.column is None or value is not None]  # fmt: skip
+        total = 0 if state is None else state["sum"]
+        if self.function in ("sum", "avg"):
+            for value, sign in counted:
+                total = _plus(total, value if sign > 0 else -value)
+        count = (0 if state is None else state["count"]) + sum(sign for _, sign in counted)
+        return {"sum": total, "count": count}
+
+    def _with_values(self, state: Any, values: Sequence[Any], signs: Sequence[int]) -> Any:
+        counts: dict[Any, int] = {each["value"]: each["count"] for each in state or ()}
+        for value, sign in zip(values, signs, strict=True):
+            if value is not None:
+                counts[value] = counts.get(value, 0) + sign
+        if self.function in ("min", "max") and not self.keeps_all and counts:
+            best = min(counts) if self.function == "min" else max(counts)
+            counts = {best: 1}
+        return [{"value": value, "count": count} for value, count in counts.items() if count]
+
+    def value(self, state: Any) -> Any:
+        """What the aggregate is now; null of no values, but for count."""
+        if not self.has_values:
+            if self.function == "count":
+                return state["count"]
+            return self._total(state["sum"], state["count"])
+        present = [each["value"] for each in state if each["count"] > 0]
+        if self.function == "count":
+            return len(present)
+        if self.function in ("sum", "avg"):
+            total: Any = 0
+            for each in present:
+                total = _plus(total, each)
+            return self._total(total, len(present))
+        if not present:
+            return None
+        return min(present) if self.function == "min" else max(present)
+
+    def _total(self, total: Any, count: int) -> Any:
+        if not count:
+            return None
+        if self.function == "avg":
+            total = _WIDE.divide(total, decimal.Decimal(count)) if _exact(total) else total / count
+        if pa.types.is_decimal(self.result):
+            unit = decimal.Decimal(1).scaleb(-self.result.scale)
+            return decimal.Decimal(total).quantize(unit, decimal.ROUND_HALF_UP, _WIDE)
+        return float(total) if pa.types.is_floating(self.result) else int(total)
+
+
+def _exact(value: Any) -> bool:
+    return isinstance(value, decimal.Decimal)
+
+
+def _plus(total: Any, value: Any) -> Any:
+    return _WIDE.add(total, value) if _exact(total) and _exact(value) else total + value
