@@ -3,6 +3,7 @@
 from remote_udf.version import __version__
 from spark_client.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.errors import (
+    AccessDenied,
     EmbeddedServerFailed,
     NotARemoteUdfServer,
     PlanError,
@@ -12,9 +13,11 @@ from spark_client.errors import (
 from spark_client.grouping import RemoteGrouping
 from spark_client.over import Window, desc
 from spark_client.scalar import RemoteFunction
+from spark_client.security import Security
 from spark_client.session import RemoteSession, connect
 
 __all__ = [
+    "AccessDenied",
     "AggregateExpression",
     "EmbeddedServerFailed",
     "NotARemoteUdfServer",
@@ -23,6 +26,7 @@ __all__ = [
     "RemoteFunction",
     "RemoteGrouping",
     "RemoteSession",
+    "Security",
     "ServerUnavailable",
     "UnknownFunction",
     "Window",

@@ -2,6 +2,7 @@
 
     RemoteUdfError                  (remote_udf.errors)
     ├── ServerUnavailable           no server answers at the target, or not in time; try again later
+    ├── AccessDenied                the server does not know this caller; correct token or certificate
     ├── NotARemoteUdfServer         something else answers at the target; correct the target
     ├── EmbeddedServerFailed        the server that connect() starts by default did not start
     ├── UnknownFunction             the server has no function of that name and version
@@ -9,15 +10,17 @@
     ├── FunctionFailed              a row failed and the policy is to fail
     ├── ErrorBudgetExceeded         more rows failed than the caller allows
     ├── DeadLetterFailed            failed rows cannot be written where the caller wants them; correct the path
+    ├── StateMismatch               the state of a checkpoint is not of this function as it is now; start a new one
     └── AccountingMismatch          rows that went in and outcomes that came out differ; a bug, never ignored
 
-The first five are raised on the driver. The others are raised in an executor: what reaches the driver
+The first six are raised on the driver. The others are raised in an executor: what reaches the driver
 is Spark's own PythonException with their text.
 """
 
 from remote_udf.errors import RemoteUdfError
 
 __all__ = [
+    "AccessDenied",
     "AccountingMismatch",
     "DeadLetterFailed",
     "EmbeddedServerFailed",
@@ -26,12 +29,17 @@ __all__ = [
     "NotARemoteUdfServer",
     "PlanError",
     "ServerUnavailable",
+    "StateMismatch",
     "UnknownFunction",
 ]
 
 
 class ServerUnavailable(RemoteUdfError):
     """No server answers at the target, or it stopped answering and did not come back in time."""
+
+
+class AccessDenied(RemoteUdfError, PermissionError):
+    """The server does not let this caller in, or the token or certificate cannot be read on this machine."""
 
 
 class NotARemoteUdfServer(RemoteUdfError):
@@ -60,6 +68,10 @@ class ErrorBudgetExceeded(RemoteUdfError):
 
 class DeadLetterFailed(RemoteUdfError, OSError):
     """Failed rows cannot be written. The message names the option, the path and what the file system says."""
+
+
+class StateMismatch(RemoteUdfError):
+    """A checkpoint has state this call cannot go on from; the message names uid, entry, what was found and expected."""
 
 
 class AccountingMismatch(RemoteUdfError):

@@ -20,6 +20,7 @@ from spark_client.process.planner import plan_process
 from spark_client.registration import register_function
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
+from spark_client.security import Security
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text
 from spark_client.sql.statements import run_text
@@ -33,15 +34,20 @@ def connect(
     *,
     plugins: Sequence[str] = (),
     connect_seconds: float = ClientConfig.connect_seconds,
+    security: Security | None = None,
+    max_stream_seconds: float = ClientConfig.max_stream_seconds,
+    max_replays: int = ClientConfig.max_replays,
 ) -> "RemoteSession":
     """Connects a Spark session, classic or Connect, to a server.
 
-    `target` is where it listens as the executors see it: "host:port", "unix:/path", "dns:///name:port".
-    Without one, an embedded server is started as a process of this machine, once per `plugins`
-    (modules or .py files to load besides the installed plugins); that works with executors on this
-    machine only.
+    `target` is where it listens as the executors see it: "host:port", "unix:/path", several with commas between
+    them, or a name with many addresses, "dns:///name:port". `security` has TLS and tokens. A stream moves to the
+    next server after `max_stream_seconds`; rows are sent again `max_replays` times at most.
 
-    Raises ServerUnavailable, NotARemoteUdfServer or EmbeddedServerFailed.
+    Without a target, an embedded server is started as a process of this machine, once per `plugins` (modules or
+    .py files to load besides the installed plugins); that works with executors on this machine only.
+
+    Raises ServerUnavailable, AccessDenied, NotARemoteUdfServer or EmbeddedServerFailed.
     """
     embedded = None
     if target is None:
@@ -50,7 +56,7 @@ def connect(
         target = embedded.target
     elif plugins:
         raise ValueError("plugins are for the embedded server; a server at a target has its own")
-    config = ClientConfig(target, connect_seconds)
+    config = ClientConfig(target, connect_seconds, security or Security(), max_stream_seconds, max_replays)
     return RemoteSession(spark, config, list_functions(config), embedded)
 
 

@@ -176,6 +176,9 @@ class _LocalStream:
         self._responses.put(None)
         self._task.cancel()
 
+    def distrust(self, seconds: float = 0.0) -> None:
+        """There is no other server."""
+
     async def _serve(self) -> None:
         last: TransportLost | None = None
         try:
@@ -298,3 +301,6 @@ class _FaultyResponses:
 
     def cancel(self) -> None:
         self._inner.cancel()
+
+    def distrust(self, seconds: float = 0.0) -> None:
+        self._inner.distrust(seconds)

@@ -60,7 +60,7 @@ class RowAccounts:
         self.unanswered_rows += batch.rows
         self._unanswered_bytes += size
         self._counts.rows_in += batch.rows
-        self._metrics.batch_received(batch.rows, size, self._clock() - arrived)
+        self._metrics.batch_received(batch.rows, size, self._clock() - arrived, again=batch.waited > 0)
 
     def answer(self, output: Output) -> None:
         """A Result was sent: its rows are answered."""

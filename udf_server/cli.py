@@ -1,4 +1,4 @@
-"""`udf-server`: serve, functions, describe, call, check."""
+"""`udf-server`: serve, functions, describe, call, check, token."""
 
 import asyncio
 import json
@@ -21,6 +21,7 @@ from udf_server.functions import Function
 from udf_server.logs import configure_logging
 from udf_server.plugins import build_plugin_manager, load_functions
 from udf_server.registry import Registry
+from udf_server.security.access import hashed, new_token
 from udf_server.server import Server
 from udf_server.tuning import tune_process
 
@@ -37,9 +38,10 @@ def _flags(*names: str) -> Callable[[Command], Command]:
             if names and setting.name not in names:
                 continue
             flag = "--" + setting.name.replace("_", "-")
-            shown = f"{setting.metadata['doc']} [default: {setting.default}]"
+            default = "" if setting.default is None else f" [default: {setting.default}]"
+            shown = setting.metadata["doc"] + default
             kind: dict[str, Any]
-            if setting.default is True:
+            if isinstance(setting.default, bool):
                 kind = {"default": None}
                 flag = f"{flag}/--no-{setting.name.replace('_', '-')}"
             elif setting.default == ():
@@ -166,6 +168,17 @@ def call(name: str, arguments: tuple[str, ...], file: Path | None, **flags: Any)
     if error is not None:
         raise click.ClickException(f"{error.code}: {error.message}\n{error.traceback}".rstrip())
     click.echo(json.dumps(_with_text_keys(value), default=str, ensure_ascii=False))
+
+
+@main.command()
+def token() -> None:
+    """Make a bearer token: prints it, and its hash for the access file.
+
+    The token is for the caller alone; the server needs no more than the hash.
+    """
+    made = new_token()
+    click.echo(f"token: {made}")
+    click.echo(f'token_sha256 = ["{hashed(made)}"]')
 
 
 @main.command()

@@ -37,6 +37,14 @@ class ServerConfig:
     unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
     metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
     metrics_port: int = _setting(9464, "Port of the HTTP server; 0 picks a free one.")
+    tls_certificate: str | None = _setting(None, "PEM file of the server's certificate chain.")
+    tls_key: str | None = _setting(None, "PEM file of its private key.")
+    tls_client_ca: str | None = _setting(
+        None, "PEM file of the CA of client certificates; without one of its certificates nobody gets in."
+    )
+    access_file: str | None = _setting(None, "TOML file of who may call what: bearer tokens and client certificates.")
+    allow_anonymous: bool = _setting(False, "Listen beyond this machine and serve anybody.")
+    allow_plaintext: bool = _setting(False, "Take bearer tokens without TLS beyond this machine, as behind a mesh.")
     plugin: tuple[str, ...] = _setting((), "Module or .py file to load as a plugin, besides the installed ones.")
     block: tuple[str, ...] = _setting((), "Name of a plugin not to load.")
     entry_points: bool = _setting(True, "Load the plugins of installed packages.")

@@ -21,6 +21,9 @@ class _ServerV6(_Server):
 
 
 class _QuietHandler(WSGIRequestHandler):
+    timeout = 10.0
+    """Seconds a client may take to say what it wants; each holds a thread until then."""
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         """A line per scrape tells nobody anything."""
 

@@ -34,3 +34,5 @@ def configure_logging(level: str, style: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # Who called what is written down however little else is.
+    logging.getLogger("udf_server.audit").setLevel(logging.INFO)

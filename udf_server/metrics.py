@@ -108,6 +108,10 @@ class ServerMetrics:
         self.calls_lost = Gauge(
             "udf_calls_lost", "Calls that were given up and never came back.", FUNCTION, registry=registry
         )
+        self.rows_replayed = Counter(
+            "udf_rows_replayed_total", "Rows that came again because the server they were on was lost.", FUNCTION,
+            registry=registry,
+        )  # fmt: skip
         self.batches = Counter("udf_batches_total", "Batches received.", FUNCTION, registry=registry)
         self.batch_rows = Histogram(
             "udf_batch_rows", "Rows per batch received.", FUNCTION, buckets=ROW_BUCKETS, registry=registry
@@ -156,7 +160,15 @@ class ServerMetrics:
             registry=registry,
         )  # fmt: skip
         registry.register(self.row_duration)
+        self.file_reloads = Counter(
+            "udf_file_reloads_total", "Files of TLS or access that changed, by whether they could be read.",
+            ["files", "outcome"], registry=registry,
+        )  # fmt: skip
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
+
+    def reloads(self, files: str, good: bool) -> None:
+        """Files were read anew, or could not be. `files` is tls or access. From any thread."""
+        self.file_reloads.labels(files, "ok" if good else "failed").inc()
 
     def function(self, name: str, version: str) -> "FunctionMetrics":
         """The metrics of one function."""
@@ -179,6 +191,7 @@ class FunctionMetrics:
         self._streams = server.streams.labels(*labels)
         self._retries = server.retries.labels(*labels)
         self._batches = server.batches.labels(*labels)
+        self._replayed = server.rows_replayed.labels(*labels)
         self._rows_in_flight = server.rows_in_flight.labels(*labels)
         self._batch_rows = server.batch_rows.labels(*labels)
         self._batch_bytes = server.batch_bytes.labels(*labels)
@@ -203,8 +216,11 @@ class FunctionMetrics:
         self._server.streams_total.labels(*self._labels, end).inc()
         self._retries.inc(counts.retries)
 
-    def batch_received(self, rows: int, size: int, waited: float) -> None:
+    def batch_received(self, rows: int, size: int, waited: float, *, again: bool = False) -> None:
+        """`waited` is for room here; `again` says that another server had these rows."""
         self._batches.inc()
+        if again:
+            self._replayed.inc(rows)
         self._rows_in_flight.inc(rows)
         self._batch_rows.observe(rows)
         self._batch_bytes.observe(size)

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import stat
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
@@ -22,6 +24,9 @@ from udf_server.http import HttpServer
 from udf_server.metrics import ServerMetrics
 from udf_server.plugins import build_plugin_manager, load_functions
 from udf_server.registry import Registry
+from udf_server.security.access import Access, access_rules
+from udf_server.security.exposure import check_exposure
+from udf_server.security.tls import server_credentials
 from udf_server.service import SERVICE_NAME, UdfService
 
 __all__ = ["Server", "running_server"]
@@ -39,7 +44,8 @@ class Server:
     """One server in this process. `start` then `stop`; `running_server` does both."""
 
     def __init__(self, config: ServerConfig, registry: Registry | None = None) -> None:
-        """Loads the plugins unless given a registry. Raises PluginError; nothing listens then."""
+        """Loads the plugins unless given a registry. Raises PluginError or InvalidConfig; nothing listens then."""
+        check_exposure(config)
         self.config = config
         if registry is None:
             manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
@@ -49,7 +55,8 @@ class Server:
         limits = HostLimits(config.threads_per_function, config.lost_calls_per_function)
         self._host = FunctionHost(registry, limits=limits, defaults=config.functions)
         stream_limits = StreamLimits(config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes)
-        self._service = UdfService(self._host, self.metrics, stream_limits, config.max_streams)
+        self._access = self._make_access()
+        self._service = UdfService(self._host, self.metrics, stream_limits, config.max_streams, self._access)
         self._health = health_aio.HealthServicer()
         self._grpc: aio.Server | None = None
         self._http: HttpServer | None = None
@@ -78,8 +85,8 @@ class Server:
         )
         self._grpc.add_generic_rpc_handlers((self._service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        names = (SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._grpc)
+        if not self._access.restricted:
+            self._reflect(self._grpc)
         try:
             self.target = self._listen(self._grpc)
         except InvalidConfig:
@@ -99,7 +106,7 @@ class Server:
         self._stopped = True
         limit = self.config.drain_seconds if drain_seconds is None else drain_seconds
         await self._set_ready(False)
-        self._service.draining = True
+        self._service.drain()
         log.info("draining", extra={"streams": self._service.streams, "seconds": limit})
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._service.wait_idle(), limit)
@@ -115,6 +122,29 @@ class Server:
             await asyncio.get_running_loop().run_in_executor(None, self._http.close)
         log.info("server stopped")
 
+    def _make_access(self) -> Access:
+        config, reloads = self.config, self.metrics.reloads
+        rules = None
+        if config.access_file:
+            rules = access_rules(Path(config.access_file), on_reload=lambda good: reloads("access", good))
+        return Access(rules, certificates=config.tls_client_ca is not None)
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        """None without TLS. Raises InvalidConfig."""
+        config, reloads = self.config, self.metrics.reloads
+        if not config.tls_certificate or not config.tls_key:
+            return None
+        client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
+        return server_credentials(
+            Path(config.tls_certificate), Path(config.tls_key), client_ca,
+            on_reload=lambda good: reloads("tls", good),
+        )  # fmt: skip
+
+    def _reflect(self, server: aio.Server) -> None:
+        """Tells everybody what services there are; so only where everybody is served."""
+        names = (SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+
     def _start_http(self) -> HttpServer:
         host, port = self.config.metrics_host, self.config.metrics_port
         try:
@@ -126,17 +156,19 @@ class Server:
         config = self.config
         if config.unix_socket:
             path = Path(config.unix_socket).absolute()
-            with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISSOCK(path.stat().st_mode):
-                    path.unlink()
+            _remove_stale_socket(path)
             address = f"unix:{path}"
         else:
             host = f"[{config.host}]" if ":" in config.host else config.host
             address = f"{host}:{config.port}"
+        credentials = self._credentials()
         # Owner-only from the moment the socket exists.
         old_mask = os.umask(0o177) if config.unix_socket else None
         try:
-            port = server.add_insecure_port(address)
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise InvalidConfig(f"cannot listen on {address}: {error}") from error
         finally:
@@ -164,6 +196,23 @@ class Server:
 
     def _is_ready(self) -> bool:
         return self._is_alive() and self._grpc is not None and not self._service.draining
+
+
+def _remove_stale_socket(path: Path) -> None:
+    """Removes a socket that a dead server left behind. Raises InvalidConfig if a server listens on it."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+    except FileNotFoundError:
+        return
+    except (ConnectionRefusedError, TimeoutError):
+        # A server that does not even accept within a second is gone, or as good as.
+        path.unlink(missing_ok=True)
+        return
+    raise InvalidConfig(f"cannot listen on unix:{path}: another server does")
 
 
 @contextlib.asynccontextmanager

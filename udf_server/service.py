@@ -7,15 +7,17 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from remote_udf.errors import ErrorCode
+from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import __version__
 from udf_server.accounting import StreamLimits
 from udf_server.hosting import FunctionHost
 from udf_server.metrics import ServerMetrics
+from udf_server.security.access import Access, Caller
 from udf_server.session import PROTOCOL_VERSION
-from udf_server.stream import ExecuteStream
+from udf_server.stream import ExecuteStream, audit
+from udf_server.stream_errors import error_message
 
 __all__ = ["SERVICE_NAME", "UdfService"]
 
@@ -25,12 +27,16 @@ SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 class UdfService:
     """The methods of `remote_udf.v1.UdfService`. While draining it refuses new streams."""
 
-    def __init__(self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, max_streams: int) -> None:
+    def __init__(
+        self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, max_streams: int,
+        access: Access | None = None,
+    ) -> None:  # fmt: skip
+        self._access = access or Access(None)
         self._host = host
         self._metrics = metrics
         self._limits = limits
         self._max_streams = max_streams
-        self._streams = 0
+        self._open: set[ExecuteStream] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False
@@ -38,7 +44,13 @@ class UdfService:
     @property
     def streams(self) -> int:
         """Streams open now."""
-        return self._streams
+        return len(self._open)
+
+    def drain(self) -> None:
+        """Refuses new streams and asks the open ones to go elsewhere. Safe to call twice."""
+        self.draining = True
+        for stream in self._open:
+            stream.drain()
 
     async def wait_idle(self) -> None:
         """Returns when no stream is open."""
@@ -60,35 +72,58 @@ class UdfService:
 
     async def execute(self, requests: AsyncIterator[bytes], context: aio.ServicerContext[Any, Any]) -> None:
         """One stream; see message.proto."""
+        try:
+            caller = self._identify(context)
+        except StreamError as error:
+            # Before anything of the stream is read.
+            await context.write(encode(error_message(error)))
+            return
         refusal = self._refusal()
         if refusal is not None:
             self._metrics.rejected.labels(refusal.code).inc()
             await context.write(encode(message_pb2.ExecuteResponse(error=refusal)))
             return
-        self._streams += 1
+        stream = ExecuteStream(self._host, self._metrics, self._limits, caller=caller)
+        self._open.add(stream)
         self._idle.clear()
         try:
-            await ExecuteStream(self._host, self._metrics, self._limits).run(requests, context.write)
+            await stream.run(requests, context.write)
         finally:
-            self._streams -= 1
-            if not self._streams:
+            self._open.discard(stream)
+            if not self._open:
                 self._idle.set()
 
     async def list_functions(
         self, request: service_pb2.ListFunctionsRequest, context: aio.ServicerContext[Any, Any]
     ) -> service_pb2.ListFunctionsResponse:
-        """Every function in every version."""
+        """Every function in every version that the caller may call."""
+        try:
+            caller = self._identify(context)
+        except StreamError as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
         return service_pb2.ListFunctionsResponse(
-            functions=[function.spec.to_proto() for function in self._host.registry],
+            functions=[
+                function.spec.to_proto() for function in self._host.registry if caller.may_call(function.spec.name)
+            ],
             server_version=__version__,
             protocol_versions=[PROTOCOL_VERSION],
         )
 
+    def _identify(self, context: aio.ServicerContext[Any, Any]) -> Caller:
+        """Raises StreamError UNAUTHENTICATED, which is in the audit log then."""
+        metadata, peer = context.invocation_metadata() or (), context.peer()
+        try:
+            return self._access.identify(metadata, context.auth_context(), peer)
+        except StreamError as error:
+            self._metrics.rejected.labels(error.code).inc()
+            audit.warning("caller refused", extra={"peer": peer, "why": error.message})
+            raise
+
     def _refusal(self) -> message_pb2.Error | None:
         if self.draining:
             code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
-        elif self._streams >= self._max_streams:
-            code, message = ErrorCode.OVERLOADED, f"the server has {self._streams} streams open and takes no more"
+        elif self.streams >= self._max_streams:
+            code, message = ErrorCode.OVERLOADED, f"the server has {self.streams} streams open and takes no more"
         else:
             return None
         error = message_pb2.Error(kind=message_pb2.Error.KIND_WORKER, code=code, message=message, retryable=True)

@@ -22,12 +22,15 @@ from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
 from udf_server.runners.threaded_rows import ThreadedRows
 from udf_server.runners.vectorized import Vectorized
+from udf_server.security.access import ANYBODY, Caller
 from udf_server.session import Feed, Session, Start, Stop
 from udf_server.stream_errors import as_stream_error, error_message
 
-__all__ = ["ExecuteStream"]
+__all__ = ["ExecuteStream", "audit"]
 
 log = logging.getLogger(__name__)
+audit = logging.getLogger("udf_server.audit")
+"""A line per stream, and one per caller that was refused: who, from where, which function, how many rows."""
 
 _RUNNERS: dict[Execution, type[Runner]] = {
     Execution.ASYNC_ROWS: AsyncRows,
@@ -47,12 +50,17 @@ class ExecuteStream:
         metrics: ServerMetrics,
         limits: StreamLimits,
         *,
+        caller: Caller = ANYBODY,
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
         self._host = host
         self._server_metrics = metrics
         self._limits = limits
+        self._caller = caller
+        self._began = clock()
+        self._opened: pb.Open | None = None
+        self._draining = False
         self._clock = clock
         self._random = random or Random()
         self._session = Session()
@@ -113,6 +121,8 @@ class ExecuteStream:
                     "stream refused", extra={"function": function, "code": refusal.code, "why": refusal.message}
                 )
             if self._hosted is None:
+                wanted = self._opened.function if self._opened else ""
+                audit.info("stream refused", extra={**self._who(), "function": wanted[:200], "code": refusal.code})
                 self._server_metrics.rejected.labels(refusal.code).inc()
             return error_message(refusal), "failed"
         finally:
@@ -139,6 +149,8 @@ class ExecuteStream:
         return self._cancelled()
 
     async def _open(self, request: pb.Open, tasks: asyncio.TaskGroup) -> None:
+        self._opened = request
+        self._caller.require(request.function)
         opening = await open_function(self._host, request, self._server_metrics)
         spec = opening.hosted.spec
         self._hosted = opening.hosted
@@ -169,6 +181,8 @@ class ExecuteStream:
         self._session.opened()
         answer = opened_message(opening, self._limits.message_bytes, self._progress_seconds)
         self._outgoing.put_nowait(encode(answer))
+        if self._draining:
+            self.drain()
 
     async def _feed(self, batch: InputBatch, size: int) -> None:
         """Hands a batch to the runner once there is room for it."""
@@ -192,6 +206,13 @@ class ExecuteStream:
         finally:
             # It may wait for a client that waits for us.
             more.cancel()
+
+    def drain(self) -> None:
+        """Tells the client that the server is about to stop, so that it goes on elsewhere at the border of a batch."""
+        self._draining = True
+        if self._accounts is not None:
+            progress = pb.Progress(rows_done=self._accounts.rows_done, draining=True)
+            self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=progress)))
 
     def _fail(self, error: BaseException) -> None:
         if self._error is None:
@@ -252,13 +273,18 @@ class ExecuteStream:
         counts = self._accounts.counts(self._retries())
         self._metrics.rows_dropped(self._accounts.unanswered_rows)
         self._metrics.stream_ended(end, counts)
-        log.info(
+        audit.info(
             "stream ended",
             extra={
-                "function": self._hosted.spec.key, "end": end, "rows_in": counts.rows_in, "rows_ok": counts.rows_ok,
+                **self._who(), "function": self._hosted.spec.key, "end": end,
+                "rows_in": counts.rows_in, "rows_ok": counts.rows_ok,
                 "rows_failed": counts.rows_failed, "rows_skipped": counts.rows_skipped, "retries": counts.retries,
+                "seconds": round(self._clock() - self._began, 3),
             },
         )  # fmt: skip
+
+    def _who(self) -> dict[str, str]:
+        return {"caller": self._caller.name, "peer": self._caller.peer}
 
 
 def _poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:

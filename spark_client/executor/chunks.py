@@ -46,6 +46,8 @@ class Chunk:
     first_row: int = 0
     """Position in the stream it was last sent on."""
     answered: int = 0
+    replays: int = 0
+    """Times its rows were sent again."""
     _open: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     """True for rows without an answer; None while there is none at all."""
     _held: IntArray | None = None
@@ -79,7 +81,8 @@ class Chunk:
     def part(self, start: int, rows: int) -> "Chunk":
         """Some consecutive rows of a chunk that was not sent."""
         columns = [column.slice(start, rows) for column in self.columns]
-        return Chunk(self.owner, self.rows[start : start + rows], columns, self.bytes * rows // len(self.rows))
+        size = self.bytes * rows // len(self.rows)
+        return Chunk(self.owner, self.rows[start : start + rows], columns, size, replays=self.replays)
 
     def compact(self) -> int:
         """Lets go of rows that were answered, once most were; returns the bytes that freed.
@@ -95,8 +98,9 @@ class Chunk:
     def rest(self) -> "Chunk":
         """The rows without an answer, as a chunk to be sent again."""
         if self._open is None:
-            return Chunk(self.owner, self.rows, self.columns, self.bytes)
-        return Chunk(self.owner, as_array(self.rows)[self._open], self._open_columns(), self._open_bytes())
+            return Chunk(self.owner, self.rows, self.columns, self.bytes, replays=self.replays + 1)
+        rows = as_array(self.rows)[self._open]
+        return Chunk(self.owner, rows, self._open_columns(), self._open_bytes(), replays=self.replays + 1)
 
     @property
     def _holding(self) -> int:

@@ -49,6 +49,8 @@ class Connection:
         self._silent_after = call.config.connect_seconds
         self._given_up = False
         self._sequence = 0
+        self.opened_at = clock()
+        self.finished = False
         self.rows_sent = 0
         # Bounded by the rows the window lets under way.
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -119,6 +121,7 @@ class Connection:
 
     def send_finish(self) -> None:
         """No more chunks will come."""
+        self.finished = True
         self._requests.put(encode(pb.ExecuteRequest(finish=pb.Finish())))
 
     def read(self) -> Message[pb.ExecuteResponse]:
@@ -134,6 +137,10 @@ class Connection:
         if since is not None and self._clock() - max(since, self._last_message) > self._silent_after:
             self._given_up = True
             self._responses.cancel()
+
+    def distrust(self, seconds: float = 0.0) -> None:
+        """The server was lost or sends streams away: the next connections are to others for a while."""
+        self._responses.distrust(seconds)
 
     def close(self, *, cancel: bool) -> None:
         """Ends this side. With `cancel` the server stops what is under way. Safe to call twice."""

@@ -56,7 +56,11 @@ class CallStream:
         self._connector: Callable[[], Connection] = functools.partial(
             Connection, call, arguments, task, transport, clock
         )
+        self.moves = 0
+        """Times that the stream went on on another connection, with nothing under way."""
         self._clock = clock
+        # With some spread, so that the tasks of a job do not all move at once.
+        self._max_age = call.config.max_stream_seconds * random.uniform(0.75, 1.0)
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._lock = threading.RLock()
@@ -68,6 +72,8 @@ class CallStream:
         self._losses = 0
         """Times it was lost since then."""
         self._counts = pb.StreamCounts()
+        self._moving = False
+        """The connection gets no more rows: it is to end once those on it are answered, and another one to begin."""
         self._opening: Connection | None = None
         """The connection that is being made."""
         seconds = call.config.connect_seconds
@@ -103,6 +109,10 @@ class CallStream:
 
     def has_room(self) -> bool:
         """Whether `submit` may be called now."""
+        if not self._moving and self._clock() - self._connection.opened_at > self._max_age:
+            self._moving = True
+        if self._moving and self._pending.rows:
+            return False
         return self._window.has_room(self._pending.rows, self._pending.bytes)
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
@@ -115,6 +125,8 @@ class CallStream:
         Returns the outcomes of rows that cannot be sent, because they are too large; mostly none.
         """
         with self._lock:
+            if self._moving and not self._pending.rows and (refused := self._move(chunk)) is not None:
+                return [refused]
             return self._send(chunk)
 
     def receive(self) -> list[Answer]:
@@ -196,6 +208,9 @@ class CallStream:
                 raise
             return self._recover(error, error.retry_after or 0.0)
         kind = envelope.WhichOneof("response")
+        if kind == "progress" and envelope.progress.draining:
+            self._connection.distrust()
+            self._moving = True
         if kind == "result":
             with self._lock:
                 return self._take(envelope.result, data)
@@ -268,8 +283,47 @@ class CallStream:
                 connection.close(cancel=True)
             connection.open(seconds)
             return connection
+        except TransportLost:
+            connection.distrust()
+            raise
+        except StreamError as error:
+            if error.retryable:
+                connection.distrust(error.retry_after or 0.0)
+            raise
         finally:
             self._opening = None
+
+    def _move(self, chunk: Chunk) -> Answer | None:
+        """Ends a connection on which nothing is under way and opens another, on the next server.
+
+        None if that went well; otherwise the refusal of the chunk that would have been the next.
+        """
+        try:
+            self._end_connection()
+        except (TransportLost, StreamError):
+            pass  # it took its counts with it, and nothing else
+        deadline = self._clock() + self._connection.options.timeout
+        try:
+            connection = self._connect(deadline, max(self.call.config.connect_seconds, self.call.timeout))
+        except ServerUnavailable as unavailable:
+            error = RowError(ErrorCode.SERVER_UNAVAILABLE, str(unavailable), attempts=0, retryable=True)
+            return self._refused(chunk, error)
+        self._connection, self._moving, self._counts = connection, False, pb.StreamCounts()
+        self.moves += 1
+        return None
+
+    def _end_connection(self) -> None:
+        """Finishes the connection and compares counts, as `finish` does for the last one. Safe to call twice."""
+        connection = self._connection
+        if connection.finished:
+            return
+        connection.send_finish()
+        while True:
+            envelope, _ = connection.read()
+            if envelope.HasField("finished"):
+                self._check_counts(envelope.finished.counts)
+                break
+        connection.close(cancel=False)
 
     def _recover(self, problem: Exception, hint: float) -> list[Answer]:
         """Sends what is unanswered again, on a new stream, until the deadline that began with the loss."""
@@ -283,6 +337,7 @@ class CallStream:
             # The first time at once; a server that takes streams and loses them needs a rest.
             pause = max(hint, _backoff(self._losses - 1) if self._losses else 0.0)
             self._losses += 1
+            self._connection.distrust(hint)
             self._connection.close(cancel=True)
             if now + pause >= deadline:
                 return self._give_up(f"function {self.call.spec.key}: the server was lost: {problem}")
@@ -295,8 +350,20 @@ class CallStream:
                 self._connection.close(cancel=True)
                 return []
             self.replays += 1
+            self._moving = False
             waited = self._clock() - self._lost_at
-            return [answer for chunk in self._start_anew() for answer in self._send(chunk, waited)]
+            return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
+
+    def _send_again(self, chunk: Chunk, waited: float, problem: Exception) -> list[Answer]:
+        """Sends rows of a lost server to the next one, unless they were on every one that was lost."""
+        most = self.call.config.max_replays
+        if chunk.replays <= most:
+            return self._send(chunk, waited)
+        message = (
+            f"function {self.call.spec.key}: the server was lost {chunk.replays} times with these rows on it, and "
+            f"max_replays is {most}; perhaps a row ends the server's process. The last time: {problem}"
+        )
+        return [self._refused(chunk, RowError(ErrorCode.SERVER_UNAVAILABLE, message, attempts=0, retryable=False))]
 
     def _give_up(self, problem: str) -> list[Answer]:
         """The deadline has passed without a server: the rows under way fail, and the next ones try anew."""

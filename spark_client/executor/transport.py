@@ -1,6 +1,6 @@
 """Transport: the network as one method, and gRPC behind it.
 
-One channel per worker process and target: Spark forks its Python workers from a daemon, gRPC's
+One channel per worker process and endpoint: Spark forks its Python workers from a daemon, gRPC's
 threads do not survive a fork (grpc: doc/fork_support.md), so a channel belongs to the process that
 made it, is made on first use and kept for the process's life.
 """
@@ -14,7 +14,9 @@ import grpc
 
 from remote_udf.v1 import service_pb2
 from spark_client.config import ClientConfig
-from spark_client.errors import NotARemoteUdfServer, ServerUnavailable
+from spark_client.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
+from spark_client.executor.endpoints import Endpoint, Endpoints, process_endpoints
+from spark_client.security import Security
 
 __all__ = ["GrpcTransport", "NoGrpcServer", "Responses", "Transport", "TransportLost", "translated", "transport_for"]
 
@@ -69,6 +71,10 @@ class Responses(Protocol):
         """Gives the stream up; a blocked __next__ raises TransportLost. From any thread, safe to call twice."""
         ...
 
+    def distrust(self, seconds: float = 0.0) -> None:
+        """The server behind it was lost or sends streams away: the next ones go elsewhere for a while."""
+        ...
+
 
 class Transport(Protocol):
     """A way to a server."""
@@ -83,40 +89,60 @@ class Transport(Protocol):
 
 
 class GrpcTransport:
-    """Streams over the process's channel."""
+    """Streams over the process's channels, to the endpoints of the target in turn."""
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, config: ClientConfig) -> None:
+        self._security = config.security
+        self._endpoints = process_endpoints(config.target)
 
     def execute(self, requests: Iterator[bytes]) -> Responses:
-        method = _channel(self._target).stream_stream(f"/{SERVICE_NAME}/Execute")
-        return _GrpcResponses(method(requests), self._target)
+        endpoint = self._pick()
+        method = _channel(endpoint, self._security).stream_stream(f"/{SERVICE_NAME}/Execute")
+        return _GrpcResponses(method(requests, metadata=self._security.metadata()), endpoint, self._endpoints)
 
     def list_functions(self, seconds: float) -> service_pb2.ListFunctionsResponse:
-        method = _channel(self._target).unary_unary(
+        endpoint = self._pick()
+        method = _channel(endpoint, self._security).unary_unary(
             f"/{SERVICE_NAME}/ListFunctions",
             request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
             response_deserializer=service_pb2.ListFunctionsResponse.FromString,
         )
         try:
-            return method(service_pb2.ListFunctionsRequest(), timeout=seconds)
+            found = method(service_pb2.ListFunctionsRequest(), timeout=seconds, metadata=self._security.metadata())
         except grpc.RpcError as error:
-            raise translated(error, self._target) from error
+            self._endpoints.failed(endpoint)
+            raise translated(error, endpoint.address) from error
+        self._endpoints.succeeded(endpoint)
+        return found
+
+    def _pick(self) -> Endpoint:
+        try:
+            return self._endpoints.pick()
+        except OSError as error:
+            raise TransportLost(f"the name cannot be resolved: {error}") from error
 
 
 class _GrpcResponses:
-    def __init__(self, call: "grpc.CallIterator[bytes]", target: str) -> None:
+    def __init__(self, call: "grpc.CallIterator[bytes]", endpoint: Endpoint, endpoints: Endpoints) -> None:
         self._call = call
-        self._target = target
+        self._endpoint, self._endpoints = endpoint, endpoints
+        self._heard = False
 
     def __next__(self) -> bytes:
         try:
-            return next(self._call)
+            message = next(self._call)
         except grpc.RpcError as error:
-            raise translated(error, self._target) from error
+            raise translated(error, self._endpoint.address) from error
+        if not self._heard:
+            self._heard = True
+            self._endpoints.succeeded(self._endpoint)
+        return message
 
     def cancel(self) -> None:
         self._call.cancel()
+
+    def distrust(self, seconds: float = 0.0) -> None:
+        self._endpoints.failed(self._endpoint, seconds)
 
 
 def transport_for(config: ClientConfig) -> Transport:
@@ -126,20 +152,31 @@ def transport_for(config: ClientConfig) -> Transport:
         from spark_client.testing import local_transport  # noqa: PLC0415 - needs the server's package, which only tests have
 
         return local_transport(plugin)
-    return GrpcTransport(config.target)
+    return GrpcTransport(config)
 
 
-_channels: dict[tuple[int, str], grpc.Channel] = {}
+ChannelKey = tuple[int, str, str, Security, tuple[int, ...]]
+_channels: dict[ChannelKey, grpc.Channel] = {}
 _lock = threading.Lock()
 
 
-def _channel(target: str) -> grpc.Channel:
-    """The process's channel to the target."""
-    key = (os.getpid(), target)
+def _channel(endpoint: Endpoint, security: Security) -> grpc.Channel:
+    """The process's channel to the endpoint, with the certificates there are now. Raises AccessDenied."""
+    key = (os.getpid(), endpoint.address, endpoint.name, security, security.stamp())
     with _lock:
         if key not in _channels:
-            _channels[key] = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+            _channels[key] = _new_channel(endpoint, security)
         return _channels[key]
+
+
+def _new_channel(endpoint: Endpoint, security: Security) -> grpc.Channel:
+    credentials = security.credentials()
+    if credentials is None:
+        return grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
+    name = security.server_name or endpoint.name
+    # The certificate is for the name, though the connection is to one of its addresses.
+    named = (("grpc.ssl_target_name_override", name),) if name else ()
+    return grpc.secure_channel(endpoint.address, credentials, options=(*CHANNEL_OPTIONS, *named))
 
 
 def translated(error: grpc.RpcError, target: str) -> Exception:
@@ -149,6 +186,8 @@ def translated(error: grpc.RpcError, target: str) -> Exception:
         return NotARemoteUdfServer(f"the server at {target} offers no {SERVICE_NAME}: {details}")
     if code is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NO_HTTP2):
         return NoGrpcServer(f"{code.name}: {details}")
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return AccessDenied(f"the server at {target} does not let this caller in: {details}")
     if code in _LOST:
         return TransportLost(f"{code.name}: {details}")
     return ServerUnavailable(f"the server at {target} refused the stream: {code.name}: {details}")

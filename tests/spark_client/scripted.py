@@ -119,6 +119,9 @@ class Played:
     def cancel(self) -> None:
         self.cancelled.set()
 
+    def distrust(self, seconds: float = 0.0) -> None:
+        """There is no other server."""
+
     @property
     def batches(self) -> list[pb.Batch]:
         return [request.batch for request in self.received if request.HasField("batch")]
@@ -190,8 +193,8 @@ def _result(
     return encode(pb.ExecuteResponse(result=message), BatchWriter(batch.schema).write(batch))
 
 
-def progress(rows_done: int = 0) -> bytes:
-    return encode(pb.ExecuteResponse(progress=pb.Progress(rows_done=rows_done)))
+def progress(rows_done: int = 0, *, draining: bool = False) -> bytes:
+    return encode(pb.ExecuteResponse(progress=pb.Progress(rows_done=rows_done, draining=draining)))
 
 
 def finished(rows_in: int, *, ok: int | None = None, failed: int = 0, skipped: int = 0, retries: int = 0) -> bytes:

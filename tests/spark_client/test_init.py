@@ -20,6 +20,7 @@ def test_jobs_import_these_names_and_no_others():
     }
     assert public | {"__version__"} == set(spark_client.__all__)
     assert spark_client.__all__ == [
+        "AccessDenied",
         "AggregateExpression",
         "EmbeddedServerFailed",
         "NotARemoteUdfServer",
@@ -28,6 +29,7 @@ def test_jobs_import_these_names_and_no_others():
         "RemoteFunction",
         "RemoteGrouping",
         "RemoteSession",
+        "Security",
         "ServerUnavailable",
         "UnknownFunction",
         "Window",

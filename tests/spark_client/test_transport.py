@@ -14,8 +14,9 @@ import udf_server as udf
 from remote_udf.errors import RemoteUdfError
 from spark_client.config import ClientConfig
 from spark_client.directory import list_functions
-from spark_client.errors import NotARemoteUdfServer, ServerUnavailable
+from spark_client.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
 from spark_client.executor import transport as transport_module
+from spark_client.executor.endpoints import Endpoint
 from spark_client.executor.transport import (
     GrpcTransport,
     NoGrpcServer,
@@ -23,6 +24,7 @@ from spark_client.executor.transport import (
     translated,
     transport_for,
 )
+from spark_client.security import Security
 from spark_client.testing import LocalTransport, local_transport
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
@@ -83,13 +85,14 @@ def test_streams_of_one_process_share_a_channel(serve, monkeypatch):
 
 def test_a_forked_process_gets_a_channel_of_its_own(monkeypatch):
     target = "127.0.0.1:1"
-    parents = transport_module._channel(target)
+    endpoint, plain = Endpoint(target), Security()
+    parents = transport_module._channel(endpoint, plain)
     pid = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
-    childs = transport_module._channel(target)
+    childs = transport_module._channel(endpoint, plain)
     assert childs is not parents
     childs.close()
-    del transport_module._channels[pid + 1, target]
+    del transport_module._channels[pid + 1, target, "", plain, ()]
 
 
 # What answers.
@@ -200,7 +203,9 @@ def test_every_status_code_becomes_an_error_of_ours(code):
     error = translated(Status(code, "because"), "there:1")
     again = {"UNAVAILABLE", "CANCELLED", "ABORTED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
     kind = (
-        TransportLost
+        AccessDenied
+        if code.name == "UNAUTHENTICATED"
+        else TransportLost
         if code.name in again
         else NotARemoteUdfServer
         if code.name == "UNIMPLEMENTED"

@@ -104,7 +104,8 @@ def test_a_signal_lets_open_streams_finish_and_then_ends_the_process(start, numb
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=30)
     call.join(20)
-    assert (len(call.answers), call.error) == (3, None)
+    # Opened, Progress with the notice that the server drains, Result, Finished.
+    assert (len(call.answers), call.error) == (4, None)
     assert process.returncode == 0
     assert stdout == "closed\n"
     assert events(stderr)[-2:] == ["stream ended", "server stopped"]

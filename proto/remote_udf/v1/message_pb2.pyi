@@ -188,10 +188,12 @@ class Result(_message.Message):
     def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("rows_done",)
+    __slots__ = ("rows_done", "draining")
     ROWS_DONE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     rows_done: int
-    def __init__(self, rows_done: _Optional[int] = ...) -> None: ...
+    draining: bool
+    def __init__(self, rows_done: _Optional[int] = ..., draining: bool = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ()

@@ -1,0 +1,161 @@
+"""Access: who calls, by bearer token or client certificate, and which functions they may call.
+
+The access file (TOML) has a table per principal. It holds hashes, so that reading it lets nobody in:
+
+    [reporting]
+    token_sha256 = ["5e88..."]          # one or more, so that tokens can be rotated
+    functions = ["geocode", "my_*"]     # patterns of names; without it, every function
+
+    [etl]
+    certificate = "etl.example"         # common name or DNS name of the client's certificate
+"""
+
+import fnmatch
+import hashlib
+import re
+import secrets
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from udf_server.errors import InvalidConfig
+from udf_server.security.files import WatchedFiles
+
+__all__ = ["ANYBODY", "Access", "Caller", "access_rules", "hashed", "new_token"]
+
+_SCHEME = "bearer "
+_KEYS = frozenset({"token_sha256", "certificate", "functions"})
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who has opened a stream."""
+
+    name: str
+    """The principal; empty where nobody is asked who they are."""
+    functions: tuple[str, ...] = ("*",)
+    """Patterns of the names of functions it may call."""
+    peer: str = ""
+    """Where it calls from, in gRPC's words: "ipv4:10.0.0.7:51234"."""
+
+    def may_call(self, function: str) -> bool:
+        return any(fnmatch.fnmatchcase(function, pattern) for pattern in self.functions)
+
+    def require(self, function: str) -> None:
+        """Raises StreamError PERMISSION_DENIED unless the caller may call a function of that name.
+
+        Whether there is such a function, it does not say.
+        """
+        if not self.may_call(function):
+            raise StreamError(
+                ErrorKind.PROTOCOL, ErrorCode.PERMISSION_DENIED, f"{self.name!r} may not call function {function!r}"
+            )
+
+
+ANYBODY = Caller("")
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What the access file says."""
+
+    by_hash: Mapping[str, Caller]
+    by_certificate: Mapping[str, Caller]
+
+
+class Access:
+    """Tells who calls. Without an access file and client certificates everybody is ANYBODY."""
+
+    def __init__(self, rules: WatchedFiles[_Rules] | None, *, certificates: bool = False) -> None:
+        """`certificates`: TLS lets nobody in whose certificate the server's CA has not signed."""
+        self._rules = rules
+        self._certificates = certificates
+
+    @property
+    def restricted(self) -> bool:
+        """Whether callers must say who they are."""
+        return self._rules is not None or self._certificates
+
+    def identify(
+        self, metadata: Iterable[tuple[str, str | bytes]], auth: Mapping[str, Iterable[bytes]], peer: str
+    ) -> Caller:
+        """The caller of a request. Raises StreamError UNAUTHENTICATED; no secret is in its message."""
+        names = [name.decode(errors="replace") for name in _certificate_names(auth)]
+        if self._rules is None:
+            return Caller(names[0] if names else "", peer=peer)
+        rules = self._rules.current()
+        token = _token(metadata)
+        found = rules.by_hash.get(hashed(token)) if token is not None else None
+        if found is None and token is None:
+            found = next((rules.by_certificate[name] for name in names if name in rules.by_certificate), None)
+        if found is None:
+            why = "no bearer token" if token is None else "an unknown bearer token"
+            if names:
+                why += f", and a certificate for {names[0]!r}, which has no rule"
+            raise StreamError(ErrorKind.PROTOCOL, ErrorCode.UNAUTHENTICATED, f"the caller is not known: {why}")
+        return Caller(found.name, found.functions, peer)
+
+
+def access_rules(path: Path, **watch: Any) -> WatchedFiles[_Rules]:
+    """The access file, watched. Raises InvalidConfig, naming the principal and key that is wrong."""
+    return WatchedFiles([path], lambda contents: _parsed(contents[0], path), **watch)
+
+
+def hashed(token: str) -> str:
+    """What the access file has for a token. Tokens are random and long, so a plain hash is enough."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def new_token() -> str:
+    """A token of 256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
+def _token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+    for key, value in metadata:
+        if key == "authorization" and isinstance(value, str) and value.lower().startswith(_SCHEME):
+            return value[len(_SCHEME) :].strip()
+    return None
+
+
+def _certificate_names(auth: Mapping[str, Iterable[bytes]]) -> Sequence[bytes]:
+    """Of a verified client certificate: its common name, then its DNS names."""
+    return [*auth.get("x509_common_name", ()), *auth.get("peer_dns", ())]
+
+
+def _parsed(content: bytes, path: Path) -> _Rules:
+    try:
+        tables = tomllib.loads(content.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidConfig(f"access file {path}: {error}") from error
+    by_hash: dict[str, Caller] = {}
+    by_certificate: dict[str, Caller] = {}
+    for name, rule in tables.items():
+        source = f"access file {path}, principal {name!r}"
+        if not isinstance(rule, dict) or not rule.keys() <= _KEYS:
+            raise InvalidConfig(f"{source}: a table of {', '.join(sorted(_KEYS))} is expected")
+        caller = Caller(name, tuple(_texts(rule.get("functions", ["*"]), f"{source}, functions")))
+        hashes = _texts(rule.get("token_sha256", []), f"{source}, token_sha256")
+        certificates = _texts(rule.get("certificate", []), f"{source}, certificate")
+        if not hashes and not certificates:
+            raise InvalidConfig(f"{source}: neither token_sha256 nor certificate, so nobody could be it")
+        for known, identities in ((by_hash, hashes), (by_certificate, certificates)):
+            for identity in identities:
+                if known is by_hash and not _HASH.fullmatch(identity):
+                    # Not shown: somebody may have put the token itself there.
+                    raise InvalidConfig(f"{source}: token_sha256 is not 64 hexadecimal digits in lower case")
+                if identity in known:
+                    raise InvalidConfig(f"{source}: has what identifies {known[identity].name!r} as well")
+                known[identity] = caller
+    return _Rules(by_hash, by_certificate)
+
+
+def _texts(value: Any, source: str) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+        raise InvalidConfig(f"{source}: text, or a list of texts, is expected")
+    return texts

@@ -1,0 +1,83 @@
+"""WatchedFiles: what files say, read anew when they change, so that secrets rotate without a restart."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from udf_server.errors import InvalidConfig
+
+__all__ = ["WatchedFiles"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 1.0
+"""Files are looked at no more often than this."""
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+class WatchedFiles(Generic[T]):
+    """A value made of files. Safe to use from any thread.
+
+    A change that cannot be read leaves the value as it was: a half-written file must not lock everybody
+    out. It is logged, and counted by `on_reload(False)`.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        parse: Callable[[Sequence[bytes]], T],
+        *,
+        on_reload: Callable[[bool], object] = lambda good: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Reads the files. `parse` gets their contents in order and raises InvalidConfig. Raises InvalidConfig."""
+        self._paths = list(paths)
+        self._parse = parse
+        self._on_reload = on_reload
+        self._clock = clock
+        self._lock = threading.Lock()
+        try:
+            self._seen = self._stamp()
+            self._value = self._read()
+        except OSError as error:
+            raise InvalidConfig(f"cannot read {error.filename}: {error.strerror}") from error
+        self._looked = clock()
+
+    def current(self) -> T:
+        """The value, of files as they were at most a second ago."""
+        with self._lock:
+            if self._clock() - self._looked >= LOOK_SECONDS:
+                self._looked = self._clock()
+                self._look()
+            return self._value
+
+    def _look(self) -> None:
+        try:
+            stamp = self._stamp()
+            if stamp == self._seen:
+                return
+            # Not looked at again until it changes again, whether it can be read or not.
+            self._seen = stamp
+            self._value = self._read()
+        except (OSError, InvalidConfig) as error:
+            log.error("reload failed", extra={"files": self._names(), "why": str(error)})
+            self._on_reload(False)
+        else:
+            log.info("reloaded", extra={"files": self._names()})
+            self._on_reload(True)
+
+    def _stamp(self) -> Stamp:
+        stats = [path.stat() for path in self._paths]
+        return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+
+    def _read(self) -> T:
+        return self._parse([path.read_bytes() for path in self._paths])
+
+    def _names(self) -> str:
+        return ", ".join(map(str, self._paths))

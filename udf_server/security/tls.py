@@ -1,0 +1,50 @@
+"""TLS: the server's credentials from files, read anew at the first handshake after they change."""
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from udf_server.errors import InvalidConfig
+from udf_server.security.files import WatchedFiles
+
+__all__ = ["server_credentials"]
+
+
+def server_credentials(
+    certificate: Path, key: Path, client_ca: Path | None = None, **watch: Any
+) -> grpc.ServerCredentials:
+    """Credentials of PEM files. With `client_ca` only clients with a certificate of that authority get in.
+
+    Streams that are open keep the certificate they began with. Raises InvalidConfig for files that cannot
+    be read or do not belong together.
+    """
+    paths = [certificate, key, *([client_ca] if client_ca else [])]
+
+    def parse(contents: Sequence[bytes]) -> grpc.ServerCertificateConfiguration:
+        _check(certificate, key, contents[2] if client_ca else None)
+        return grpc.ssl_server_certificate_configuration(
+            [(contents[1], contents[0])], root_certificates=contents[2] if client_ca else None
+        )
+
+    files = WatchedFiles(paths, parse, **watch)
+    return grpc.dynamic_ssl_server_credentials(
+        files.current(), files.current, require_client_authentication=client_ca is not None
+    )
+
+
+def _check(certificate: Path, key: Path, client_ca: bytes | None) -> None:
+    """Of a key that does not fit gRPC would say no more than that handshakes fail."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A password is asked for at the terminal unless one is given; there is none here.
+        context.load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"TLS certificate {certificate} with key {key}: {error}") from error
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(cadata=client_ca.decode())
+        except (UnicodeDecodeError, ssl.SSLError) as error:
+            raise InvalidConfig(f"the authority of client certificates: {error}") from error
