@@ -6,11 +6,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from remote_udf.functions import FunctionKind
-from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, OnError, canonical
+from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, OnError, canonical
 from spark_client.calls import ErrorPolicy
 from spark_client.errors import PlanError
 
-__all__ = ["SESSION_PREFIXES", "call_options", "session_options"]
+__all__ = ["SESSION_PREFIXES", "buckets_of", "call_options", "session_options"]
 
 SESSION_PREFIXES = {
     FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
@@ -23,7 +23,7 @@ _KNOWN = {
     FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
     FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"]}),
     # Without one row per row, an error has nowhere to stand: it fails the job.
-    FunctionKind.TABLE: (AGGREGATE_OPTIONS, {}),
+    FunctionKind.TABLE: (AGGREGATE_OPTIONS, STREAM_OPTIONS),
 }
 """Options of the server and of the caller, by kind."""
 
@@ -68,3 +68,12 @@ def call_options(
     if policy.on_error is OnError.FAIL and (policy.max_errors is not None or policy.max_error_rate is not None):
         raise PlanError(f"call of {function}: an error budget has no meaning with on-error 'fail'; choose another one")
     return {name: text for name, text in merged.items() if name in _KNOWN[kind][0]}, policy
+
+
+def buckets_of(given: Mapping[str, Any], session: Mapping[str, str], function: str) -> int:
+    """The option `buckets`, the call's over the session's. Raises InvalidOption."""
+    called = canonical(given, source=f"call of {function}", known=_KNOWN[FunctionKind.TABLE])
+    option = STREAM_OPTIONS["buckets"]
+    text = {**session, **called}.get(option.name)
+    buckets: int = option.default if text is None else option.parse(text)
+    return buckets

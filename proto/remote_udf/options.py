@@ -19,6 +19,7 @@ __all__ = [
     "AGGREGATE_OPTIONS",
     "CALLER_OPTIONS",
     "SCALAR_OPTIONS",
+    "STREAM_OPTIONS",
     "AggregateOptions",
     "OnError",
     "Option",
@@ -200,6 +201,13 @@ _BUNDLE = (
         "Deadline of a bundle: queueing, every attempt and every delay.",
     ),
 )  # fmt: skip
+_STREAM = (
+    Option(
+        "buckets", _count(1), str, 64,
+        "Buckets that keys are hashed into on a stream; the keys of one go to the server together. A checkpoint "
+        "keeps the number it began with.",
+    ),
+)  # fmt: skip
 _RETRIES = ("retry-strategy", "fixed-delay", "initial-delay", "max-delay", "max-attempts", "retry-on")
 
 SCALAR_OPTIONS: Mapping[str, Option] = {option.name: option for option in _SCALAR}
@@ -211,6 +219,8 @@ AGGREGATE_OPTIONS: Mapping[str, Option] = {
 """The same for aggregate functions; what is retried is a bundle."""
 CALLER_OPTIONS: Mapping[str, Option] = {option.name: option for option in _CALLER}
 """Options the client acts on: what happens to errors is the caller's choice. Call and session may set them."""
+STREAM_OPTIONS: Mapping[str, Option] = {option.name: option for option in _STREAM}
+"""Options the client acts on where a process table function keeps state on a stream. Call and session may set them."""
 
 _NEEDS_STRATEGY = {
     "fixed-delay": RetryStrategy.FIXED_DELAY,

@@ -1,4 +1,6 @@
-"""Plans a call of a process table function over DataFrames that end: repartition, sort, mapInArrow.
+"""Plans a call of a process table function over DataFrames.
+
+Over those that end it is repartition, sort, mapInArrow; streams with keys go on in `streams`.
 
 Rows of a key come to one place in their order: that of ORDER BY, else the order of the input as far as a
 DataFrame has one, by partition and then by position. Rows of several tables are merged by their time, if
@@ -27,9 +29,11 @@ from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
 from spark_client.executor.tables.plan import OutputSource, ProcessPlan
 from spark_client.executor.tables.processing import map_processed
-from spark_client.options import call_options, session_options
+from spark_client.options import buckets_of, call_options, session_options
 from spark_client.process.broadcast import broadcast_state
 from spark_client.process.inputs import ProcessInput
+from spark_client.process.streams import StateSettings, require_streams, with_state
+from spark_client.process.upstream import Upstream
 from spark_client.types import spark_type
 
 __all__ = ["plan_process"]
@@ -43,33 +47,38 @@ def plan_process(
 ) -> DataFrame:  # fmt: skip
     """The result. Raises PlanError, which says what is wrong with the call, InvalidOption or UnsupportedType."""
     try:
-        require_uid(spec, uid)
+        name = require_uid(spec, uid)
         given = {name: each.given(name) for name, each in inputs.items()}
         process = plan_process_call(spec, given, scalars, on_time)
     except InvalidCall as error:
         raise PlanError(str(error)) from None
     kind = FunctionKind.TABLE
-    chosen, policy = call_options(options, session_options(spark, kind, spec.name), spec.key, kind)
+    session = session_options(spark, kind, spec.name)
+    chosen, policy = call_options(options, session, spec.key, kind)
     call = ProcessTableCall(
         spec=spec, arguments=len(spec.parameters), options=chosen, operation_id=uuid.uuid4().hex, config=config,
         policy=policy, process=process,
     )  # fmt: skip
     assert spec.table is not None
     ordered = [inputs[argument.name] for argument in spec.table.tables]
-    return _Planner(spark, call, process, ordered).plan()
+    state = StateSettings(name, buckets_of(options, session, spec.key))
+    return _Planner(spark, call, process, ordered, state).plan()
 
 
 class _Planner:
     def __init__(
-        self, spark: SparkSession, call: ProcessTableCall, process: ProcessCall, inputs: Sequence[ProcessInput]
-    ) -> None:
+        self, spark: SparkSession, call: ProcessTableCall, process: ProcessCall, inputs: Sequence[ProcessInput],
+        state: StateSettings,
+    ) -> None:  # fmt: skip
         self._spark = spark
         self._call = call
         self._process = process
         self._inputs = inputs
+        self._state = state
         assert call.spec.table is not None
         self._signature = call.spec.table
         self._main = [i for i, argument in enumerate(self._signature.tables) if not argument.is_broadcast]
+        self._streaming = any(each.frame.isStreaming for each in inputs)
         self._by_key = any(argument.has_set_semantics for argument in self._signature.tables)
         keyed = next((i for i in self._main if self._signature.tables[i].has_set_semantics), None)
         self._keys = (
@@ -80,11 +89,8 @@ class _Planner:
         ]  # fmt: skip
 
     def plan(self) -> DataFrame:
-        if any(each.frame.isStreaming for each in self._inputs) and self._by_key:
-            raise PlanError(
-                f"function {self._call.spec.key}: tables with set semantics are not supported on streams yet; a table "
-                "with row semantics is"
-            )
+        if self._streaming:
+            require_streams(self._call, [(each.frame, i in self._main) for i, each in enumerate(self._inputs)])
         if len(self._main) < len(self._inputs):
             self._call = dataclasses.replace(self._call, process=self._with_broadcast_state())
         base, plan = self._base(), self._plan()
@@ -93,6 +99,13 @@ class _Planner:
         def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return map_processed(plan, batches)
 
+        if self._streaming:
+            frames = [each.frame for each in self._inputs]
+            marks = Upstream.of(self._process, self._signature, frames)
+            if self._by_key:
+                frame = with_state(base, plan, schema, marks, self._state)
+                return marks.marked(frame, plan, self._state.uid)
+            return marks.marked(base.mapInArrow(operate, schema), plan, None)
         return base.mapInArrow(operate, schema)
 
     def _with_broadcast_state(self) -> ProcessCall:
@@ -107,10 +120,10 @@ class _Planner:
         base = selected[0]
         for other in selected[1:]:
             base = base.unionAll(other)
-        if not self._by_key:
-            return base.select(*self._columns())
         for field in base.select(*self._keys).schema.fields if self._keys else ():
             require_sorting(field.dataType, f"key {field.name!r}")
+        if not self._by_key or self._streaming:
+            return base.select(*self._columns())
         placed = base.repartition(*self._keys) if self._keys else base.repartition(1)
         directions = [column.desc_nulls_last() if d else column.asc_nulls_first() for column, d in self._order()]
         sorting = [F.col(key) for key in self._keys] + directions
@@ -154,7 +167,17 @@ class _Planner:
             columns.append(code.alias(f"{PREFIX}kind"))
         if self._process.on_time:
             columns.append(F.col(names[table.time_column]).alias(f"{PREFIX}time"))
-        columns.append(self._first(index, names).alias(f"{PREFIX}first"))
+        if not self._streaming:
+            columns += self._sorting(index, names)
+        for other in self._main:
+            type_ = StructType(self._fields(other))
+            row = F.struct(*(F.col(name) for name in names)) if other == index else F.lit(None).cast(type_)
+            columns.append(row.alias(f"{PREFIX}row_{other}"))
+        return frame.select(*columns)
+
+    def _sorting(self, index: int, names: Sequence[str]) -> list[Column]:
+        """What rows are sorted by."""
+        columns = [self._first(index, names).alias(f"{PREFIX}first")]
         for other in self._main:
             order = self._process.tables[other].order_by[1:]
             for place, each in enumerate(order):
@@ -167,12 +190,7 @@ class _Planner:
                 else:
                     type_ = self._ranked_type(other, each.column)
                     columns.append(F.lit(None).cast(type_).alias(name))
-        columns.append(F.monotonically_increasing_id().alias(f"{PREFIX}position"))
-        for other in self._main:
-            type_ = StructType(self._fields(other))
-            row = F.struct(*(F.col(name) for name in names)) if other == index else F.lit(None).cast(type_)
-            columns.append(row.alias(f"{PREFIX}row_{other}"))
-        return frame.select(*columns)
+        return [*columns, F.monotonically_increasing_id().alias(f"{PREFIX}position")]
 
     def _ranked(self, column: Column, descending: bool, nulls_last: bool) -> Column:
         missing = column.isNull()

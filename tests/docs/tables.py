@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, Option
+from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, Option
 from udf_server.config import ServerConfig, settings
 from udf_server.metrics import BulkHistogram, ServerMetrics
 
@@ -34,6 +34,10 @@ def aggregate_options() -> str:
 
 def caller_options() -> str:
     return _options(CALLER_OPTIONS)
+
+
+def stream_options() -> str:
+    return _options(STREAM_OPTIONS)
 
 
 def _options(options: Mapping[str, Option]) -> str:
