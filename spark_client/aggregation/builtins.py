@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from spark_client.changelogs import CHANGE_TYPE
 from spark_client.errors import PlanError
 
-__all__ = ["KNOWN", "Builtin", "known_builtin", "over_signs"]
+__all__ = ["KNOWN", "Builtin", "is_distinct", "known_builtin", "of_stream", "over_signs"]
 
 KNOWN = ("count", "sum", "avg", "min", "max")
 """Names; each also of distinct values."""
@@ -42,7 +42,7 @@ class Builtin:
 
 def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
     """What the aggregate is. Raises PlanError, which says `why` it must be known."""
-    text = repr(aggregate).removeprefix("Column<'").removesuffix("'>")
+    text = _text(frame, aggregate)
     match = _TEXT.fullmatch(text)
     result = frame.groupBy().agg(aggregate).schema.fields[0]
     function = "" if match is None else _ALIASES.get(match[1].lower(), match[1].lower())
@@ -59,19 +59,23 @@ def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
     return Builtin(function, found[0].name, distinct, result.name, result.dataType, found[0].dataType)
 
 
+def is_distinct(frame: DataFrame, aggregate: Column) -> bool:
+    """Whether the aggregate is of distinct values, by its text."""
+    match = _TEXT.fullmatch(_text(frame, aggregate))
+    return match is not None and bool(match[2])
+
+
 def over_signs(builtin: Builtin, sign: Column) -> Column:
     """The aggregate over rows that are added (sign 1) and taken back (-1); for `needs_values`, of net rows.
 
-    Raises nothing: what takes back more than there is counts below zero.
+    What is taken back and never came counts below zero.
     """
     if builtin.column is None:
         return F.sum(sign.cast("bigint")).alias(builtin.name)
     column = F.col("`" + builtin.column.replace("`", "``") + "`")
     present = F.when(column.isNotNull(), sign.cast("bigint"))
     if builtin.distinct:
-        plain = {"count": F.count_distinct, "sum": F.sum_distinct}.get(builtin.function)
-        value = F.when(sign > 0, column)
-        return (F.expr("null") if plain is None else plain(value)).alias(builtin.name)
+        return _of_distinct(builtin, F.when(sign > 0, column))
     if builtin.function in ("min", "max"):
         return {"min": F.min, "max": F.max}[builtin.function](F.when(sign > 0, column)).alias(builtin.name)
     count = F.coalesce(F.sum(present), F.lit(0))
@@ -81,3 +85,25 @@ def over_signs(builtin: Builtin, sign: Column) -> Column:
     total = F.when(count != 0, F.sum(signed))
     value = total if builtin.function == "sum" else total / count
     return value.cast(builtin.type).alias(builtin.name)
+
+
+def of_stream(builtin: Builtin) -> Column:
+    """The same aggregate as Spark's streams have it, which know no DISTINCT: by a set of the values."""
+    assert builtin.column is not None
+    return _of_distinct(builtin, F.col("`" + builtin.column.replace("`", "``") + "`"))
+
+
+def _of_distinct(builtin: Builtin, value: Column) -> Column:
+    values = F.collect_set(value)
+    count = F.size(values)
+    if builtin.function == "count":
+        return count.cast("bigint").alias(builtin.name)
+    start = F.lit(0).cast(builtin.type)
+    total = F.aggregate(values, start, lambda one, other: (one + other).cast(builtin.type))
+    summed = F.when(count != 0, total if builtin.function == "sum" else total / count)
+    return summed.cast(builtin.type).alias(builtin.name)
+
+
+def _text(frame: DataFrame, aggregate: Column) -> str:
+    """The aggregate with its alias, as Spark understands it: a Column's own text leaves DISTINCT out."""
+    return frame.groupBy().agg(aggregate.isNull()).columns[0].removeprefix("(").removesuffix(" IS NULL)")

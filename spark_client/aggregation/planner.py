@@ -19,11 +19,14 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.options import OnError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.aggregate import AggregateExpression
+from spark_client.aggregation.builtins import is_distinct, known_builtin, of_stream
+from spark_client.aggregation.changelogs import changelog_request
 from spark_client.aggregation.emitting import plan_emitting
 from spark_client.aggregation.panes import pane_request, with_window_time
 from spark_client.aggregation.request import PREFIX, Aggregation, Remote, Request, Strategy
 from spark_client.aggregation.rows import Rows
 from spark_client.aggregation.steps import Steps
+from spark_client.changelogs import kind_column
 from spark_client.errors import PlanError
 from spark_client.executor.aggregates.merge import FinishPlan, map_finish
 from spark_client.executor.engine import PlannedCall
@@ -46,7 +49,16 @@ def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateEx
     if not expressions:
         raise PlanError("agg without an aggregate")
     timed = with_window_time(aggregation)
-    request = pane_request(timed, expressions) or Request(timed, expressions)
+    if aggregation.frame.isStreaming:
+        expressions = [
+            of_stream(known_builtin(aggregation.frame, each, "DISTINCT on a stream:"))
+            if isinstance(each, Column)
+            and is_distinct(aggregation.frame, each)
+            and kind_column(aggregation.frame) is None
+            else each
+            for each in expressions
+        ]
+    request = pane_request(timed, expressions) or changelog_request(timed, expressions) or Request(timed, expressions)
     result = _Planner(request).plan()
     return result if timed is aggregation else result.drop(WINDOW_TIME)
 

@@ -115,6 +115,11 @@ class Request:
             )
 
     @property
+    def windowed(self) -> bool:
+        """Whether keys are windows: one from which more rows were taken back than came is in the result."""
+        return {"window_start", "window_end"} <= set(self.key_names)
+
+    @property
     def chained(self) -> bool:
         """Rows are sorted by key."""
         return any(remote.strategy is Strategy.CHAIN for remote in self.remotes)
@@ -193,7 +198,8 @@ class Request:
     def _strategy(self, expression: AggregateExpression) -> Strategy:
         if expression.is_distinct:
             return Strategy.ROWS
-        streaming = self.frame.isStreaming
+        # With Spark's own aggregates beside it the rows of a changelog are not brought in order.
+        streaming = self.frame.isStreaming or (self.kind is not None and bool(self.builtins))
         in_order = bool(self.order_by) or (self.kind is not None and not streaming)
         if expression.spec.supports_merging and not in_order:
             return Strategy.PARTIAL

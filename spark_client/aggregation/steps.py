@@ -52,7 +52,8 @@ class Steps:
             collected.append(F.sum(sign).alias(count))
         gathered = partial.groupBy(*self._request.group_keys).agg(*collected)
         if counted:
-            gathered = (gathered.where(F.col(count) > 0) if self._request.keys else gathered).drop(count)
+            is_left = F.col(count) != 0 if self._request.windowed else F.col(count) > 0
+            gathered = (gathered.where(is_left) if self._request.keys else gathered).drop(count)
         return gathered
 
     def mapped(
@@ -86,6 +87,7 @@ class Steps:
             kinds=kinds,
             passed=None if passed is None else tuple(place[name] for name in passed),
             names=tuple(field.name for field in schema),
+            below_zero=self._request.windowed,
         )
         run = map_grouped if self._request.chained else map_partial
 

@@ -6,6 +6,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from spark_client.changelogs import kind_column
 from spark_client.errors import PlanError
 from spark_client.windows.columns import (
     WATERMARK,
@@ -16,9 +17,11 @@ from spark_client.windows.columns import (
     hidden,
     watermark_of,
 )
+from spark_client.windows.netting import ARRIVAL, settled
 
-__all__ = ["window_join"]
+__all__ = ["held", "window_join"]
 
+_MATCHED = hidden("matched")
 _KINDS = {
     "inner": "inner", "left": "left", "leftouter": "left", "right": "right", "rightouter": "right",
     "full": "full", "outer": "full", "fullouter": "full", "semi": "left_semi", "leftsemi": "left_semi",
@@ -28,7 +31,7 @@ _KINDS = {
 
 def window_join(
     left: DataFrame, right: DataFrame, on: Sequence[str] | str = (), how: str = "inner", *,
-    condition: Column | None = None, null_safe: bool = False,
+    condition: Column | None = None, null_safe: bool = False, changelog: bool | None = None,
 ) -> DataFrame:  # fmt: skip
     """Rows of two windowed frames with equal window_start, window_end and columns `on`.
 
@@ -38,12 +41,16 @@ def window_join(
     With `null_safe` null keys are equal to each other.
 
     On streams both frames must have window_time with a watermark: Spark forgets a window when the
-    watermark has passed it, and only then gives outer rows. Spark has no anti join of two streams. Raises
-    PlanError.
+    watermark has passed it, and only then gives outer rows and those of an anti join. Of a frame with a column
+    `row_kind` or `_change_type`, unless `changelog` is False, the rows that are left of each window are joined,
+    without that column. Raises PlanError.
     """
     kind = _KINDS.get(how.lower().replace("_", "").replace(" ", ""))
     if kind is None:
         raise PlanError(f"window_join: how {how!r} is none of inner, left, right, full, semi, anti")
+    if changelog and all(kind_column(frame) is None for frame in (left, right)):
+        raise PlanError("window_join: no column 'row_kind' or '_change_type' makes one of the frames a changelog")
+    left, right = (_settled(frame, changelog) for frame in (left, right))
     names = [on] if isinstance(on, str) else list(on)
     both = [left, right]
     windows = [name for name in WINDOW_COLUMNS if name != WINDOW_TIME or all(WINDOW_TIME in f.columns for f in both)]
@@ -60,8 +67,16 @@ def window_join(
     if condition is not None:
         equal.append(condition)
     if kind == "left_semi" and left.isStreaming:
-        left = _held(left)
-    joined = left.join(renamed, reduce(lambda one, other: one & other, equal), kind)
+        left = held(left)
+    matches = reduce(lambda one, other: one & other, equal)
+    if kind == "left_anti" and left.isStreaming and right.isStreaming:
+        # Spark has no such join of streams: rows without a match are those an outer join pads.
+        taken = {name.casefold() for name in left.columns}
+        wanted = [name for name in renamed.columns if name.casefold() not in taken]
+        marked = renamed.select(*map(column_named, wanted), F.lit(True).alias(_MATCHED))
+        joined = left.join(marked, matches, "left").where(F.col(_MATCHED).isNull())
+    else:
+        joined = left.join(renamed, matches, kind)
     shown = []
     for index, field in enumerate(fields[0]):
         one, other = column_named(field.name), F.col(hidden(f"right_{index}"))
@@ -76,7 +91,13 @@ def window_join(
     return joined.select(*shown, *rest)
 
 
-def _held(frame: DataFrame) -> DataFrame:
+def _settled(frame: DataFrame, changelog: bool | None) -> DataFrame:
+    """The rows that are left of a changelog; the frame as it is if it is none."""
+    kind = None if changelog is False else kind_column(frame)
+    return frame if kind is None else settled(frame, kind).drop(ARRIVAL)
+
+
+def held(frame: DataFrame) -> DataFrame:
     """The frame behind a projection Spark does not move.
 
     It would put a semi join below the one that makes the time column a plain time, and find two columns
@@ -91,8 +112,6 @@ def _check_streams(left: DataFrame, right: DataFrame, kind: str) -> None:
     streams = [frame for frame in (left, right) if frame.isStreaming]
     if len(streams) < 2:
         return
-    if kind == "left_anti":
-        raise PlanError("window_join: an anti join of two streams is not supported by Spark; join left and filter")
     for side, frame in (("left", left), ("right", right)):
         if not any(f.name == WINDOW_TIME and WATERMARK in f.metadata for f in frame.schema.fields):
             raise PlanError(f"window_join: the {side} stream has no column window_time with a watermark")

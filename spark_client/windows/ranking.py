@@ -18,6 +18,7 @@ from spark_client.windows.columns import (
     hidden,
     without_watermark,
 )
+from spark_client.windows.netting import ARRIVAL, changes_of, settled
 
 __all__ = ["window_deduplicate", "window_top_n"]
 
@@ -29,7 +30,7 @@ _RANK, _ROWS, _ARRIVAL, _ORDER = hidden("rank"), hidden("rows"), hidden("arrival
 
 def window_top_n(
     frame: DataFrame, n: int, order_by: Order, partition_by: Sequence[str] | str = (), *,
-    rank: str = "row_number", first: int = 1, rank_column: str | None = None,
+    rank: str = "row_number", first: int = 1, rank_column: str | None = None, changelog: bool | None = None,
 ) -> DataFrame:  # fmt: skip
     """The rows of every window whose rank is from `first` to `n`, per value of the columns `partition_by`.
 
@@ -38,23 +39,30 @@ def window_top_n(
     each other in the order of the frame. With `rank_column` the rank is a column of that name, the last.
 
     On a stream, whose window_time must have a watermark, Spark keeps the rows of a window until the
-    watermark has passed it and ranks them then, once. Raises PlanError.
+    watermark has passed it and ranks them then, once. Of a frame with a column `row_kind` or `_change_type`, unless
+    `changelog` is False, the rows that are left of each window are ranked, and the result has no such column. Raises
+    PlanError.
     """
     if rank not in _RANKS:
         raise PlanError(f"window_top_n: rank {rank!r} is none of {', '.join(_RANKS)}")
     if not 1 <= first <= n:
         raise PlanError(f"window_top_n: ranks from {first} to {n} are none; they begin at 1")
+    kind = changes_of(frame, changelog, "window_top_n")
     order = _ordering(frame, order_by)
     groups = _groups(frame, partition_by, "window_top_n")
     if rank_column is not None and rank_column.casefold() in {name.casefold() for name in frame.columns}:
         raise PlanError(f"window_top_n: the frame has a column {rank_column!r} already; choose another rank_column")
+    if kind is not None:
+        frame = settled(frame, kind)
+        order += [(ARRIVAL, False)] if rank == "row_number" else []
     ranked = (_ranked_stream if frame.isStreaming else _ranked)(frame, groups, order, rank)
-    chosen = ranked.where(F.col(_RANK).between(first, n))
+    chosen = ranked.where(F.col(_RANK).between(first, n)).drop(ARRIVAL)
     return chosen.drop(_RANK) if rank_column is None else chosen.withColumnRenamed(_RANK, rank_column)
 
 
 def window_deduplicate(
-    frame: DataFrame, order_by: str, partition_by: Sequence[str] | str = (), *, keep: str = "first"
+    frame: DataFrame, order_by: str, partition_by: Sequence[str] | str = (), *, keep: str = "first",
+    changelog: bool | None = None,
 ) -> DataFrame:  # fmt: skip
     """One row per window and value of the columns `partition_by`: the first by the time column, or the last.
 
@@ -63,7 +71,8 @@ def window_deduplicate(
     if keep not in ("first", "last"):
         raise PlanError(f"window_deduplicate: keep {keep!r} is neither first nor last")
     field_named(frame, order_by, "window_deduplicate: order_by")
-    return window_top_n(frame, 1, order_by if keep == "first" else Descending(order_by), partition_by)
+    order = order_by if keep == "first" else Descending(order_by)
+    return window_top_n(frame, 1, order, partition_by, changelog=changelog)
 
 
 def _groups(frame: DataFrame, partition_by: Sequence[str] | str, what: str) -> list[str]:

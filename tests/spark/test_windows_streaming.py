@@ -196,7 +196,5 @@ def test_what_spark_cannot_do_on_streams_is_refused_when_planned(spark, stream):
         window_top_n(tumble(plain, "timestamp", "1 s"), 1, "value")
     with pytest.raises(PlanError, match="left stream has no column window_time with a watermark"):
         window_join(tumble(plain, "timestamp", "1 s"), tumble(plain, "timestamp", "1 s"))
-    with pytest.raises(PlanError, match="anti join of two streams is not supported"):
-        window_join(tumble(stream(), "at", "1 s"), tumble(stream(), "at", "1 s"), "k", "anti")
     with pytest.raises(PlanError, match="cannot number the rows"):
         tumble_rows(plain, 3, order_by="timestamp")

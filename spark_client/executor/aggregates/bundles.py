@@ -37,7 +37,8 @@ class PartialPlan:
     `kinds` is the column of row kinds of a changelog. Without `passed`, output has a row per segment: the
     key's columns, then an accumulator per call, then an error per call that does not fail the job. With
     it, output has every input row with these columns, and accumulators and errors are null but in the last
-    row of their segment. `names` are those of the output's columns.
+    row of their segment. `names` are those of the output's columns. Keys with fewer rows than none are left
+    out unless `below_zero`.
     """
 
     inputs: tuple[AggregateInput, ...]
@@ -46,6 +47,7 @@ class PartialPlan:
     kinds: int | None
     passed: tuple[int, ...] | None
     names: tuple[str, ...]
+    below_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def output_of(
         columns += [_at_rows(result, bundle.grouping.last_rows(), bundle.table.num_rows) for result in results]
     table = pa.Table.from_arrays(columns, names=list(plan.names))
     if counts is not None:
-        table = table.filter(pa.array(counts > 0))
+        table = table.filter(pa.array(counts != 0 if plan.below_zero else counts > 0))
     yield from table.to_batches()
 
 

@@ -1,0 +1,50 @@
+"""Spark's own aggregates over a changelog: counts and sums of signed rows, the rest of the rows that are left.
+
+A count or a sum takes rows back by adding the opposite. The smallest, the largest and distinct values must be known
+one by one, so equal rows are summed up first; on a stream that is for windows, which end.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from pyspark.sql import Column
+
+from spark_client.aggregate import AggregateExpression
+from spark_client.aggregation.builtins import Builtin, known_builtin, over_signs
+from spark_client.aggregation.request import Aggregation, Request
+from spark_client.errors import PlanError
+from spark_client.windows.columns import WINDOW_END, WINDOW_START
+from spark_client.windows.netting import ARRIVAL, changes_of, net_changes, sign_of
+
+__all__ = ["changelog_request"]
+
+_WHY = "on a changelog"
+
+
+def changelog_request(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> Request | None:
+    """The request with Spark's own aggregates made to take rows back; None if there are none, or no changelog.
+
+    Raises PlanError.
+    """
+    kind = changes_of(aggregation.frame, aggregation.changelog, "agg")
+    if kind is None or all(isinstance(each, AggregateExpression) for each in expressions):
+        return None
+    known = [
+        None if isinstance(each, AggregateExpression) else known_builtin(aggregation.frame, each, _WHY)
+        for each in expressions
+    ]
+    if any(each is not None and each.needs_values for each in known):
+        names = [key if isinstance(key, str) else "" for key in aggregation.keys]
+        if aggregation.frame.isStreaming and not {WINDOW_START, WINDOW_END} <= set(names):
+            raise PlanError(f"{_WHY} of a stream the smallest, largest and distinct values can be had of windows only")
+        # Rows go their own way then, and Spark would not find columns of the frame as it was.
+        aggregation = replace(aggregation, frame=net_changes(aggregation.frame, kind).drop(ARRIVAL))
+    sign = sign_of(kind)
+    signed = [
+        each if builtin is None else over_signs(builtin, sign) for each, builtin in zip(expressions, known, strict=True)
+    ]
+    allowed: Mapping[int, Builtin] = MappingProxyType(
+        {id(each): builtin for each, builtin in zip(signed, known, strict=True) if builtin is not None}
+    )
+    return Request(aggregation, signed, known=allowed)

@@ -1,0 +1,69 @@
+"""Changelogs over windows: what is left of the changes of a window when it is over.
+
+-U and -D take back one row of the same values in the windows of their own time. Spark sums up the kinds of equal
+rows; on a stream it does so until the watermark has passed the window, and forgets them then, so that what comes
+after it, another aggregate, a join or a ranking, gets every row of a window once and in time.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from remote_udf.row_kinds import ROW_KIND, RowKind
+from spark_client.changelogs import kind_code, kind_column
+from spark_client.errors import PlanError
+from spark_client.windows.columns import WINDOW_TIME, hidden, watermark_of
+
+__all__ = ["ARRIVAL", "changes_of", "net_changes", "settled", "sign_of"]
+
+ARRIVAL = hidden("first_arrival")
+"""When the first of equal rows came: a position, on a stream the micro-batch."""
+_NET = hidden("net")
+_RETRACTS = [kind.code for kind in RowKind if kind.is_retract]
+
+
+def changes_of(frame: DataFrame, changelog: bool | None, what: str) -> str | None:
+    """The column with the kinds of a changelog; None if the frame is none. Raises PlanError if it should be one."""
+    found = kind_column(frame)
+    if changelog and found is None:
+        raise PlanError(f"{what}: no column {ROW_KIND!r} or '_change_type' makes this a changelog")
+    return None if changelog is False else found
+
+
+def sign_of(kind: str) -> Column:
+    """1 for a row that is added, -1 for one that is taken back."""
+    return F.when(kind_code(kind).isin(_RETRACTS), -1).otherwise(1)
+
+
+def net_changes(frame: DataFrame, kind: str) -> DataFrame:
+    """A windowed changelog with rows that cancel out left out; the rest is +I, or -D where more were taken back.
+
+    The same columns, and ARRIVAL. On a stream rows come when their window is over. Raises PlanError.
+    """
+    fields = frame.schema.fields
+    for field in fields:
+        if isinstance(field.dataType, (T.MapType, T.VariantType)):
+            raise PlanError(f"changelog over windows: rows with a column {field.name!r} of type "
+                            f"{field.dataType.simpleString()} cannot be compared; leave it out")  # fmt: skip
+    if frame.isStreaming and not any(field.name == WINDOW_TIME and watermark_of(field) for field in fields):
+        raise PlanError(f"changelog over windows on a stream needs a watermark on {WINDOW_TIME}")
+    names = [hidden(str(place)) for place in range(len(fields))]
+    own = [name for name, field in zip(names, fields, strict=True) if field.name != kind]
+    # A stream has no positions: rows of one micro-batch come together.
+    arrival = F.current_timestamp() if frame.isStreaming else F.monotonically_increasing_id()
+    signed = frame.select("*", sign_of(kind).alias(_NET), arrival.alias(ARRIVAL)).toDF(*names, _NET, ARRIVAL)
+    summed = signed.groupBy(*own).agg(F.sum(_NET).cast("int").alias(_NET), F.min(ARRIVAL).alias(ARRIVAL))
+    left = summed.where(F.col(_NET) != 0)
+    added, taken = (RowKind.INSERT.value, RowKind.DELETE.value) if kind.casefold() == ROW_KIND else ("insert", "delete")
+    value = F.when(F.col(_NET) > 0, added).otherwise(taken)
+    copies = F.explode(F.array_repeat(value, F.abs(F.col(_NET)))).alias(_NET)
+    shown = [F.col(_NET if field.name == kind else name) for name, field in zip(names, fields, strict=True)]
+    return left.select(*own, copies, ARRIVAL).select(*shown, ARRIVAL).toDF(*frame.columns, ARRIVAL)
+
+
+def settled(frame: DataFrame, kind: str) -> DataFrame:
+    """The rows a windowed changelog leaves behind, without the column of their kinds, and with ARRIVAL.
+
+    Deletions of what was never there leave nothing. Raises PlanError as `net_changes`.
+    """
+    return net_changes(frame, kind).where(sign_of(kind) > 0).drop(kind)
