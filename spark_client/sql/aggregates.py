@@ -33,6 +33,7 @@ from spark_client.sql.names import FunctionNames
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column, output_names, without_rows
+from spark_client.sql.window_groups import key_names, over_panes, with_time
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["GroupedSelect"]
@@ -54,8 +55,8 @@ class GroupedSelect:
         self._source = source
         self._names = names
         self._call = call
-        self._grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, names))
-        self._keys = {source.same(key): workspace.hidden("key") for key in self._grouping.keys}
+        self._grouping = with_time(source, read_grouping(source, select, lambda tree: has_aggregate(tree, names)))
+        self._keys = key_names(workspace, source, self._grouping.keys)
         self._hidden: dict[str, tuple[str, Any]] = {}
         self._aggregates: dict[str, tuple[str, Any]] = {}
         """Name and tree, by what is the same; the tree of a grouping set's number is None."""
@@ -134,7 +135,8 @@ class GroupedSelect:
                 order_by = order or order_by
             else:
                 expressions.append(F.expr(generate(self._of_hidden(tree))).alias(name))
-        base = self._source.base(self._base_items())
+        items = self._base_items()
+        base = over_panes(self._workspace, self._source, items) or self._source.base(items)
         keys = list(self._keys.values())
         return plan_aggregation(Aggregation(base, keys, self._grouping.sets, order_by, None), expressions)
 

@@ -9,12 +9,18 @@ from sqlglot import exp
 from spark_client.aggregate import AggregateExpression
 from spark_client.sql.aggregates import GroupedSelect
 from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
+from spark_client.sql.grouping import read_grouping
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source
+from spark_client.sql.stream_times import carry, is_carried_out
 from spark_client.sql.window_functions import NO_WINDOWS, WindowFunctions
+from spark_client.sql.window_groups import groups_windows, with_plain_grouping_id
+from spark_client.sql.window_joins import join_windows
+from spark_client.sql.window_ranking import rank_windows
 from spark_client.sql.windows_over import WindowedSelect
 from spark_client.sql.workspace import Workspace
+from spark_client.windows.columns import WINDOW_START
 
 __all__ = ["Rewriting"]
 
@@ -41,12 +47,26 @@ class Rewriting:
                 raise error_at(node, f"remote aggregate {node.name} cannot stand here")
         return rewritten
 
+    def _table(self, tree: Any, windows: WindowFunctions, ctes: Sequence[Any]) -> Any:
+        """The query of the rows that a window function is given, rewritten."""
+        rewriting = Rewriting(self._workspace, self._names, self._call, windows)
+        holder = exp.Tuple(expressions=[tree.copy()])
+        rewriting._inside(holder, ctes)
+        return holder.expressions[0]
+
     def _inside(self, tree: Any, ctes: Sequence[Any], *, outermost: bool = False) -> None:
         """Rewrites the queries directly inside a tree, in their places."""
         found = [node for node in walk_query(tree) if isinstance(node, exp.Query) and node is not tree]
         for query in found:
-            if any(is_remote(node, self._names) or self._windows.has(node) for node in query.walk()):
-                query.replace(self._query(query, ctes, outermost))
+            if any(is_remote(node, self._names) or self._is_window(node) for node in query.walk()):
+                rewritten = self._query(query, ctes, outermost)
+                if isinstance(rewritten, exp.Select) and is_carried_out(query):
+                    rewritten = carry(self._workspace, rewritten, ctes)
+                query.replace(rewritten)
+
+    def _is_window(self, node: Any) -> bool:
+        """Whether a node stands for a call of a window function, or is a column of one."""
+        return self._windows.has(node) or (isinstance(node, exp.Column) and node.name.lower() == WINDOW_START)
 
     def _query(self, query: Any, ctes: Sequence[Any], outermost: bool) -> Any:
         visible = list(ctes)
@@ -58,16 +78,37 @@ class Rewriting:
             visible.append(cte)
         self._inside(query, visible, outermost=outermost and not isinstance(query, exp.Select))
         for node in [node for node in walk_query(query) if self._windows.has(node)]:
-            self._windows.replace(self._workspace, node, visible)
-        if not isinstance(query, exp.Select) or not any(self._calls(query)):
+            self._windows.replace(
+                self._workspace, node, visible, lambda tree, windows: self._table(tree, windows, visible)
+            )
+        if not isinstance(query, exp.Select):
             return query
+        calls = list(self._calls(query))
         try:
-            return self._select(query, visible)
+            return self._select(self._over_windows(query, visible), visible)
         except AnalysisException as error:
-            if outermost or "UNRESOLVED_COLUMN" not in str(error):
+            if outermost or not calls or "UNRESOLVED_COLUMN" not in str(error):
                 raise
             hint = "a subquery with remote aggregates is computed by itself, so it sees no column from around it"
-            raise error_at(next(self._calls(query)), f"{hint}: {error}") from error
+            raise error_at(calls[0], f"{hint}: {error}") from error
+
+    def _over_windows(self, select: Any, ctes: Sequence[Any]) -> Any:
+        """The SELECT with window join, top-N and deduplication of streams done, and ready for Spark's GROUP BY."""
+        if not any(self._is_window(node) for node in select.walk()) and not self._windows:
+            return select
+        select = join_windows(self._workspace, rank_windows(self._workspace, select, ctes), ctes)
+        if not select.args.get("group") or any(self._calls(select)):
+            return select
+        source = Source(self._workspace, select, ctes)
+        grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, self._names))
+        if not groups_windows(grouping.keys):
+            return select
+        if grouping.sets is not None:
+            select = with_plain_grouping_id(select, grouping.keys)
+        if not source.frame.isStreaming:
+            return select
+        source = Source(self._workspace, select, ctes)
+        return GroupedSelect(self._workspace, select, source, self._names, self._call).rewritten()
 
     def _calls(self, select: Any) -> Any:
         """The remote aggregates of a SELECT, those of queries inside it left out."""
@@ -75,6 +116,8 @@ class Rewriting:
 
     def _select(self, select: Any, ctes: Sequence[Any]) -> Any:
         names = self._names
+        if not any(self._calls(select)):
+            return select
         for part in ("where", "joins", "laterals", "from_", "limit", "offset"):
             value = select.args.get(part)
             for tree in value if isinstance(value, list) else [value] if value is not None else []:

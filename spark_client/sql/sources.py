@@ -33,9 +33,35 @@ class Source:
         return name.lower() in self._relations
 
     @functools.cached_property
+    def frame(self) -> DataFrame:
+        """Its rows with all columns."""
+        return self.base({}, [exp.Star()])
+
+    @property
     def columns(self) -> list[str]:
         """The names of its columns."""
-        return self.base({}, [exp.Star()]).columns
+        return list(self.frame.columns)
+
+    @property
+    def only_table(self) -> Any:
+        """The one table it is over, as it stands; None if there are several, or a subquery."""
+        source = self._select.args.get("from_")
+        alone = not any(self._select.args.get(part) for part in ("joins", "laterals", "hint"))
+        return source.this if alone and source is not None and isinstance(source.this, exp.Table) else None
+
+    def over(self, table: Any) -> "Source":
+        """The same with another table in the place of `only_table`."""
+        select = self._select.copy()
+        own = select.args["from_"].this
+        alias = own.args.get("alias") or exp.TableAlias(this=exp.to_identifier(own.name, quoted=True))
+        table.set("alias", alias.copy())
+        own.replace(table)
+        return Source(self._workspace, select, self._ctes)
+
+    @property
+    def condition(self) -> Any:
+        """Its WHERE, or None."""
+        return self._select.args.get("where")
 
     def has(self, name: str) -> bool:
         """Whether it has a column of that name, without regard to case."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
@@ -13,8 +14,10 @@ from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
 from spark_client.sql.process_functions import without_process_calls
 from spark_client.sql.rewriting import Rewriting
+from spark_client.sql.stream_times import without_time
 from spark_client.sql.window_functions import without_window_calls
 from spark_client.sql.workspace import Workspace
+from spark_client.windows.columns import WINDOW_START
 
 __all__ = ["run_text"]
 
@@ -39,7 +42,7 @@ def run_text(
     if names.of_kind(FunctionKind.TABLE, called) and process is not None and spec_of is not None:
         text, functions = without_process_calls(text, names, process, spec_of)
     if not names.of_kind(FunctionKind.AGGREGATE, called) and functions is None and not windows:
-        return spark.sql(text.sql, args=text.args, **text.fields)
+        return _of_windows(spark, names, text, call) or spark.sql(text.sql, args=text.args, **text.fields)
     if isinstance(text.args, (list, tuple)) and text.args:
         raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
     workspace = Workspace(spark, text)
@@ -49,7 +52,24 @@ def run_text(
     rewritten = Rewriting(workspace, names, call, windows).statement(tree)
     if isinstance(rewritten, exp.Create) and rewritten.kind == "VIEW" and rewritten.expression is not None:
         return _create_view(workspace, rewritten)
-    return workspace.run(rewritten)
+    return without_time(workspace.run(rewritten))
+
+
+def _of_windows(
+    spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression]
+) -> DataFrame | None:
+    """The DataFrame of a query over a view of a stream's windows; None if Spark can have the text as it is."""
+    if WINDOW_START not in text.sql.lower() or isinstance(text.args, (list, tuple)):
+        return None
+    workspace = Workspace(spark, text)
+    try:
+        tree = parse(text)
+        rewritten = Rewriting(workspace, names, call).statement(tree)
+    except (PlanError, PySparkException):
+        return None  # Spark says what is wrong, or knows better
+    if rewritten == tree or not isinstance(rewritten, exp.Query):
+        return None
+    return without_time(workspace.run(rewritten))
 
 
 def _create_view(workspace: Workspace, create: Any) -> DataFrame:
@@ -58,7 +78,7 @@ def _create_view(workspace: Workspace, create: Any) -> DataFrame:
     if not any(isinstance(kind, exp.TemporaryProperty) for kind in kinds):
         raise error_at(create, "a view with remote aggregates must be temporary: CREATE TEMPORARY VIEW")
     everywhere = any(isinstance(kind, exp.GlobalProperty) for kind in kinds)
-    frame = workspace.run(create.expression)
+    frame = without_time(workspace.run(create.expression))
     target = create.this
     if isinstance(target, exp.Schema):
         frame = frame.toDF(*(each.name for each in target.expressions))

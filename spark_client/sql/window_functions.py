@@ -13,6 +13,7 @@ from typing import Any
 import sqlglot
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
+from pyspark.sql.types import YearMonthIntervalType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
@@ -20,6 +21,7 @@ from sqlglot.tokens import TokenType
 from spark_client.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text
+from spark_client.sql.stream_times import without_time
 from spark_client.sql.workspace import HIDDEN, Workspace
 from spark_client.windows import cumulate, hop, session, tumble, tumble_rows
 
@@ -62,10 +64,13 @@ class WindowFunctions:
         """Whether a node of the tree stands for a call."""
         return isinstance(node, exp.Table) and node.name in self._calls
 
-    def replace(self, workspace: Workspace, node: Any, ctes: Sequence[Any]) -> None:
-        """Puts the windowed DataFrame in the place of its name. Raises PlanError, with the place in the text."""
+    def replace(self, workspace: Workspace, node: Any, ctes: Sequence[Any], rewrite: "Rewrite") -> None:
+        """Puts the windowed DataFrame in the place of its name. Raises PlanError, with the place in the text.
+
+        `rewrite` makes what Spark understands of the query of the rows.
+        """
         call = self._calls[node.name]
-        table = workspace.table(_windowed(workspace, call, ctes))
+        table = workspace.table(_windowed(workspace, call, ctes, rewrite))
         alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(call.function.lower()))
         table.set("alias", alias.copy())
         for part in ("joins", "laterals", "pivots", "sample"):
@@ -74,6 +79,8 @@ class WindowFunctions:
 
 
 NO_WINDOWS = WindowFunctions({})
+Rewrite = Callable[[Any, WindowFunctions], Any]
+"""From a query, and the calls whose names stand in it."""
 
 
 def without_window_calls(text: Text) -> tuple[Text, WindowFunctions]:
@@ -224,9 +231,11 @@ def _split(tokens: Sequence[Any]) -> list[list[Any]]:
     return parts
 
 
-def _windowed(workspace: Workspace, call: _Call, ctes: Sequence[Any]) -> DataFrame:
+def _windowed(workspace: Workspace, call: _Call, ctes: Sequence[Any], rewrite: Rewrite) -> DataFrame:
     try:
-        frame = workspace.run(sqlglot.parse_one(call.query, dialect=RemoteSpark), ctes)
+        text, inner = without_window_calls(Text(call.query, None, {}))
+        tree = sqlglot.parse_one(text.sql, dialect=RemoteSpark)
+        frame = without_time(workspace.run(rewrite(tree, inner), ctes))
         values = _constants(workspace, call)
         if values.pop("EMITONLYONUPDATE", False):
             raise PlanError("CUMULATE: emitOnlyOnUpdate is not supported; leave it out")
@@ -241,7 +250,11 @@ def _constants(workspace: Workspace, call: _Call) -> dict[str, Any]:
     """Intervals as timedelta, as Spark computes them."""
     columns = ", ".join(call.arguments.values())
     try:
-        (row,) = workspace.run(sqlglot.parse_one(f"SELECT {columns}", dialect=RemoteSpark)).collect()
+        constants = workspace.run(sqlglot.parse_one(f"SELECT {columns}", dialect=RemoteSpark))
+        for field, text in zip(constants.schema.fields, call.arguments.values(), strict=True):
+            if isinstance(field.dataType, YearMonthIntervalType):
+                raise PlanError(f"{call.function}: {text} is of months, which differ; an interval of days is expected")
+        (row,) = constants.collect()
     except AnalysisException as error:
         raise PlanError(f"{call.function}: {columns} must be constants: {error}") from error
     return dict(zip(call.arguments, row, strict=True))

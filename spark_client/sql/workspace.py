@@ -45,6 +45,11 @@ class Workspace:
         self._names[name] = name
         return exp.to_table(name)
 
+    def frame_of(self, table: Any) -> DataFrame | None:
+        """The DataFrame that a table in the tree stands for, if it is one of `table`."""
+        value = self._values.get(self._names.get(table.name, "")) if table is not None else None
+        return value if isinstance(value, DataFrame) else None
+
     def run(self, tree: Any, ctes: Sequence[Any] = ()) -> DataFrame:
         """The DataFrame of a query, or of what a statement returns, with these common table expressions."""
         text = generate(_with(tree, ctes))

@@ -1,0 +1,64 @@
+"""The time of a stream in SQL: the column with the watermark goes with the rows, whether the query names it or not.
+
+A window aggregate, a top-N or a join of windows needs it, and a subquery such as `SELECT name,
+window_start, window_end, count(*) ...` leaves it out. So it is carried as a hidden column, which the
+result of the statement does not have.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from spark_client.sql.sources import Source, column
+from spark_client.sql.workspace import HIDDEN, Workspace
+from spark_client.windows.columns import WATERMARK, WINDOW_TIME
+
+__all__ = ["TIME", "carry", "is_carried_out", "time_fields", "time_name", "without_time"]
+
+TIME = f"{HIDDEN}window_time"
+"""The hidden column."""
+
+
+def time_fields(frame: DataFrame) -> list[Any]:
+    """The columns with a watermark."""
+    return [field for field in frame.schema.fields if WATERMARK in field.metadata]
+
+
+def time_name(frame: DataFrame) -> str | None:
+    """The name of the one column of a window's time that has the watermark; None if there is none, or several."""
+    fields = [field.name for field in time_fields(frame)]
+    return fields[0] if len(fields) == 1 and fields[0].lower() in (WINDOW_TIME, TIME) else None
+
+
+def is_carried_out(query: Any) -> bool:
+    """Whether the query stands where its columns are read by name: in FROM, in a join, in WITH."""
+    holder = query.parent
+    if isinstance(holder, exp.CTE):
+        return not (holder.args.get("alias") and holder.args["alias"].columns)
+    if not isinstance(holder, exp.Subquery) or not isinstance(holder.parent, (exp.From, exp.Join)):
+        return False
+    return not (holder.args.get("alias") and holder.args["alias"].columns)
+
+
+def carry(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+    """The SELECT with the time as one more column, if it is of a stream of windows and does not have it."""
+    if select.args.get("distinct") or select.args.get("group") or select.args.get("limit"):
+        return select
+    try:
+        source = Source(workspace, select, ctes).frame
+        name = time_name(source) if source.isStreaming else None
+        if name is None or time_fields(workspace.run(select, ctes)):
+            return select
+    except PySparkException:
+        return select  # Spark says what is wrong with it when it is run
+    select = select.copy()
+    select.append("expressions", exp.alias_(column(name), TIME, quoted=True))
+    return select
+
+
+def without_time(frame: DataFrame) -> DataFrame:
+    """The frame without the hidden column."""
+    return frame.drop(TIME) if TIME in frame.columns else frame

@@ -1,0 +1,113 @@
+"""GROUP BY over windows: what a SELECT whose keys are window_start and window_end has beyond any other (FLIP-145).
+
+On a stream the time with the watermark becomes a key, so that Spark gives a window out once and forgets
+it. Rows of overlapping windows are grouped by panes where the windows are made in the same SELECT.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from spark_client.sql.grouping import Grouping
+from spark_client.sql.sources import Source, column
+from spark_client.sql.stream_times import time_name
+from spark_client.sql.workspace import Workspace
+from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START
+from spark_client.windows.panes import assign
+from spark_client.windows.planned import remember, windowed
+
+__all__ = ["groups_windows", "key_names", "over_panes", "with_plain_grouping_id", "with_time"]
+
+
+def groups_windows(keys: Sequence[Any]) -> bool:
+    """Whether the keys are those of a window aggregate."""
+    return {WINDOW_START, WINDOW_END} <= {_window_column(key) for key in keys}
+
+
+def key_names(workspace: Workspace, source: Source, keys: Sequence[Any]) -> dict[str, str]:
+    """The columns of keys, by what `Source.same` says of them: hidden ones, but for those of windows."""
+    names: dict[str, str] = {}
+    for key in keys:
+        own = _window_column(key)
+        names[source.same(key)] = own if own and own not in names.values() else workspace.hidden("key")
+    return names
+
+
+def with_time(source: Source, grouping: Grouping) -> Grouping:
+    """With a stream's time as a key in every set that has the end of the window, if it is a window aggregate."""
+    if not groups_windows(grouping.keys) or not source.frame.isStreaming:
+        return grouping
+    name = time_name(source.frame)
+    if name is None or source.same(column(name)) in map(source.same, grouping.keys):
+        return grouping
+    end = next(place for place, key in enumerate(grouping.keys) if _window_column(key) == WINDOW_END)
+    time = len(grouping.keys)
+    sets = grouping.sets
+    if sets is not None:
+        sets = [(*chosen, time) if end in chosen else chosen for chosen in sets]
+    return Grouping([*grouping.keys, column(name)], sets)
+
+
+def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Any]) -> DataFrame | None:
+    """`source.base(items)`, of which the planner knows the panes; None where windows do not share panes.
+
+    Everything but the window's own columns is computed before rows are spread over windows, which must
+    therefore not depend on them.
+    """
+    frame = workspace.frame_of(source.only_table)
+    known = windowed(frame) if frame is not None else None
+    if known is None or not known.windows.overlap:
+        return None
+    own = {name for name, tree in items.items() if name in WINDOW_COLUMNS and _window_column(tree) == name}
+    rest = {name: tree for name, tree in items.items() if name not in own}
+    if any(_names_window(tree) for tree in [*rest.values(), source.condition] if tree is not None):
+        return None
+    time = workspace.hidden("time")
+    rows = source.over(workspace.table(known.rows)).base({**rest, time: column(known.time_col)})
+    return remember(assign(rows, time, known.windows), rows, time, known.windows)
+
+
+def with_plain_grouping_id(select: Any, keys: Sequence[Any]) -> Any:
+    """The SELECT with `grouping` for every `grouping_id` of some of the keys, which Spark does not know."""
+
+    def plain(node: Any) -> Any:
+        if not isinstance(node, exp.Anonymous) or node.name.lower() != "grouping_id" or not node.expressions:
+            return node
+        if len(node.expressions) == len(keys):
+            return node
+        bits = [
+            exp.Anonymous(this="shiftleft", expressions=[_grouping(each), exp.Literal.number(shift)])
+            for shift, each in enumerate(reversed(node.expressions))
+        ]
+        total = bits[0]
+        for each in bits[1:]:
+            total = exp.Add(this=total, expression=each)
+        return exp.cast(total, "bigint", dialect="spark")
+
+    items = [
+        exp.alias_(item.transform(plain), f"grouping_id({', '.join(e.name for e in item.expressions)})", quoted=True)
+        if isinstance(item, exp.Anonymous) and item.name.lower() == "grouping_id" and item.expressions
+        else item.transform(plain)
+        for item in select.expressions
+    ]
+    select = select.copy()
+    select.set("expressions", items)
+    for part in ("having", "order"):
+        if select.args.get(part) is not None:
+            select.set(part, select.args[part].transform(plain))
+    return select
+
+
+def _grouping(tree: Any) -> Any:
+    return exp.cast(exp.Anonymous(this="grouping", expressions=[tree.copy()]), "bigint", dialect="spark")
+
+
+def _window_column(tree: Any) -> str:
+    """The name of a column of windows, in lower case; "" for any other tree."""
+    return tree.name.lower() if isinstance(tree, exp.Column) and tree.name.lower() in WINDOW_COLUMNS else ""
+
+
+def _names_window(tree: Any) -> bool:
+    return any(bool(_window_column(node)) or isinstance(node, (exp.Star, exp.Query)) for node in tree.walk())

@@ -1,0 +1,183 @@
+"""Window join on streams, from its shape in SQL (FLIP-145): equality of window_start and of window_end.
+
+Spark forgets the rows of a join of streams by their watermark, which the query does not name: here the
+times of both sides are made equal as well, as those of equal windows are. In batch, and for a join that
+does not have the shape, the query stays as it is.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from spark_client.sql.sources import Source
+from spark_client.sql.stream_times import TIME, time_fields, time_name
+from spark_client.sql.workspace import Workspace
+from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, watermark_of, without_watermark
+from spark_client.windows.joining import held
+
+__all__ = ["join_windows"]
+
+
+class _Side:
+    """One table of a join: its columns, and the one that has the watermark."""
+
+    def __init__(self, workspace: Workspace, table: Any, ctes: Sequence[Any]) -> None:
+        self.table = table
+        self.name = table.alias_or_name
+        query = exp.Select(expressions=[exp.Star()]).from_(table.copy())
+        self.frame = Source(workspace, query, ctes).frame
+        self.time = time_name(self.frame) if self.frame.isStreaming else None
+        self.columns = {name.lower() for name in self.frame.columns}
+
+    def column(self, name: str) -> Any:
+        return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self.name, quoted=True))
+
+    def qualified(self, tree: Any) -> Any:
+        """A copy in which plain names of its columns say whose they are."""
+
+        def visit(node: Any) -> Any:
+            plain = isinstance(node, exp.Column) and not node.table and not isinstance(node.this, exp.Star)
+            return self.column(node.name) if plain and node.name.lower() in self.columns else node
+
+        return tree.transform(visit)
+
+
+def join_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+    """The SELECT with the times of both sides equal; the very same if it is no window join of two streams."""
+    source = select.args.get("from_")
+    joins = select.args.get("joins") or ()
+    if source is None or select.args.get("laterals") or len(joins) > 1:
+        return select
+    if joins:
+        return _joined(workspace, select, ctes)
+    where = select.args.get("where")
+    found = [part for part in _parts(where) if _subquery(part) is not None]
+    if not found:
+        return select
+    left = _Side(workspace, source.this, ctes)
+    return _filtered(workspace, select, ctes, left, found) if left.time is not None else select
+
+
+def _joined(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+    join = select.args["joins"][0]
+    if join.args.get("on") is None or select.args.get("group") or not _equal_windows(_parts_of(join.args["on"])):
+        return select
+    left = _Side(workspace, select.args["from_"].this, ctes)
+    right = _Side(workspace, join.this, ctes)
+    if left.time is None or right.time is None:
+        return select
+    select = select.copy()
+    join = select.args["joins"][0]
+    one, other = left.column(left.time), right.column(right.time)
+    join.set("on", exp.and_(join.args["on"], exp.EQ(this=one, expression=other)))
+    kind = (join.side or "").upper()
+    time = {"RIGHT": other, "FULL": exp.Coalesce(this=one, expressions=[other])}.get(kind, one)
+    select.append("expressions", exp.alias_(time.copy(), TIME, quoted=True))
+    frame = workspace.run(select, ctes)
+    metadata = watermark_of(next(f for f in left.frame.schema.fields if f.name == left.time))
+    # By position: both sides may have columns of one name.
+    names = [workspace.hidden("column") for _ in frame.columns]
+    plain = frame.toDF(*names)
+    for field in time_fields(plain):
+        if field.name != names[-1]:
+            plain = without_watermark(plain, field)
+    if WATERMARK not in plain.schema[names[-1]].metadata:
+        plain = plain.withMetadata(names[-1], metadata or {})
+    shown = [(place, name) for place, name in zip(names, frame.columns, strict=True) if name != TIME]
+    columns = [F.col(place).alias(name) for place, name in [*shown, (names[-1], TIME)]]
+    return exp.Select(expressions=[exp.Star()]).from_(workspace.table(plain.select(*columns)))
+
+
+def _filtered(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Side, found: Sequence[Any]) -> Any:
+    """EXISTS and IN, which Spark does not know on streams, as joins; their opposites as rows without a partner."""
+    changed = None
+    for part in found:
+        subquery = _subquery(part)
+        inner = subquery.args["from_"].this if subquery.args.get("from_") is not None else None
+        if inner is None or subquery.args.get("joins") or subquery.args.get("group"):
+            continue
+        if not _equal_windows(_parts(subquery.args.get("where"))):
+            continue
+        right = _Side(workspace, inner, ctes)
+        if right.time is None or right.name.lower() == left.name.lower():
+            continue
+        changed = (changed or select).copy()
+        _replace(workspace, changed, left, right, part)
+    return changed or select
+
+
+def _replace(workspace: Workspace, select: Any, left: _Side, right: _Side, part: Any) -> None:
+    same = next(each for each in _parts(select.args["where"]) if each == part)
+    subquery = _subquery(same)
+    assert left.time is not None and right.time is not None
+    on = exp.and_(
+        right.qualified(subquery.args["where"].this),
+        exp.EQ(this=left.column(left.time), expression=right.column(right.time)),
+    )
+    anti = isinstance(same.unnest(), exp.Not)
+    tested = same.unnest().this.unnest() if anti else same.unnest()
+    if isinstance(tested, exp.In):
+        value, item = left.qualified(tested.this), right.qualified(subquery.expressions[0].unalias())
+        equal: Any = exp.EQ(this=value, expression=item)
+        if anti:
+            # What is unknown to be equal is not NOT IN either.
+            equal = exp.or_(equal, *(exp.Is(this=each.copy(), expression=exp.Null()) for each in (value, item)))
+        on = exp.and_(on, equal)
+    rest = [left.qualified(each) for each in _parts(select.args["where"]) if each is not same]
+    items = [
+        exp.Column(this=exp.Star(), table=exp.to_identifier(left.name, quoted=True))
+        if isinstance(item, exp.Star)
+        else left.qualified(item)
+        for item in select.expressions
+    ]
+    select.set("expressions", items)
+    if anti:
+        select.append("joins", exp.Join(this=right.table.copy(), side="LEFT", on=on))
+        rest.append(exp.Is(this=right.column(right.time), expression=exp.Null()))
+    else:
+        table = workspace.table(held(left.frame))
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(left.name, quoted=True)))
+        select.args["from_"].set("this", table)
+        select.append("joins", exp.Join(this=right.table.copy(), side="LEFT", kind="SEMI", on=on))
+    select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
+
+
+def _equal_windows(parts: Sequence[Any]) -> bool:
+    """Whether both bounds are equal on both sides."""
+    equal = {
+        part.this.name.lower()
+        for part in parts
+        if isinstance(part, exp.EQ)
+        and isinstance(part.this, exp.Column)
+        and isinstance(part.expression, exp.Column)
+        and part.this.name.lower() == part.expression.name.lower()
+    }
+    return {WINDOW_START, WINDOW_END} <= equal
+
+
+def _subquery(part: Any) -> Any:
+    """The SELECT inside of EXISTS, IN and their opposites; None for any other condition."""
+    tested = part.unnest()
+    tested = tested.this.unnest() if isinstance(tested, exp.Not) else tested
+    if isinstance(tested, exp.Exists):
+        query = tested.this
+    elif isinstance(tested, exp.In):
+        query = tested.args.get("query")
+    else:
+        return None
+    query = query.unnest() if query is not None else None
+    return query if isinstance(query, exp.Select) else None
+
+
+def _parts(where: Any) -> list[Any]:
+    return _parts_of(where.this) if where is not None else []
+
+
+def _parts_of(condition: Any) -> list[Any]:
+    """The conditions that AND connects."""
+    condition = condition.unnest()
+    if not isinstance(condition, exp.And):
+        return [condition]
+    return [*_parts_of(condition.this), *_parts_of(condition.expression)]

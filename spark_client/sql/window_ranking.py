@@ -1,0 +1,175 @@
+"""Window top-N and deduplication on streams, from their shape in SQL (FLIP-145).
+
+    SELECT ... FROM (
+      SELECT ..., ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY price DESC) AS n FROM w
+    ) WHERE n <= 3
+
+Spark ranks no rows of a stream, so the inner query becomes `window_top_n`. In batch Spark does it itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from spark_client.over import desc
+from spark_client.sql.sources import Source, column
+from spark_client.sql.stream_times import TIME, time_fields, time_name
+from spark_client.sql.workspace import Workspace
+from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
+from spark_client.windows.ranking import window_top_n
+
+__all__ = ["rank_windows"]
+
+_RANKS = {"row_number", "rank", "dense_rank"}
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """The item of the inner SELECT that ranks, and the ranks that are kept."""
+
+    place: int
+    window: Any
+    name: str
+    first: int
+    last: int
+
+
+def rank_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+    """The SELECT over the ranked rows; the very same if it does not have the shape, or is not of a stream."""
+    subquery = select.args["from_"].this if select.args.get("from_") is not None else None
+    if not isinstance(subquery, exp.Subquery) or not isinstance(subquery.this, exp.Select):
+        return select
+    inner = subquery.this
+    if any(inner.args.get(part) for part in ("group", "distinct", "limit", "order", "qualify", "having")):
+        return select
+    ranked = [
+        (place, item)
+        for place, item in enumerate(inner.expressions)
+        if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window) and _by_windows(item.this)
+    ]
+    if len(ranked) != 1:
+        return select
+    place, item = ranked[0]
+    kept, rest = _ranks(select.args.get("where"), item.alias)
+    if kept is None:
+        return select
+    source = Source(workspace, inner, ctes)
+    if not source.frame.isStreaming or time_name(source.frame) is None:
+        return select
+    frame = _ranked(workspace, inner, ctes, source, _Ranking(place, item.this, item.alias, *kept))
+    table = workspace.table(frame)
+    if subquery.args.get("alias") is not None:
+        table.set("alias", subquery.args["alias"].copy())
+    select = select.copy()
+    select.args["from_"].set("this", table)
+    select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
+    return select
+
+
+def _by_windows(window: Any) -> bool:
+    call = window.this
+    keys = [key.name.lower() for key in window.args.get("partition_by") or () if isinstance(key, exp.Column)]
+    return (
+        isinstance(call, exp.Anonymous)
+        and call.name.lower() in _RANKS
+        and not call.expressions
+        and {WINDOW_START, WINDOW_END} <= set(keys)
+        and len(keys) == len(window.args["partition_by"])
+        and window.args.get("order") is not None
+        and not window.args.get("spec")
+        and all(_is_plain(each) for each in window.args["order"].expressions)
+    )
+
+
+def _is_plain(ordered: Any) -> bool:
+    """Nulls where Spark has them by default: they are the smallest."""
+    return bool(ordered.args.get("nulls_first")) is not bool(ordered.args.get("desc"))
+
+
+def _ranks(where: Any, name: str) -> tuple[tuple[int, int] | None, list[Any]]:
+    """The first and the last rank that a condition keeps, and what else there is in it."""
+    first, last, rest, bounded = 1, _MOST, [], False
+    for part in where.this.flatten() if where is not None and isinstance(where.this, exp.And) else (
+        [where.this] if where is not None else []
+    ):  # fmt: skip
+        bound = _bound(part.unnest(), name)
+        if bound is None:
+            rest.append(part.copy())
+            continue
+        first, last, bounded = max(first, bound[0]), min(last, bound[1]), bounded or bound[1] < _MOST
+    return ((first, last), rest) if bounded and first <= last else (None, rest)
+
+
+def _bound(part: Any, name: str) -> tuple[int, int] | None:
+    """The ranks from and to that `n <= 3`, `3 > n`, `n = 1` or `n BETWEEN 1 AND 3` keep."""
+
+    def number(tree: Any) -> int | None:
+        return int(tree.this) if isinstance(tree, exp.Literal) and tree.is_int else None
+
+    def is_rank(tree: Any) -> bool:
+        return isinstance(tree, exp.Column) and tree.name.lower() == name.lower()
+
+    if isinstance(part, exp.Between) and is_rank(part.this):
+        low, high = number(part.args["low"]), number(part.args["high"])
+        return (low, high) if low is not None and high is not None else None
+    turned = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
+    kind: Any = type(part)
+    if kind not in turned:
+        return None
+    if is_rank(part.this):
+        value = number(part.expression)
+    elif is_rank(part.expression):
+        value, kind = number(part.this), turned[kind]
+    else:
+        return None
+    if value is None:
+        return None
+    bounds = {
+        exp.LT: (1, value - 1), exp.LTE: (1, value), exp.GT: (value + 1, _MOST), exp.GTE: (value, _MOST),
+        exp.EQ: (value, value),
+    }  # fmt: skip
+    return bounds[kind]
+
+
+def _ranked(workspace: Workspace, inner: Any, ctes: Sequence[Any], source: Source, ranking: _Ranking) -> DataFrame:
+    """The columns of the inner SELECT, ranks among them, for the rows that are kept."""
+    before = inner.expressions[: ranking.place]
+    others = [item for item in inner.expressions if item is not inner.expressions[ranking.place]]
+    ahead = len(workspace.run(source.selecting([item.copy() for item in before]), ctes).columns) if before else 0
+    time = time_name(source.frame)
+    assert time is not None
+    keys = ranking.window.args["partition_by"]
+    order = ranking.window.args["order"].expressions
+    extra = [
+        *(key for key in keys if key.name.lower() not in (WINDOW_START, WINDOW_END)),
+        *(ordered.this for ordered in order),
+        column(WINDOW_START), column(WINDOW_END), column(time),
+    ]  # fmt: skip
+    names = [workspace.hidden("extra") for _ in extra[:-3]] + [WINDOW_START, WINDOW_END, WINDOW_TIME]
+    items = [exp.alias_(tree.copy(), name, quoted=True) for tree, name in zip(extra, names, strict=True)]
+    wide = workspace.run(source.selecting([*(item.copy() for item in others), *items]), ctes)
+    shown = wide.columns[: -len(extra)]
+    timed = [field.name in {each.name for each in time_fields(wide)} for field in wide.schema.fields]
+    places = [workspace.hidden("shown") for _ in shown]
+    named = wide.toDF(*places, *names)
+    by = names[len(keys) - 2 : -3]
+    ordering = [desc(name) if each.args.get("desc") else name for name, each in zip(by, order, strict=True)]
+    rank = workspace.hidden("rank")
+    top = window_top_n(
+        named, ranking.last, ordering, names[: len(keys) - 2], rank=ranking.window.this.name.lower(),
+        first=ranking.first, rank_column=rank,
+    )  # fmt: skip
+    # The time of the window stands for itself where the query shows it.
+    columns = [
+        F.col(WINDOW_TIME if is_time else place).alias(name)
+        for place, name, is_time in zip(places, shown, timed, strict=False)
+    ]
+    columns.insert(ahead, F.col(rank).alias(ranking.name))
+    if not any(timed[: len(shown)]):
+        columns.append(F.col(WINDOW_TIME).alias(TIME))
+    return top.select(*columns)
