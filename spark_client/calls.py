@@ -8,6 +8,7 @@ import pyarrow as pa
 from remote_udf.functions import FunctionSpec
 from remote_udf.options import OnError, resolve_aggregate, resolve_scalar
 from remote_udf.process_calls import ProcessCall, processed_type
+from remote_udf.result_columns import resolved
 from remote_udf.segments import AppliedField, applied_type
 from spark_client.config import ClientConfig
 
@@ -84,7 +85,7 @@ class ProcessTableCall(ScalarCall):
     def result_type(self) -> pa.DataType:
         """State, timers and output of a segment."""
         assert self.process is not None
-        return processed_type(self.spec, broadcast=self.process.broadcast)
+        return processed_type(resolved(self.spec, self.process), broadcast=self.process.broadcast)
 
     @property
     def timeout(self) -> float:

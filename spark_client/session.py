@@ -16,6 +16,7 @@ from spark_client.grouping import RemoteGrouping, positions_of
 from spark_client.over import OverExpression
 from spark_client.over_planner import add_over, select_over
 from spark_client.process.inputs import inputs_of, names_of
+from spark_client.process.normalising import normalised_inputs
 from spark_client.process.planner import plan_process
 from spark_client.registration import register_function
 from spark_client.row_planner import plan_select, plan_with_columns
@@ -201,14 +202,17 @@ class RemoteSession:
         partition_by: str | Sequence[str] | Mapping[str, Any] | None = None,
         order_by: str | Sequence[str] | Mapping[str, Any] = (), on_time: str | Sequence[str] = (),
         uid: str | None = None, changelog_mode: ChangelogMode | Mapping[str, ChangelogMode] | None = None,
-        options: Mapping[str, Any] | None = None, **arguments: Any,
+        upsert_key: str | Sequence[str] | Mapping[str, Any] = (), options: Mapping[str, Any] | None = None,
+        **arguments: Any,
     ) -> DataFrame:  # fmt: skip
         """The result of a process table function: `remote.process("sessions", df, partition_by="user", on_time="ts")`.
 
         Several tables are passed by argument, `{"orders": df, "payments": df2}`, and so are `partition_by`,
         `order_by` and `changelog_mode` where they differ. `order_by` takes names, perhaps with `DESC` and
         `NULLS LAST`, the first of which is a time. `on_time` names the column of the time in each table.
-        `arguments` are the scalar arguments. A table with a column `row_kind` or `_change_type` is a changelog.
+        `arguments` are the scalar arguments. A table with a column `row_kind` or `_change_type` is a changelog;
+        `changelog_mode` says of which kinds. One without -U is completed where the function asks for them, by the row
+        before it of the same `upsert_key`, which is `partition_by` unless given.
 
         Columns of the result: the key of each table, or all columns of one that is passed through; the function's
         own; `rowtime` with `on_time`; `row_kind` if the function emits changes. In batch the end of the input is
@@ -218,6 +222,7 @@ class RemoteSession:
         if spec.kind is not FunctionKind.TABLE:
             raise PlanError(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
         inputs = inputs_of(spec, tables, partition_by=partition_by, order_by=order_by, changelog_mode=changelog_mode)
+        inputs = normalised_inputs(spec, inputs, upsert_key)
         return plan_process(
             self.spark, self.config, spec, inputs, scalars=arguments, on_time=names_of(on_time, "on_time"), uid=uid,
             options=options or {},

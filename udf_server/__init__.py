@@ -1,5 +1,6 @@
 """What plugin authors import: `import udf_server as udf`."""
 
+from remote_udf.result_columns import column_named_by, columns_of
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode
 from remote_udf.version import __version__
@@ -39,6 +40,8 @@ __all__ = [
     "ValueView",
     "VectorizedAggregateFunction",
     "__version__",
+    "column_named_by",
+    "columns_of",
     "hookimpl",
     "scalar",
 ]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall, TableCall
+from remote_udf.result_columns import resolved
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
 from remote_udf.types import accepts, normalized, spelled
@@ -85,7 +86,7 @@ def output_fields(spec: FunctionSpec, call: ProcessCall) -> list[pa.Field]:
             fields += list(table.schema)
         elif argument.has_set_semantics:
             fields += [table.schema.field(column) for column in table.partition_by]
-    fields += list(spec.result)
+    fields += list(resolved(spec, call).result)
     if call.on_time:
         type_ = next(table.schema.field(table.time_column).type for table in call.tables if table.time_column >= 0)
         fields.append(pa.field(ROWTIME, type_))

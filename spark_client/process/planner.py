@@ -21,6 +21,7 @@ from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.process_calls import ProcessCall
 from remote_udf.process_planning import output_fields, plan_process_call, require_uid
+from remote_udf.result_columns import resolved
 from remote_udf.table_arguments import ArgumentTrait
 from spark_client.calls import ProcessTableCall
 from spark_client.changelogs import kind_code
@@ -239,13 +240,14 @@ class _Planner:
 
     def _output(self) -> list[tuple[OutputSource, int]]:
         """Where each column of the result comes from, in their order."""
+        result = resolved(self._call.spec, self._process).result
         sources: list[tuple[OutputSource, int]] = []
         for argument, table in zip(self._signature.tables, self._process.tables, strict=True):
             if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH):
                 sources += [(OutputSource.THROUGH, index) for index in range(len(table.schema))]
             elif argument.has_set_semantics:
                 sources += [(OutputSource.KEY, index) for index in range(len(table.partition_by))]
-        sources += [(OutputSource.VALUE, index) for index in range(self._call.spec.result.num_fields)]
+        sources += [(OutputSource.VALUE, index) for index in range(result.num_fields)]
         if self._process.on_time:
             sources.append((OutputSource.TIME, 0))
         if not self._signature.changelog_mode.is_insert_only:

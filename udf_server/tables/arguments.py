@@ -208,7 +208,10 @@ def _state(place: str, name: str, hint: Any, state: StateHint) -> StateEntry:
     codec = _one(plain, place)
     parameters = getattr(plain, "__dataclass_params__", None)
     if parameters is None or parameters.frozen:
-        raise DeclarationError(f"{place}: state is changed in place, which {plain.__name__} does not allow")
+        raise DeclarationError(
+            f"{place}: State entries must provide an argument-less constructor so that all fields are mutable; "
+            f"{plain.__name__} cannot be changed in place"
+        )
     try:
         made = plain()
     except TypeError as error:

@@ -42,7 +42,9 @@ class ProcessTableFunction:
     """The docstring unless given."""
     returns: ClassVar[Any] = None
     """Columns of the result: DDL such as "item string, count bigint", or a dataclass. One type without a name
-    makes one column, `EXPR$0`. Otherwise eval's return annotation says it: Iterator[Alert]."""
+    makes one column, `EXPR$0`. A list of Arrow fields may hold `columns_of("input")` and
+    `column_named_by("op", ...)`, which depend on the call.
+    Otherwise eval's return annotation says it: Iterator[Alert]."""
     changelog_mode: ClassVar[ChangelogMode] = ChangelogMode()
     """Which kinds of row the function emits."""
     deterministic: ClassVar[bool] = True

@@ -45,6 +45,7 @@ def checked_process_segments(function: ProcessTable, call: ProcessCall, schema: 
 
 def bind_table(function: ProcessTable, call: ProcessCall) -> Function:
     """The function that takes the columns of segments of this call. Raises ValueError for scalars it cannot read."""
+    function = function.in_call(call)
     binding = TableBinding(function, call)
     result = processed_type(function.spec, broadcast=call.broadcast)
     bound = Function(

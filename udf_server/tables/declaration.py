@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,8 @@ import pyarrow as pa
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
 from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from remote_udf.process_calls import ProcessCall
+from remote_udf.result_columns import resolved
 from remote_udf.table_arguments import ChangelogMode, TableSignature
 from udf_server.annotations import hints_of
 from udf_server.errors import DeclarationError
@@ -18,7 +20,7 @@ from udf_server.functions import Function
 from udf_server.tables.arguments import Argument, Arguments, read_arguments
 from udf_server.tables.base import ProcessTableFunction
 from udf_server.tables.context import ProcessContext
-from udf_server.tables.results import Results, results_given
+from udf_server.tables.results import Results, results_given, results_of
 from udf_server.tables.states import StateEntry
 from udf_server.values import StructCodec
 
@@ -36,6 +38,14 @@ class ProcessTable(Function):
     eval_has_context: bool
     timer: Callable[..., Any] | None
     timer_has_context: bool
+
+    def in_call(self, call: ProcessCall) -> "ProcessTable":
+        """The function with the columns that its result has in this call. Raises InvalidCall."""
+        if self.results.told is None:
+            return self
+        spec = resolved(self.spec, call)
+        results = results_of(spec.result, self.results.mode)
+        return replace(self, spec=spec, results=results, result=StructCodec(dict(results.columns)))
 
 
 def is_table(value: object) -> bool:

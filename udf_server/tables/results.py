@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode, UnsupportedType
+from remote_udf.result_columns import depends_on_call
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ChangelogMode
 from udf_server.annotations import codecs_for, type_given
@@ -19,7 +20,7 @@ from udf_server.runners.isolation import WrongResult
 from udf_server.tables.rows import Row
 from udf_server.values import Codec, StructCodec, codec_for_type
 
-__all__ = ["Results", "results_given"]
+__all__ = ["Results", "results_given", "results_of"]
 
 ATOMIC = "EXPR$0"
 """Name of the one column of a result that is no row, as Flink calls it."""
@@ -34,9 +35,13 @@ class Results:
     atomic: bool
     record: type | None
     mode: ChangelogMode
+    told: pa.DataType | None = None
+    """What stands for the columns where they depend on the call."""
 
     @property
     def type(self) -> pa.DataType:
+        if self.told is not None:
+            return self.told
         return pa.struct([pa.field(name, codec.type) for name, codec in self.columns.items()])
 
     def read(self, value: Any) -> tuple[RowKind, Sequence[Any]] | None:
@@ -98,6 +103,8 @@ def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) ->
         )
     if not isinstance(mode, ChangelogMode) or not mode.kinds:
         raise DeclarationError(f"{where}: changelog_mode is {mode!r}, not a ChangelogMode with kinds of row")
+    if isinstance(wanted, (list, tuple)) and wanted and all(isinstance(each, pa.Field) for each in wanted):
+        return _told(where, pa.struct(list(wanted)), mode)
     codec: Codec
     try:
         if isinstance(wanted, str) and (not wanted.strip() or _is_fields(wanted)):
@@ -116,6 +123,20 @@ def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) ->
     if isinstance(codec, StructCodec):
         return Results(dict(codec.fields), False, codec.record, mode)
     return Results({ATOMIC: codec}, True, None, mode)
+
+
+def results_of(result: pa.DataType, mode: ChangelogMode) -> Results:
+    """Rows of these columns."""
+    return Results({field.name: codec_for_type(field.type) for field in result}, False, None, mode)
+
+
+def _told(where: str, told: pa.DataType, mode: ChangelogMode) -> Results:
+    if depends_on_call(told):
+        return Results({}, False, None, mode, told)
+    try:
+        return results_of(told, mode)
+    except UnsupportedType as error:
+        raise DeclarationError(f"{where}, result: {error}") from error
 
 
 def _is_fields(text: str) -> bool:

@@ -80,7 +80,10 @@ class RecordEntry(StateEntry):
     def load(self, stored: Any, now: int, *, writable: bool = True) -> Any:
         if stored is not None and self.ttl is not None:
             stored = stored[VALUE] if self._lives(stored[WRITTEN], now) else None
-        return self.record() if stored is None else stored
+        if stored is None:
+            return self.record()
+        # Changes of what may not be written are lost with the copy.
+        return stored if writable else copy.deepcopy(stored)
 
     def store(self, given: Any, now: int) -> Any:
         return self._stamped(given, None, now)

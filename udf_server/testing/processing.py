@@ -107,7 +107,7 @@ class ProcessTableHarness:
         self._call = plan_process_call(declared.spec, given, scalars, times)
         assert declared.spec.table is not None
         self._signature = declared.spec.table
-        self._function = self._watching(declared)
+        self._function = self._watching(declared.in_call(self._call))
         self._names = [argument.name for argument in self._signature.tables]
         self._kept = _Snapshot(
             watermarks=[None] * len(self._names), buffers=[SortBuffer(each) for each in self._call.tables]
@@ -195,6 +195,12 @@ class ProcessTableHarness:
         """What was emitted since the last `take`."""
         taken, self._taken = self.output[self._taken :], len(self.output)
         return taken
+
+    @property
+    def current_watermark(self) -> int | None:
+        """The least of all tables in milliseconds since 1970; None until each has one."""
+        least = self._least()
+        return None if least is None else _milliseconds(least)
 
     def pending_timers(self) -> list[PendingTimer]:
         """Timers that have not fired, by key, then in the order they would."""

@@ -7,6 +7,8 @@ import udf_server as udf
 from tests.conformance.cases import load_folder
 from tests.conformance.functions.building import built_functions
 from tests.conformance.functions.parts import part_functions
+from tests.conformance.functions.process_tables import process_functions
+from udf_process import FromChangelog, ToChangelog
 
 __all__ = ["CASES_VARIABLE", "udf_functions"]
 
@@ -14,6 +16,7 @@ CASES_VARIABLE = "CONFORMANCE_CASES"
 
 
 @udf.hookimpl
-def udf_functions() -> list[udf.Function | udf.AggregateFunction]:
+def udf_functions() -> list[udf.Function | udf.AggregateFunction | udf.ProcessTableFunction]:
     cases = [case for file in load_folder(Path(os.environ[CASES_VARIABLE])) for case in file.cases]
-    return [*(built.function for built in built_functions(cases)[0]), *part_functions(cases)]
+    built = [each.function for each in built_functions(cases)[0]]
+    return [*built, *part_functions(cases), *process_functions(cases), ToChangelog(), FromChangelog()]

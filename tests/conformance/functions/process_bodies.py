@@ -22,6 +22,7 @@ MODES = {
     "UpdatingRetractFunction": _RETRACT,
     "UpdatingRetractRowSemanticFunction": _RETRACT,
     "CustomAggregation": _RETRACT,
+    "f (echo)": _RETRACT,
     "UpdatingUpsertFunction": udf.ChangelogMode.of("+I", "+U", "-D"),
     "InvalidUpdatingSemanticsFunction": udf.ChangelogMode.of("+I", "+U", "-D"),
     "UpsertSetSemanticPTF": udf.ChangelogMode.of("+I", "+U", "-D", key_only_deletes=True),
@@ -103,8 +104,7 @@ class Times:
 def _context(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     semantics = ctx.table_semantics_for("r")
     columns = ", ".join(
-        f"`{field.name}` {'VARCHAR(5)' if str(field.type) == 'string' else 'INT'}"
-        f"{'' if field.nullable else ' NOT NULL'}"
+        f"`{field.name}` {'STRING' if str(field.type) == 'string' else 'INT'}{'' if field.nullable else ' NOT NULL'}"
         for field in semantics.data_type
     )
     partition = list(semantics.partition_by_columns)
@@ -521,6 +521,12 @@ def _value(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     yield (a["input"].value,)
 
 
+def _echoed(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
+    ((name, row),) = a.items()
+    key = ctx.table_semantics_for(name).partition_by_columns
+    yield udf.Row(*(value for index, value in enumerate(row) if index not in key), kind=row.kind)
+
+
 def _only_text(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     yield emitted("empty")
 
@@ -550,6 +556,7 @@ BODIES: dict[str, Body] = {
     "IntervalDayArgFunction": echo("d"),
     "ScalarArgsFunction": echo("i", "b"),
     "VariantFunction": echo("variant1", "variant2", "variant3"),
+    "f (echo)": _echoed,
     "UpdatingRetractFunction": _updating,
     "UpdatingRetractRowSemanticFunction": _updating,
     "UpdatingUpsertFunction": _updating,
@@ -611,6 +618,8 @@ BODIES: dict[str, Body] = {
             "InvalidTypedUpdatingArgFunction",
             "InvalidPassThroughTables",
             "InvalidBroadcastStateFunction",
+            "MissingStateType",
+            "MissingDefaultConstructorState",
         ),
         _empty,
     ),

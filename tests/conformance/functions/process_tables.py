@@ -3,15 +3,17 @@
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import udf_server as udf
 from remote_udf.ddl import parse_type as arrow_type
+from remote_udf.errors import RemoteUdfError
 from tests.conformance.cases import Case, FunctionWords
 from tests.conformance.column_types import parse_type
 from tests.conformance.functions.process_bodies import BODIES, MODES, TIMERS
 from udf_server import ArgumentTrait, StateHint
+from udf_server.tables.declaration import declare_table
 
 __all__ = ["NotBuilt", "build_process_table", "process_functions", "process_name"]
 
@@ -42,18 +44,11 @@ def process_functions(cases: Iterable[Case]) -> list[udf.ProcessTableFunction]:
                 continue
             try:
                 kind = build_process_table(words, process_name(case, position))
-                udf_declared(kind)
-            except (NotBuilt, ValueError, udf.DeclarationError):
+                declare_table(kind)
+            except (NotBuilt, ValueError, RemoteUdfError):
                 continue
             built.append(kind())
     return built
-
-
-def udf_declared(kind: type[udf.ProcessTableFunction]) -> None:
-    """Raises DeclarationError."""
-    from udf_server.tables.declaration import declare_table
-
-    declare_table(kind)
 
 
 def build_process_table(words: FunctionWords, name: str) -> type[udf.ProcessTableFunction]:
@@ -67,9 +62,19 @@ def build_process_table(words: FunctionWords, name: str) -> type[udf.ProcessTabl
     arguments.sort(key=lambda each: each[2])
     state_names, argument_names = [name for name, _ in states], [each[0] for each in arguments]
 
+    rows = {
+        each["name"]
+        for each in words.raw["arguments"]
+        if str(each["type"]).startswith("ROW") and each["kind"] == "scalar"
+    }
+
     def evaluate(ctx: udf.ProcessContext, *given: Any) -> Any:
         held = dict(zip(state_names, given, strict=False))
-        return body(ctx, held, dict(zip(argument_names, given[len(states) :], strict=True)))
+        values = [
+            _row(value) if name in rows else value
+            for name, value in zip(argument_names, given[len(states) :], strict=True)
+        ]
+        return body(ctx, held, dict(zip(argument_names, values, strict=True)))
 
     def on_timer(ctx: udf.ProcessContext, *given: Any) -> Any:
         assert timer is not None
@@ -85,12 +90,16 @@ def build_process_table(words: FunctionWords, name: str) -> type[udf.ProcessTabl
     _signed(evaluate, [ctx, *held, *taken])
     _signed(on_timer, [ctx, *held])
     members: dict[str, Any] = {
-        "eval": staticmethod(evaluate), "name": name, "returns": _returns(words.returns),
+        "eval": staticmethod(evaluate), "name": name, "returns": _returns(words.returns, argument_names),
         "changelog_mode": MODES.get(plain, udf.ChangelogMode()), "__doc__": words.behaviour,
     }  # fmt: skip
     if timer is not None:
         members["on_timer"] = staticmethod(on_timer)
     return type("Built", (udf.ProcessTableFunction,), members)
+
+
+def _row(value: dict[str, Any] | None) -> udf.Row | None:
+    return None if value is None else udf.Row(**value)
 
 
 def _signed(code: Any, parameters: list[inspect.Parameter]) -> None:
@@ -132,6 +141,10 @@ def _state(told: dict[str, Any]) -> Any:
         fields = parse_type(type_)
         ddl = ", ".join(f"{name} {part.ddl}" for name, part in zip(fields.names, fields.parts, strict=True))
         return Annotated[udf.Row, dataclasses.replace(hint, type=ddl)]
+    if type_ == "object":
+        return Annotated[object, hint]
+    if "only a 1-argument constructor" in type_:
+        return Annotated[dataclasses.make_dataclass("Final", [("value", int)], frozen=True), hint]
     match = _STRUCTURED.match(type_)
     if match is None:
         match = re.match(r"(\w+)()", "Score")
@@ -174,7 +187,9 @@ def _quoted(record: Any, field: str) -> str:
     return f"'{shown}'" if field == "s" else shown
 
 
-def _returns(text: str) -> Any:
+def _returns(text: str, arguments: Sequence[str]) -> Any:
+    if text == "the incoming change":
+        return (udf.columns_of(arguments[0]),)
     if text in ("zero columns", ""):
         return ""
     if text == "not asserted" or text.startswith(("the incoming", "forwards")):

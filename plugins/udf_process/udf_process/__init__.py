@@ -1,0 +1,21 @@
+"""Process table functions: changelogs, sessions, joins, rules, deduplication, medians, funnels."""
+
+import udf_server as udf
+from udf_process.changelogs import FromChangelog, ToChangelog
+from udf_process.deduplicating import Deduplicate
+from udf_process.fraud import FraudRules
+from udf_process.funnel import Funnel
+from udf_process.joining import OneMatchJoin
+from udf_process.median import TrailingMedian
+from udf_process.sessions import Sessions
+
+__all__ = [
+    "Deduplicate", "FraudRules", "FromChangelog", "Funnel", "OneMatchJoin", "Sessions", "ToChangelog", "TrailingMedian",
+    "udf_functions",
+]  # fmt: skip
+
+
+@udf.hookimpl
+def udf_functions() -> list[type[udf.ProcessTableFunction]]:
+    """What this plugin offers."""
+    return [ToChangelog, FromChangelog, Sessions, OneMatchJoin, FraudRules, Deduplicate, TrailingMedian, Funnel]

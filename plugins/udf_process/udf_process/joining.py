@@ -1,0 +1,75 @@
+"""A join in which each row finds one partner at most."""
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import udf_server as udf
+from udf_server import ArgumentTrait, ListView
+
+__all__ = ["OneMatchJoin", "Side"]
+
+Match = tuple[str | None, str | None]
+
+
+@dataclass
+class Side:
+    """A row of either table: its key and what is to be joined, `to_json(struct(*))` for instance."""
+
+    key: str | None = None
+    value: str | None = None
+    time: datetime.datetime | None = None
+
+
+@dataclass
+class Waiting:
+    """A row without a partner, and until when it waits for one."""
+
+    value: str | None
+    until: datetime.datetime
+
+
+class OneMatchJoin(udf.ProcessTableFunction):
+    """Joins each row of `left` with one of `right`, first come first served; what waits for `patience` goes alone.
+
+    Both tables are `key string, value string, time timestamp`, by position.
+    """
+
+    name = "one_match_join"
+    returns = "left_value string, right_value string"
+
+    def eval(
+        self,
+        ctx: udf.ProcessContext,
+        lefts: ListView[Waiting],
+        rights: ListView[Waiting],
+        left: Annotated[Side, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME],
+        right: Annotated[Side, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME],
+        patience: datetime.timedelta = datetime.timedelta(hours=1),
+    ) -> Iterator[Match]:
+        row, own, others = (left, lefts, rights) if left is not None else (right, rights, lefts)
+        now = ctx.time
+        if now is None:
+            return
+        # In batch rows come by time, and timers fire only at the end.
+        yield from _given_up(lefts, rights, now)
+        if others:
+            partner = others.pop(0).value
+            yield (row.value, partner) if left is not None else (partner, row.value)
+        else:
+            own.append(Waiting(row.value, now + patience))
+            ctx.register_on_time(now + patience)
+
+    def on_timer(self, ctx: udf.ProcessContext, lefts: ListView[Waiting], rights: ListView[Waiting]) -> Iterator[Match]:
+        now = ctx.time
+        assert now is not None
+        yield from _given_up(lefts, rights, now + datetime.timedelta(microseconds=1))
+
+
+def _given_up(lefts: ListView[Waiting], rights: ListView[Waiting], now: datetime.datetime) -> Iterator[Match]:
+    """Rows that waited until before `now`. They stand in the order they came."""
+    while lefts and lefts[0].until < now:
+        yield lefts.pop(0).value, None
+    while rights and rights[0].until < now:
+        yield None, rights.pop(0).value

@@ -1,0 +1,55 @@
+"""Sessions: rows of a key that follow each other closely, told of when the key has been silent for long."""
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import udf_server as udf
+from udf_server import ArgumentTrait, StateHint
+
+__all__ = ["Session", "Sessions"]
+
+
+@dataclass
+class Session:
+    """What is known of the session of a key."""
+
+    session_start: datetime.datetime | None = None
+    session_end: datetime.datetime | None = None
+    events: int = 0
+
+
+class Sessions(udf.ProcessTableFunction):
+    """An alert when a key has had no row for `gap`: when its session began, its last row, how many rows.
+
+    Rows may come in any order, as long as they are not late: a session reaches from its least time to its greatest.
+    """
+
+    name = "sessions"
+    returns = "session_start timestamp, session_end timestamp, events bigint"
+
+    def eval(
+        self,
+        ctx: udf.ProcessContext,
+        session: Annotated[Session, StateHint()],
+        input: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.REQUIRE_ON_TIME],
+        gap: datetime.timedelta = datetime.timedelta(minutes=30),
+    ) -> Iterator[tuple[datetime.datetime | None, datetime.datetime | None, int]]:
+        now = ctx.time
+        if now is None:
+            return
+        if session.session_end is not None and now - session.session_end > gap:
+            # Where rows come sorted and the watermark only at their end, as in batch, no timer has fired between.
+            yield session.session_start, session.session_end, session.events
+            session.session_start, session.session_end, session.events = None, None, 0
+        session.session_start = min(session.session_start or now, now)
+        session.session_end = max(session.session_end or now, now)
+        session.events += 1
+        ctx.register_on_time("timeout", session.session_end + gap)
+
+    def on_timer(
+        self, ctx: udf.ProcessContext, session: Session
+    ) -> Iterator[tuple[datetime.datetime | None, datetime.datetime | None, int]]:
+        yield session.session_start, session.session_end, session.events
+        ctx.clear_all()

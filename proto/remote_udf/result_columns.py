@@ -1,0 +1,99 @@
+"""Columns of a process table function's result that depend on the call: those of a table, and names that are arguments.
+
+A result says so in the metadata of its fields, which cross the wire with the type; both ends put the columns
+of the call in their place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.errors import InvalidCall
+from remote_udf.functions import FunctionSpec
+from remote_udf.process_calls import ProcessCall
+
+__all__ = ["column_named_by", "columns_of", "depends_on_call", "resolved"]
+
+_TABLE = b"remote_udf.columns_of"
+_WITHOUT = b"remote_udf.without"
+_NAME = b"remote_udf.named_by"
+_DEFAULT = b"remote_udf.default"
+_IF = b"remote_udf.only_if"
+
+
+def columns_of(table: str, *, without: str = "", default: str = "") -> pa.Field:
+    """Stands for the columns of a table argument but those of its key.
+
+    The column that the DESCRIPTOR argument `without` names, or else `default`, is left out.
+    """
+    metadata = {_TABLE: table, _WITHOUT: without, _DEFAULT: default}
+    return pa.field(f"columns of {table}", pa.null(), metadata=metadata)
+
+
+def column_named_by(argument: str, type_: pa.DataType, *, default: str, only_if: str = "") -> pa.Field:
+    """A column with the name that a DESCRIPTOR argument gives. It is left out where the argument `only_if` is false."""
+    metadata = {_NAME: argument, _DEFAULT: default, _IF: only_if}
+    return pa.field(f"column named by {argument}", type_, metadata=metadata)
+
+
+def depends_on_call(result: pa.DataType) -> bool:
+    """Whether the columns of a result are known only with a call."""
+    return any((field.metadata or {}).keys() & {_TABLE, _NAME} for field in result)
+
+
+def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
+    """The function with the columns that its result has in this call.
+
+    Raises InvalidCall for a DESCRIPTOR that does not name one column, or one that the table does not have.
+    """
+    if not pa.types.is_struct(spec.result) or not depends_on_call(spec.result):
+        return spec
+    fields: list[pa.Field] = []
+    for field in spec.result:
+        told = {name.decode(): text.decode() for name, text in (field.metadata or {}).items()}
+        if _TABLE.decode() in told:
+            fields += _columns(spec, call, told)
+        elif _NAME.decode() in told:
+            if _argument(call, told[_IF.decode()]) is not False:
+                fields.append(pa.field(_name(spec, call, told[_NAME.decode()], told[_DEFAULT.decode()]), field.type))
+        else:
+            fields.append(field)
+    return replace(spec, result=pa.struct(fields))
+
+
+def _columns(spec: FunctionSpec, call: ProcessCall, told: dict[str, str]) -> Sequence[pa.Field]:
+    assert spec.table is not None
+    name = told[_TABLE.decode()]
+    table = next(given for each, given in zip(spec.table.tables, call.tables, strict=True) if each.name == name)
+    left_out = ""
+    if told[_WITHOUT.decode()]:
+        left_out = _name(spec, call, told[_WITHOUT.decode()], told[_DEFAULT.decode()])
+        if left_out not in table.schema.names:
+            raise InvalidCall(
+                f"function {spec.key}: Invalid column {left_out!r} for argument {told[_WITHOUT.decode()]!r}: table "
+                f"{name!r} has {', '.join(table.schema.names)}"
+            )
+    return [
+        field for index, field in enumerate(table.schema) if index not in table.partition_by and field.name != left_out
+    ]
+
+
+def _name(spec: FunctionSpec, call: ProcessCall, argument: str, default: str) -> str:
+    names = _argument(call, argument)
+    if names is None:
+        return default
+    if len(names) != 1:
+        raise InvalidCall(
+            f"function {spec.key}: The descriptor for argument {argument!r} must contain exactly one column name, not "
+            f"{', '.join(map(repr, names)) or 'none'}"
+        )
+    return str(names[0])
+
+
+def _argument(call: ProcessCall, name: str) -> Any:
+    """The value that was passed for a scalar argument; None if none was."""
+    if name not in call.scalars.schema.names:
+        return None
+    return call.scalars.column(name)[0].as_py()

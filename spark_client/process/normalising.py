@@ -1,0 +1,108 @@
+"""Completes an upsert changelog for a function that needs more: -U before +U, and all columns in -D.
+
+The row before it of the same upsert key has what is missing. A DataFrame that ends is all there, so Spark's
+own window functions find that row; on a stream it would take state, and the call is refused as it stands.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
+from spark_client.changelogs import kind_code
+from spark_client.errors import PlanError
+from spark_client.process.inputs import ProcessInput, names_of
+
+__all__ = ["normalised", "normalised_inputs"]
+
+POSITION, KIND, ROW, BEFORE, CHANGES = (f"__remote_udf_{name}" for name in ("at", "kind", "row", "before", "changes"))
+
+
+def normalised_inputs(
+    spec: FunctionSpec, inputs: Mapping[str, ProcessInput], upsert_key: str | Sequence[str] | Mapping[str, Any]
+) -> dict[str, ProcessInput]:
+    """Every table as `normalised`; an `upsert_key` that is no mapping is for all of them."""
+    assert spec.table is not None
+    arguments = {argument.name: argument for argument in spec.table.tables}
+    keys = {
+        name: names_of(upsert_key.get(name, ()) if isinstance(upsert_key, Mapping) else upsert_key, "upsert_key")
+        for name in inputs
+    }
+    return {name: normalised(arguments[name], given, keys[name]) for name, given in inputs.items()}
+
+
+def normalised(argument: TableArgument, given: ProcessInput, upsert_key: Sequence[str]) -> ProcessInput:
+    """The table with the changes the argument asks for. `upsert_key` is that of the table; PARTITION BY if empty.
+
+    A row of a key that is not there is an insert, whatever it says; a delete of one is left out. Raises PlanError
+    where the key of the rows is not known.
+    """
+    mode = given.changelog_mode
+    by_key = bool(given.partition_by) and (not upsert_key or set(upsert_key) == set(given.partition_by or ()))
+    wants_before = mode.is_upsert and (argument.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE) or not by_key)
+    wants_full = mode.key_only_deletes and (wants_before or argument.has(ArgumentTrait.REQUIRE_FULL_DELETE))
+    if not (wants_before or wants_full) or given.frame.isStreaming or not argument.has(ArgumentTrait.SUPPORT_UPDATES):
+        return given
+    key = list(upsert_key or given.partition_by or ())
+    if not key:
+        if not argument.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE):
+            return given
+        raise PlanError(
+            f"table argument {argument.name!r}: upsert changes {mode} are completed by their key: give upsert_key, or "
+            "partition_by"
+        )
+    unknown = [name for name in key if name not in given.columns]
+    if unknown:
+        raise PlanError(f"upsert_key: no column {unknown[0]!r}, there are {', '.join(given.columns)}")
+    return _completed(given, key, keeps_upserts=not wants_before)
+
+
+def _completed(given: ProcessInput, key: Sequence[str], *, keeps_upserts: bool) -> ProcessInput:
+    assert given.row_kind is not None
+    quoted = {name: f"`{name.replace('`', '``')}`" for name in given.columns}
+    insert, before, after, delete = (F.lit(kind.value) for kind in RowKind)
+    positioned = given.frame.select(
+        *(F.col(each) for each in quoted.values()), kind_code(given.row_kind).alias(KIND),
+        F.monotonically_increasing_id().alias(POSITION),
+    )  # fmt: skip
+    window = Window.partitionBy(*(F.col(quoted[name]) for name in key)).orderBy(POSITION)
+    row = F.struct(*(F.col(each) for each in quoted.values()))
+    last = F.lag(F.struct(row.alias("row"), F.col(KIND).alias("kind"))).over(window)
+    known = F.col(BEFORE).isNotNull() & (F.col(f"{BEFORE}.kind") != RowKind.DELETE.code)
+    is_delete = F.col(KIND) == RowKind.DELETE.code
+    updated = _change(after, F.col(ROW))
+    replaced = F.array(updated) if keeps_upserts else F.array(_change(before, F.col(f"{BEFORE}.row")), updated)
+    changes = (
+        F.when(is_delete & known, F.array(_change(delete, F.col(f"{BEFORE}.row"))))
+        .when(is_delete, F.array().cast("array<struct<kind:string,row:" + _type(given) + ">>"))
+        .when(known, replaced)
+        .otherwise(F.array(_change(insert, F.col(ROW))))
+    )
+    flat = (
+        # A -U that is there already is made anew from the row before it.
+        positioned.where(F.col(KIND) != RowKind.UPDATE_BEFORE.code)
+        .select("*", row.alias(ROW), last.alias(BEFORE))
+        .select(POSITION, F.posexplode(changes).alias("__remote_udf_place", CHANGES))
+        .orderBy(POSITION, "__remote_udf_place")
+        .select(*(F.col(f"{CHANGES}.row.{each}") for each in quoted.values()), F.col(f"{CHANGES}.kind").alias(ROW_KIND))
+    )
+    kinds = [kind for kind in RowKind if not (keeps_upserts and kind is RowKind.UPDATE_BEFORE)]
+    return dataclasses.replace(given, frame=flat, row_kind=ROW_KIND, changelog_mode=ChangelogMode.of(*kinds))
+
+
+def _change(kind: Column, row: Column) -> Column:
+    return F.struct(kind.alias("kind"), row.alias("row"))
+
+
+def _type(given: ProcessInput) -> str:
+    fields = ",".join(
+        f"`{each.name.replace('`', '``')}`:{each.dataType.simpleString()}"
+        for each in given.frame.schema.fields
+        if each.name != given.row_kind
+    )
+    return f"struct<{fields}>"
