@@ -44,11 +44,14 @@ _KINDS = (ROW_KIND, CHANGE_TYPE)
 
 
 class GroupedSelect:
-    """One SELECT with groups. `call` makes an aggregate of a remote function's name and arguments."""
+    """One SELECT with groups. `call` makes an aggregate of a remote function's name and arguments.
+
+    With `planned` the planner of remote aggregates computes Spark's own even where there are no others.
+    """
 
     def __init__(
         self, workspace: Workspace, select: Any, source: Source, names: FunctionNames,
-        call: Callable[..., AggregateExpression],
+        call: Callable[..., AggregateExpression], *, planned: bool = False,
     ) -> None:  # fmt: skip
         self._workspace = workspace
         self._select = select
@@ -60,7 +63,7 @@ class GroupedSelect:
         self._hidden: dict[str, tuple[str, Any]] = {}
         self._aggregates: dict[str, tuple[str, Any]] = {}
         """Name and tree, by what is the same; the tree of a grouping set's number is None."""
-        self._remote = has_aggregate(select, names, remote=True)
+        self._remote = has_aggregate(select, names, remote=True) or (planned and not self._names_kind())
 
     def rewritten(self) -> Any:
         """The SELECT over its groups. Raises PlanError, with the place in the text."""

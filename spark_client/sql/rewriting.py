@@ -7,6 +7,7 @@ from pyspark.errors import AnalysisException
 from sqlglot import exp
 
 from spark_client.aggregate import AggregateExpression
+from spark_client.changelogs import kind_column
 from spark_client.sql.aggregates import GroupedSelect
 from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
 from spark_client.sql.grouping import read_grouping
@@ -105,10 +106,13 @@ class Rewriting:
             return select
         if grouping.sets is not None:
             select = with_plain_grouping_id(select, grouping.keys)
-        if not source.frame.isStreaming:
+        changes = kind_column(source.frame) is not None
+        if not source.frame.isStreaming and not changes:
             return select
         source = Source(self._workspace, select, ctes)
-        return GroupedSelect(self._workspace, select, source, self._names, self._call).rewritten()
+        return GroupedSelect(
+            self._workspace, select, source, self._names, self._call, planned=changes
+        ).rewritten()  # fmt: skip
 
     def _calls(self, select: Any) -> Any:
         """The remote aggregates of a SELECT, those of queries inside it left out."""

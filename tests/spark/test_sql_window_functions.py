@@ -186,6 +186,24 @@ def test_sessions_are_of_their_key_and_cascade_into_larger_windows(functions):
     assert rows(functions.sql(query)) == [(at("8:00"), 2, 6), (at("8:15"), 4, 15)]
 
 
+def test_changes_are_taken_back_in_the_window_of_their_own_time(functions, spark):
+    """Built-in and remote ones; a window of which nothing is left is none."""
+    changes = [("+I", "8:05", 4), ("+I", "8:07", 2), ("-U", "8:05", 4), ("+U", "8:12", 9), ("+I", "8:31", 1),
+               ("-D", "8:31", 1)]  # fmt: skip
+    rows_of = [(kind, at(clock), price) for kind, clock, price in changes]
+    frame = spark.createDataFrame(rows_of, "row_kind string, t timestamp_ntz, price bigint").coalesce(1)
+    frame.createOrReplaceTempView("changes")
+    source = "TUMBLE(TABLE changes, DESCRIPTOR(t), INTERVAL '10' MINUTES)"
+    own = f"SELECT window_start, count(*), sum(price), max(price), count(DISTINCT price) FROM {source}"
+    try:
+        found = rows(functions.sql(f"{own} GROUP BY window_start, window_end"))
+        assert found == [(at("8:00"), 1, 2, 2, 1), (at("8:10"), 1, 9, 9, 1)]
+        named = f"SELECT row_kind, count(*) FROM {source} GROUP BY row_kind, window_start, window_end"
+        assert len(rows(functions.sql(named))) == 5, "a query that names the kind has a row per kind"
+    finally:
+        spark.catalog.dropTempView("changes")
+
+
 @pytest.mark.parametrize(
     ("query", "place", "message"),
     [
