@@ -23,6 +23,9 @@ TESTS ?=
 SUITE ?= all
 CASES ?= ../shared/conformance
 FUNCTIONS ?=
+SEED ?= 7
+SCALE ?= 1
+ONLY ?=
 export DEMO_INPUT DEMO_COLUMN DEMO_ROWS
 
 .PHONY: help
@@ -70,6 +73,10 @@ bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, ta
 .PHONY: conformance
 conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder, FUNCTIONS=file.py for functions of your own
 	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS))
+
+.PHONY: chaos
+chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7, SCALE=10 for a tenth of the rows
+	@$(RUN) -m tests.chaos --seed $(SEED) --scale $(SCALE) --only '$(ONLY)'
 
 .PHONY: clean
 clean: ## remove everything that make made, .venv included

@@ -1,0 +1,234 @@
+"""The fault table: each entry does harm to a job while it runs, by a seed, and returns the job's tally."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+from tests.chaos.jobs import Job, Tally
+from tests.chaos.proxy import Proxy
+from tests.chaos.servers import ChaosServer
+
+__all__ = ["FAULTS"]
+
+MEMORY_LIMIT = 400 << 20
+"""Bytes a server may take before it is ended, as a container would be."""
+
+
+def servers(stack, count=2, **environment):
+    made = [ChaosServer(**environment) for _ in range(count)]
+    for server in made:
+        stack.callback(server.kill)
+    return made
+
+
+def proxies(stack, behind, seed):
+    made = [Proxy(server.port, seed) for server in behind]
+    for proxy in made:
+        stack.callback(proxy.close)
+    return made
+
+
+def target_of(some):
+    return ",".join(one.target for one in some)
+
+
+def harm(job, every, rng, action):
+    """Does it now and then until the job has ended; how often it did."""
+    count = 0
+    while job.running:
+        time.sleep(every * rng.uniform(0.5, 1.5))
+        if job.running:
+            action()
+            count += 1
+    return count
+
+
+def killed(scale, seed):
+    """SIGKILL of a random server every second or two"""
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        some = servers(stack)
+
+        def kill():
+            victim = rng.choice(some)
+            victim.kill()
+            victim.start()
+
+        # A quarter of the rows at least wait, so that the job lasts for several kills.
+        job = Job(target_of(some), "fast", 10_000_000 // scale).start()
+        waiting = Job(target_of(some), "slow", 2_000_000 // scale, ordered=False).start()
+        count = harm(waiting, 1.5, rng, kill)
+        fast, slow = job.wait(), waiting.wait()
+        return added(fast, slow, f"{count} kills")
+
+
+def added(one, other, note):
+    return Tally(
+        one.rows + other.rows, max(one.seconds, other.seconds), one.lost + other.lost, one.doubled + other.doubled,
+        one.wrong + other.wrong, one.replays + other.replays, one.moves + other.moves, note,
+        one.failures + other.failures,
+    )  # fmt: skip
+
+
+def frozen(scale, seed):
+    """SIGSTOP of a random server for 8 s, then SIGCONT"""
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        some = servers(stack)
+        job = Job(target_of(some), "slow", 2_000_000 // scale).start()
+
+        def freeze():
+            victim = rng.choice(some)
+            victim.signal(signal.SIGSTOP)
+            time.sleep(8.0 if scale < 20 else 3.0)
+            victim.signal(signal.SIGCONT)
+
+        count = harm(job, 1.0, rng, freeze)
+        return noted(job.wait(), f"{count} times")
+
+
+def noted(tally, note):
+    tally.note = note
+    return tally
+
+
+def cut(scale, seed):
+    """every connection cut in the middle, twice a second"""
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        some = proxies(stack, servers(stack), seed)
+        job = Job(target_of(some), "slow", 1_000_000 // scale, ordered=False).start()
+        count = harm(job, 0.5, rng, lambda: [proxy.cut() for proxy in some])
+        return noted(job.wait(), f"{count} cuts")
+
+
+def delayed(scale, seed):
+    """every piece of data up to 100 ms late"""
+    with ExitStack() as stack:
+        some = proxies(stack, servers(stack), seed)
+        for proxy in some:
+            proxy.delay = 0.1
+        return noted(Job(target_of(some), "slow", 400_000 // scale).start().wait(), "")
+
+
+def black_holed(scale, seed):
+    """a network that takes everything and passes nothing on, without a word"""
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        some = proxies(stack, servers(stack), seed)
+        job = Job(target_of(some), "slow", 1_000_000 // scale).start()
+        while job.share < 0.2:
+            time.sleep(0.01)
+        hole = rng.choice(some)
+        hole.swallow = True
+        tally = job.wait()
+        hole.swallow = False
+        return noted(tally, "for the rest of the job")
+
+
+def another_version(scale, seed):
+    """servers restarted one by one, with a later version of the function beside the old one"""
+    with ExitStack() as stack:
+        some = servers(stack)
+        job = Job(target_of(some), "slow", 1_000_000 // scale).start()
+        for server in some:
+            while job.running and job.share < 0.3:
+                time.sleep(0.01)
+            server.terminate()
+            server.wait()
+            server.start(CHAOS_VERSION="2")
+        return noted(job.wait(), "drained, so nothing is sent twice")
+
+
+def out_of_memory(scale, seed):
+    """servers that leak, ended at their memory limit as a container is"""
+    with ExitStack() as stack:
+        some = servers(stack)
+        job, count = Job(target_of(some), "leaking", 8_000_000 // scale).start(), 0
+        while job.running:
+            time.sleep(0.005)
+            for server in some:
+                if server.resident > (MEMORY_LIMIT if scale < 5 else MEMORY_LIMIT // 2):
+                    server.kill()
+                    server.start()
+                    count += 1
+        return noted(job.wait(), f"{count} times")
+
+
+def rolling_restart(scale, seed):
+    """SIGTERM of the servers in turn, as a deployment does"""
+    with ExitStack() as stack:
+        some = servers(stack)
+        job, count = Job(target_of(some), "slow", 1_000_000 // scale, ordered=False).start(), 0
+        while job.running:
+            for server in some:
+                server.terminate()
+                server.wait()
+                server.start()
+                count += 1
+        return noted(job.wait(), f"{count} restarts")
+
+
+DEAD_LETTERS = """
+import resource, signal, sys
+import pyarrow as pa, pyarrow.parquet as pq
+from spark_client.errors import DeadLetterFailed
+from spark_client.executor.dead_letter import DeadLetterWriter
+from spark_client.executor.task import TaskInfo
+from remote_udf.errors import ErrorCode
+from remote_udf.outcomes import RowError
+from pathlib import Path
+
+folder, rows = sys.argv[1], int(sys.argv[2])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def attempt():
+    writer = DeadLetterWriter(folder, "operation", TaskInfo())
+    try:
+        for start in range(0, rows, 1000):
+            table = pa.table({"x": range(start, start + 1000)})
+            errors = [RowError(ErrorCode.FUNCTION_ERROR, f"{n:0200}", 1) for n in range(1000)]
+            writer.write(table, ["f@1"] * 1000, errors)
+        writer.commit()
+    except BaseException:
+        writer.abort()
+        raise
+
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+try:
+    attempt()
+    print("no failure")
+except DeadLetterFailed:
+    print(len(list(Path(folder).glob("*"))), "left")
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+attempt()
+print(pq.read_table(folder).num_rows)
+"""
+
+
+def disk_full(scale, seed):
+    """no room for dead letters at the first attempt of a task"""
+    import tempfile
+
+    rows, began = max(100_000 // scale, 5_000) // 1000 * 1000, time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", DEAD_LETTERS, f"{folder}/letters", str(rows)], capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+    tally = Tally(rows, time.monotonic() - began, note="the attempt fails and leaves nothing; the next writes all")
+    if done.stdout.split("\n")[0] != "0 left":
+        tally.failures.append((done.stdout + done.stderr)[-500:])
+    else:
+        written = int(done.stdout.split("\n")[1])
+        tally.lost, tally.doubled = max(rows - written, 0), max(written - rows, 0)
+    return tally
+
+
+FAULTS = (
+    killed, frozen, cut, delayed, black_holed, another_version, rolling_restart, out_of_memory, disk_full,
+)  # fmt: skip

@@ -1,0 +1,76 @@
+"""Server processes that are killed, frozen and started again, on ports that stay the same."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+
+__all__ = ["ChaosServer", "free_port"]
+
+PLUGIN = str(Path(__file__).with_name("plugin.py"))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class ChaosServer:
+    """One server at one address. `start` may follow `kill` as often as one likes."""
+
+    def __init__(self, *flags, **environment):
+        self.port = free_port()
+        self.target = f"127.0.0.1:{self.port}"
+        self.starts = 0
+        self._flags, self._environment = flags, environment
+        self._process = None
+        self._lock = threading.Lock()
+        self.start()
+
+    def start(self, **environment):
+        """Returns once it is ready."""
+        command = [sys.executable, "-m", "udf_server", "serve", "--plugin", PLUGIN, "--no-entry-points"]
+        command += ["--port", str(self.port), "--metrics-port", "0", "--log-level", "error", *self._flags]
+        with self._lock:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                env={**os.environ, **self._environment, **environment},
+            )  # fmt: skip
+            line = self._process.stdout.readline()
+            self.starts += 1
+        assert line, f"no server on port {self.port}"
+        self.metrics = json.loads(line)["metrics"]
+
+    @property
+    def resident(self):
+        """Bytes of memory; 0 if it is not there."""
+        try:
+            return psutil.Process(self._process.pid).memory_info().rss
+        except psutil.NoSuchProcess:
+            return 0
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def kill(self):
+        """As the kernel ends a process, or a machine its power. Safe to call twice."""
+        with self._lock:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+
+    def terminate(self):
+        """As an orchestrator ends it; returns at once."""
+        self._process.terminate()
+
+    def wait(self):
+        self._process.wait(60)
+        self._process.stdout.close()

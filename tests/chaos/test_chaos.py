@@ -1,0 +1,61 @@
+"""The short form of `make chaos`: fewer rows, the same faults."""
+
+import socket
+import threading
+
+import pytest
+
+from tests.chaos.faults import FAULTS
+from tests.chaos.in_spark import executor_lost
+from tests.chaos.jobs import Tally
+from tests.chaos.proxy import Proxy
+from tests.chaos.report import as_table, line_of
+
+SCALE = 16
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_no_row_is_lost_doubled_or_wrong(fault):
+    tally = fault(SCALE, 7)
+    assert tally.good, line_of(fault, tally)
+    assert tally.rows > 0
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("spark")
+def test_an_executor_that_is_lost_costs_no_row():
+    tally = executor_lost(SCALE, 7)
+    assert tally.good, line_of(executor_lost, tally)
+
+
+def test_the_table_shows_what_went_wrong():
+    tally = Tally(10, lost=1, failures=["ValueError: no"])
+    assert not tally.good
+    assert "| 10 | 1 | 0 | 0 | 0 | 0 | 0.0 | ValueError: no |" in as_table([line_of(executor_lost, tally)])
+
+
+def test_the_proxy_passes_on_what_it_gets_until_it_is_told_otherwise():
+    with socket.create_server(("127.0.0.1", 0)) as behind:
+        proxy = Proxy(behind.getsockname()[1])
+        try:
+            host, _, port = proxy.target.partition(":")
+            with socket.create_connection((host, int(port))) as client:
+                server, _ = behind.accept()
+                with server:
+                    client.sendall(b"hello")
+                    assert server.recv(10) == b"hello"
+                    proxy.swallow = True
+                    client.sendall(b"into the dark")
+                    server.settimeout(0.3)
+                    with pytest.raises(TimeoutError):
+                        server.recv(10)
+                    proxy.swallow = False
+                    server.settimeout(10)
+                    assert server.recv(20) == b"into the dark"
+                    cutter = threading.Thread(target=proxy.cut)
+                    cutter.start()
+                    cutter.join(10)
+                    assert client.recv(10) == b""
+        finally:
+            proxy.close()
