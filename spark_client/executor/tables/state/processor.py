@@ -10,7 +10,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from remote_udf.segments import KEY
 from spark_client.executor.aggregates.keys import combined
-from spark_client.executor.engine import PlannedCall, RowEngine
+from spark_client.executor.engine import OpenStream, PlannedCall, RowEngine
 from spark_client.executor.opening import open_stream
 from spark_client.executor.tables.failures import require_segments
 from spark_client.executor.tables.segments import cast, rows_of
@@ -33,8 +33,9 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
     One timer of Spark per bucket stands for the earliest of all its keys.
     """
 
-    def __init__(self, plan: StatePlan) -> None:
+    def __init__(self, plan: StatePlan, opening: OpenStream = open_stream) -> None:
         self._plan = plan
+        self._opening = opening
         self._engine: RowEngine | None = None
 
     def init(self, handle: Any) -> None:
@@ -74,7 +75,7 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
         if self._engine is None:
             plan = self._plan.plan
             planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-            self._engine = RowEngine([planned], open_stream, ordered=True, merging=False)
+            self._engine = RowEngine([planned], self._opening, ordered=True, merging=False)
             self._engine.open(plan.segments)
         return self._engine
 
