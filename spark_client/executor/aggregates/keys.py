@@ -12,6 +12,9 @@ __all__ = ["combined", "key_codes", "run_starts"]
 
 Integers = npt.NDArray[np.int64]
 
+NEAR = 4
+"""Integers are near each other if their range is no more than so many times their number."""
+
 
 def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, int]:
     """A number per row, equal for equal keys, and how many numbers there are, from 0 up.
@@ -25,7 +28,7 @@ def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, 
         if count <= 1:
             codes, count = more, distinct
         elif distinct > 1:
-            codes, count = _compact(codes * distinct + more)
+            codes, count = _compact(codes * distinct + more, count * distinct)
     return codes, count
 
 
@@ -54,6 +57,8 @@ def _column_codes(column: pa.Array) -> tuple[Integers, int]:
         column = pc.if_else(
             pc.is_nan(column), pa.scalar(float("nan"), column.type), pc.add(column, pa.scalar(0.0, column.type))
         )
+    if pa.types.is_signed_integer(column.type) and (found := _codes_of_near(column)) is not None:
+        return found
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
 
@@ -64,8 +69,20 @@ def _struct_codes(column: pa.Array) -> tuple[Integers, int]:
     codes, count = present, 2
     for part in column.flatten():
         more, distinct = _column_codes(part)
-        codes, count = _compact(codes * distinct + more)
+        codes, count = _compact(codes * distinct + more, count * distinct)
     return codes, count
+
+
+def _codes_of_near(column: pa.Array) -> tuple[Integers, int] | None:
+    """Of integers that lie close together, as numbers of customers do: without hashing them. None for others."""
+    bounds = pc.min_max(column)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is None or high - low >= NEAR * len(column):
+        return None
+    codes = pc.subtract(column.cast(pa.int64()), pa.scalar(low, pa.int64()))
+    if column.null_count:
+        return _compact(pc.fill_null(codes, high - low + 1).to_numpy(), high - low + 2)
+    return _compact(codes.to_numpy(), high - low + 1)
 
 
 def _codes_of_objects(values: list[Any]) -> tuple[Integers, int]:
@@ -74,7 +91,14 @@ def _codes_of_objects(values: list[Any]) -> tuple[Integers, int]:
     return codes, len(known)
 
 
-def _compact(codes: Integers) -> tuple[Integers, int]:
-    """The same distinctions with numbers from 0 up, so that another column can be added without overflow."""
+def _compact(codes: Integers, bound: int) -> tuple[Integers, int]:
+    """The same distinctions with numbers from 0 up, of codes below the bound.
+
+    So another column can be added without overflow, and every number is that of a key that is there.
+    """
+    if bound <= NEAR * len(codes) + 2:
+        present = np.bincount(codes, minlength=bound) > 0
+        count = int(np.count_nonzero(present))
+        return (codes, count) if count == bound else ((np.cumsum(present) - 1)[codes], count)
     encoded = pc.dictionary_encode(pa.array(codes))
     return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)

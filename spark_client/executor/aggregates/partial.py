@@ -1,18 +1,20 @@
 """Partial aggregation inside mapInArrow: rows become segments, segments become accumulators.
 
-Every bundle is by itself, so that many are under way at once; that the same key comes out of several
-bundles is what the merge after the shuffle is for.
+Every bundle is by itself, so that many are under way at once. A key that comes out of several bundles of
+a task is merged before the shuffle if that fits in memory; what is left is for the merge after it.
 """
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from spark_client.executor.aggregates.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls
+from spark_client.executor.aggregates.combining import can_combine, combined_bundles
 from spark_client.executor.aggregates.cutting import tables_of
 from spark_client.executor.aggregates.segments import group_by_key
 from spark_client.executor.engine import OpenStream, RowEngine
@@ -32,6 +34,23 @@ def map_partial(
     plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
     """Input batches to output batches. Raises FunctionFailed, and what streams raise."""
+    with closing(_applied(plan, batches, opening)) as bundles:
+        if can_combine(plan):
+            yield from combined_bundles(plan, bundles, partial(_merged, opening))
+        else:
+            yield from itertools.chain.from_iterable(bundles)
+
+
+def _merged(opening: OpenStream, plan: PartialPlan, held: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The output of a plan over accumulators, which are one bundle."""
+    rows = iter([pa.Table.from_batches(held).combine_chunks().to_batches()[0]])
+    return list(itertools.chain.from_iterable(_applied(plan, rows, opening, whole=True)))
+
+
+def _applied(
+    plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream, *, whole: bool = False
+) -> Generator[list[pa.RecordBatch]]:
+    """The output of each bundle; of a bundle per batch if these are to stay whole."""
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return
@@ -45,14 +64,19 @@ def map_partial(
         def bundles() -> Iterator[pa.RecordBatch]:
             growing = _GrowingSize(bounds.size)
             rows = itertools.chain([first], batches)
-            for table in tables_of(rows, growing, bounds.allow_latency, bundle_bytes=GROWN_BYTES):
+            tables = (
+                (pa.Table.from_batches([batch]) for batch in rows)
+                if whole
+                else tables_of(rows, growing, bounds.allow_latency, bundle_bytes=GROWN_BYTES)
+            )
+            for table in tables:
                 for bundle in _bundles(plan, table, engine.segment_bytes()):
                     growing.saw(bundle.table.num_rows, bundle.grouping.segments)
                     under_way.append(bundle)
                     yield bundle.batch(plan)
 
         for completed in engine.run(bundles()):
-            yield from output_of(plan, under_way.popleft(), completed)
+            yield list(output_of(plan, under_way.popleft(), completed))
 
 
 class _GrowingSize:

@@ -77,7 +77,7 @@ class Grouping:
 
 
 def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> Grouping:
-    """One segment per key that is there, in the order in which keys appear first."""
+    """One segment per key that is there, in no particular order."""
     codes, count = key_codes(keys, rows)
     lengths = np.bincount(codes, minlength=count)
     if not lengths.all():  # a dictionary may hold what no row has

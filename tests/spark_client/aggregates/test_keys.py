@@ -70,7 +70,31 @@ def test_all_nans_are_one_key_and_so_are_both_zeros(type_):
 def test_floats_in_structs_are_no_exception():
     type_ = pa.struct([("x", pa.float64())])
     column = pa.chunked_array([pa.array([{"x": -0.0}, {"x": 0.0}, {"x": math.nan}, {"x": -math.nan}, None], type_)])
-    assert key_codes([column], 5)[0].tolist() == [0, 0, 1, 1, 2]
+    zero, same_zero, nan, same_nan, null = key_codes([column], 5)[0].tolist()
+    assert (zero, nan) == (same_zero, same_nan)
+    assert sorted({zero, nan, null}) == [0, 1, 2]
+
+
+@given(
+    st.sampled_from([pa.int8(), pa.int16(), pa.int32(), pa.int64()]).flatmap(
+        lambda type_: st.tuples(
+            st.just(type_),
+            st.lists(
+                st.none()
+                | st.sampled_from([-(2 ** (type_.bit_width - 1)), 2 ** (type_.bit_width - 1) - 1])
+                | st.integers(-3, 3),
+                min_size=1,
+                max_size=200,
+            ),
+        )
+    )
+)
+def test_integers_near_and_far_are_told_apart_and_their_numbers_have_no_gaps(world):
+    type_, values = world
+    codes, count = key_codes([pa.chunked_array([pa.array(values, type_)])], len(values))
+    number = dict(zip(values, codes.tolist(), strict=True))
+    assert codes.tolist() == [number[value] for value in values]
+    assert sorted(number.values()) == list(range(count))
 
 
 def test_a_null_struct_is_not_a_struct_of_nulls():

@@ -40,9 +40,12 @@ def test_segments_have_the_rows_of_their_key_in_input_order(rows):
     source = AggregateInput(call_of(Total), (1,))
     groups = by_key(rows, lambda row: row[0])
     found = rows_column(source, table, grouping, None).to_pylist()
-    assert found == [[{"0": row[1]} for row in group] for group in groups.values()]
-    assert [rows[i][0] for i in grouping.first_rows()] == list(groups)
-    assert [rows[i] for i in grouping.last_rows()] == [group[-1] for group in groups.values()]
+    keys = [rows[i][0] for i in grouping.first_rows()]
+    assert len(keys) == len(groups)
+    assert dict(zip(keys, found, strict=True)) == {
+        key: [{"0": row[1]} for row in group] for key, group in groups.items()
+    }
+    assert [rows[i] for i in grouping.last_rows()] == [groups[key][-1] for key in keys]
 
 
 @given(TABLES)
@@ -51,7 +54,9 @@ def test_conditions_and_null_arguments_leave_rows_out_and_segments_in(rows):
     grouping = group_by_key([table["k"]], len(rows))
     skipping = AggregateInput(call_of(DecimalSum), (1,), condition=2)
     found = rows_column(skipping, table, grouping, table["kind"]).to_pylist()
-    groups = by_key(rows, lambda row: row[0]).values()
+    by_keys = by_key(rows, lambda row: row[0])
+    groups = [by_keys[rows[i][0]] for i in grouping.first_rows()]
+    assert len(groups) == len(by_keys)
     assert [[int(row["0"]) for row in segment] for segment in found] == [
         [row[1] for row in group if row[2] and row[1] is not None] for group in groups
     ]
