@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from remote_udf.v1 import message_pb2 as pb
+from udf_server.admission import Admission
 from udf_server.metrics import FunctionMetrics
 from udf_server.runners.outputs import Output
 from udf_server.runners.runner import InputBatch
@@ -35,8 +36,12 @@ class RowAccounts:
     """What a stream has received and answered, and whether it may receive more."""
 
     def __init__(
-        self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+        self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float] = time.monotonic,
+        *, admission: Admission | None = None, function: str = "",
+    ) -> None:  # fmt: skip
+        """`admission` has the limits that all streams share; `function` is this one's, for its sake."""
+        self._admission = admission or Admission()
+        self._function = function
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
@@ -52,10 +57,14 @@ class RowAccounts:
         return self._counts.rows_in - self.unanswered_rows
 
     async def receive(self, batch: InputBatch, size: int) -> None:
-        """Takes a message of `size` bytes into the books, once there is room for it; one always fits."""
+        """Takes a message of `size` bytes into the books, once there is room for it; one always fits the stream.
+
+        Raises StreamError OVERLOADED if other streams fill the server.
+        """
         arrived = self._clock()
         while self._pending and not self._has_room(batch.rows, size):
             await self._change()
+        await self._admission.take(self._function, batch.rows, size, patient=bool(self._pending))
         self._pending[batch.first_row] = _Pending(batch.rows, size, arrived)
         self.unanswered_rows += batch.rows
         self._unanswered_bytes += size
@@ -70,11 +79,13 @@ class RowAccounts:
         counts.rows_failed += failed
         counts.rows_skipped += output.skipped
         self.unanswered_rows -= output.rows
+        self._admission.give_back(self._function, output.rows, 0)
         pending = self._pending[output.batch]
         pending.rows -= output.rows
         if pending.rows == 0:
             del self._pending[output.batch]
             self._unanswered_bytes -= pending.size
+            self._admission.give_back(self._function, 0, pending.size)
             self._metrics.batch_answered(self._clock() - pending.arrived)
         self._metrics.rows_answered(ok, failed, output.skipped, len(output.message))
         for code, count in output.codes.items():
@@ -85,6 +96,10 @@ class RowAccounts:
         """Returns once no row waits for its answer."""
         while self._pending:
             await self._change()
+
+    def drop(self) -> None:
+        """The stream has ended: what is unanswered holds nothing any more. Called once."""
+        self._admission.give_back(self._function, self.unanswered_rows, self._unanswered_bytes)
 
     def counts(self, retries: int) -> pb.StreamCounts:
         """The counts so far, of a stream whose runner has seen so many retries."""

@@ -18,10 +18,13 @@ from typing import Any
 from remote_udf.errors import InvalidOption
 from remote_udf.options import canonical
 from udf_server.errors import InvalidConfig
+from udf_server.guards.settings import GuardSettings
 
 __all__ = ["ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
+TABLES = ("functions", "guards")
+"""Settings that only a file can hold."""
 
 
 def _setting(default: Any, doc: str) -> Any:
@@ -56,6 +59,8 @@ class ServerConfig:
     max_message_bytes: int = _setting(64 << 20, "Largest message, both ways.")
     max_stream_rows: int = _setting(1_000_000, "Unanswered rows of one stream beyond which it is not read from.")
     max_stream_bytes: int = _setting(128 << 20, "Unanswered bytes of one stream beyond which it is not read from.")
+    max_function_rows: int = _setting(10_000_000, "Unanswered rows of one function beyond which its streams wait.")
+    max_server_bytes: int = _setting(2 << 30, "Unanswered bytes of all streams beyond which streams wait.")
     drain_seconds: float = _setting(30.0, "How long open streams may go on after SIGTERM.")
     log_level: str = _setting("info", "debug, info, warning or error.")
     log_format: str = _setting("text", "text, or json: one object per line.")
@@ -64,10 +69,16 @@ class ServerConfig:
         metadata={"doc": "Default options of calls by function name, '*' for all; in the file only."},
     )
 
+    guards: Mapping[str, GuardSettings] = field(
+        default_factory=dict,
+        metadata={"doc": "Guards of what functions call, by function name; in the file only."},
+    )
+
     def __post_init__(self) -> None:
         at_least = {
             "port": 0, "metrics_port": 0, "threads_per_function": 1, "lost_calls_per_function": 0, "max_streams": 1,
-            "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "drain_seconds": 0,
+            "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "max_function_rows": 1,
+            "max_server_bytes": 1 << 16, "drain_seconds": 0,
         }  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
@@ -89,7 +100,7 @@ class ServerConfig:
 
 def settings() -> Sequence[dataclasses.Field[Any]]:
     """The fields a flag or environment variable may set: all that are not tables."""
-    return [setting for setting in dataclasses.fields(ServerConfig) if setting.name != "functions"]
+    return [setting for setting in dataclasses.fields(ServerConfig) if setting.name not in TABLES]
 
 
 def load_config(
@@ -147,8 +158,12 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
             return value
         if hint in (str, str | None) and isinstance(value, str):
             return value
+        if name == "guards":
+            return {function: GuardSettings.parse(function, table) for function, table in value.items()}
         if name == "functions" and all(isinstance(options, dict) for options in value.values()):
             return value
+    except InvalidConfig:
+        raise
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
         pass
     raise InvalidConfig(f"setting {name!r}: {value!r} is not what it takes ({getattr(hint, '__name__', hint)})")

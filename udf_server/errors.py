@@ -2,6 +2,7 @@
 
 RemoteUdfError                  (remote_udf.errors)
 ├── RetryableError              a function says: call me again for this row
+│   └── CircuitOpen             its guard says so: what it calls has only failed lately
 ├── PluginError                 a plugin cannot be used; the start stops, nothing was served
 │   ├── DeclarationError        a function is declared wrongly; its author must change it
 │   ├── PluginImportError       a plugin's code could not be imported
@@ -13,6 +14,7 @@ RemoteUdfError                  (remote_udf.errors)
 from remote_udf.errors import RemoteUdfError
 
 __all__ = [
+    "CircuitOpen",
     "DeclarationError",
     "FunctionBlocked",
     "FunctionClash",
@@ -33,6 +35,10 @@ class RetryableError(RemoteUdfError):
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class CircuitOpen(RetryableError):
+    """The function was not called: too many calls in a row have failed. `retry_after` says when one may try again."""
 
 
 class PluginError(RemoteUdfError):

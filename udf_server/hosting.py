@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,11 @@ class HostedFunction:
         """The same for an aggregate function. A default for every function may be one it does not have."""
         known = {name: text for name, text in self._defaults.items() if name in AGGREGATE_OPTIONS}
         return resolve_aggregate(known, self.spec.options, requested)
+
+    @property
+    def running_lane(self) -> LoopLane | None:
+        """The loop lane, if it has started. From any thread."""
+        return self._loop_lane
 
     @property
     def loop_lane(self) -> LoopLane:
@@ -152,9 +157,14 @@ class FunctionHost:
         *,
         limits: HostLimits | None = None,
         defaults: Mapping[str, Mapping[str, str]] | None = None,
+        guard: Callable[[Function], Function] | None = None,
     ) -> None:
-        """`defaults` are the configuration's options by function name; "*" is for every function."""
+        """`defaults` are the configuration's options by function name; "*" is for every function.
+
+        `guard` may put something between the server and the author's code.
+        """
         self.registry = registry
+        self._guard = guard or (lambda function: function)
         self._limits = limits or HostLimits()
         self._defaults = defaults or {}
         self._hosted: dict[str, HostedFunction] = {}
@@ -165,7 +175,7 @@ class FunctionHost:
         key = function.spec.key
         if key not in self._hosted:
             defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
-            self._hosted[key] = HostedFunction(function, defaults, self._limits)
+            self._hosted[key] = HostedFunction(self._guard(function), defaults, self._limits)
         return self._hosted[key]
 
     def hosted(self) -> Iterable[HostedFunction]:

@@ -56,6 +56,11 @@ class LoopLane:
         finally:
             self._loop.close()
 
+    @property
+    def thread_id(self) -> int:
+        """Of the thread that runs it; 0 before it does."""
+        return self._thread.ident or 0
+
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Runs the callback on the loop, soon; from any thread. Ignored once the lane is stopped."""
         with contextlib.suppress(RuntimeError):  # the loop is closed

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import __version__
 
-__all__ = ["BundleMetrics", "FunctionMetrics", "ServerMetrics"]
+__all__ = ["BundleMetrics", "FunctionMetrics", "GuardMetrics", "ServerMetrics"]
 
 LATENCY_BUCKETS = (
     0.00001, 0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -160,6 +160,25 @@ class ServerMetrics:
             registry=registry,
         )  # fmt: skip
         registry.register(self.row_duration)
+        self.concurrency_limit = Gauge(
+            "udf_concurrency_limit", "Calls at once that a function's guard allows.", FUNCTION, registry=registry
+        )
+        self.circuit_open = Gauge(
+            "udf_circuit_open", "1 while a function's guard makes no calls, or only one to try.", FUNCTION,
+            registry=registry,
+        )  # fmt: skip
+        self.circuit_refusals = Counter(
+            "udf_circuit_refusals_total", "Calls that were not made because the circuit was open.", FUNCTION,
+            registry=registry,
+        )  # fmt: skip
+        self.rate_waits = Counter(
+            "udf_rate_waits_total", "Times that a call waited for its function's rate limit.", FUNCTION,
+            registry=registry,
+        )  # fmt: skip
+        self.loop_blocked = Counter(
+            "udf_function_loop_blocked_total", "Times that a function blocked its event loop for half a second.",
+            FUNCTION, registry=registry,
+        )  # fmt: skip
         self.file_reloads = Counter(
             "udf_file_reloads_total", "Files of TLS or access that changed, by whether they could be read.",
             ["files", "outcome"], registry=registry,
@@ -180,6 +199,26 @@ class ServerMetrics:
     def bundles(self, name: str, version: str) -> "BundleMetrics":
         """What only an aggregate function has."""
         return BundleMetrics(self, (name, version))
+
+
+class GuardMetrics:
+    """What the guard of one function reports."""
+
+    def __init__(self, server: ServerMetrics, name: str, version: str) -> None:
+        self._limit = server.concurrency_limit.labels(name, version)
+        self._open = server.circuit_open.labels(name, version)
+        self._refusals = server.circuit_refusals.labels(name, version)
+        self._rate_waits = server.rate_waits.labels(name, version)
+
+    def show(self, limit: float, *, closed: bool) -> None:
+        self._limit.set(limit)
+        self._open.set(0.0 if closed else 1.0)
+
+    def circuit_refused(self) -> None:
+        self._refusals.inc()
+
+    def rate_waited(self) -> None:
+        self._rate_waits.inc()
 
 
 class FunctionMetrics:

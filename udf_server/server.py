@@ -17,11 +17,15 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from udf_server.accounting import StreamLimits
+from udf_server.admission import Admission, AdmissionLimits
 from udf_server.config import ServerConfig
 from udf_server.errors import InvalidConfig
-from udf_server.hosting import FunctionHost, HostLimits
+from udf_server.functions import Function
+from udf_server.guards.guard import Guard
+from udf_server.hosting import FunctionHost, HostedFunction, HostLimits
 from udf_server.http import HttpServer
-from udf_server.metrics import ServerMetrics
+from udf_server.loop_watch import LoopWatch
+from udf_server.metrics import GuardMetrics, ServerMetrics
 from udf_server.plugins import build_plugin_manager, load_functions
 from udf_server.registry import Registry
 from udf_server.security.access import Access, access_rules
@@ -53,14 +57,17 @@ class Server:
         self.registry = registry
         self.metrics = ServerMetrics()
         limits = HostLimits(config.threads_per_function, config.lost_calls_per_function)
-        self._host = FunctionHost(registry, limits=limits, defaults=config.functions)
+        self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
+        self._check_guards()
         stream_limits = StreamLimits(config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes)
         self._access = self._make_access()
-        self._service = UdfService(self._host, self.metrics, stream_limits, config.max_streams, self._access)
+        admission = Admission(AdmissionLimits(config.max_function_rows, config.max_server_bytes))
+        self._service = UdfService(self._host, self.metrics, stream_limits, config.max_streams, self._access, admission)
         self._health = health_aio.HealthServicer()
         self._grpc: aio.Server | None = None
         self._http: HttpServer | None = None
         self._heart: asyncio.Task[None] | None = None
+        self._watch: LoopWatch | None = None
         self._beat = time.monotonic()
         self._stopped = False
         self.target = ""
@@ -96,6 +103,7 @@ class Server:
             raise
         await self._grpc.start()
         self._heart = asyncio.create_task(self._beat_on())
+        self._watch = LoopWatch(self._host, self._loop_blocked)
         await self._set_ready(True)
         log.info("server started", extra={"target": self.target, "metrics": self.metrics_url})
 
@@ -115,12 +123,33 @@ class Server:
             await self._grpc.stop(grace=0)
         else:
             await self._grpc.stop(grace=FLUSH_SECONDS)
+        if self._watch is not None:
+            self._watch.stop()
         await self._host.close()
         if self._heart is not None:
             self._heart.cancel()
         if self._http is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._http.close)
         log.info("server stopped")
+
+    def _check_guards(self) -> None:
+        """What is wrong with a guard stops the start, not the first stream. Raises InvalidConfig."""
+        names = {function.spec.name for function in self.registry}
+        for name in self.config.guards:
+            if name not in names:
+                raise InvalidConfig(f"setting guards.{name}: there is no such function (known: {', '.join(names)})")
+        for function in self.registry:
+            self._guarded(function)
+
+    def _guarded(self, function: Function) -> Function:
+        """The function with what `[guards.NAME]` says. Raises InvalidConfig."""
+        spec, settings = function.spec, self.config.guards.get(function.spec.name)
+        if settings is None:
+            return function
+        return Guard(spec.key, settings, GuardMetrics(self.metrics, spec.name, spec.version)).wrap(function)
+
+    def _loop_blocked(self, hosted: HostedFunction) -> None:
+        self.metrics.loop_blocked.labels(hosted.spec.name, hosted.spec.version).inc()
 
     def _make_access(self) -> Access:
         config, reloads = self.config, self.metrics.reloads

@@ -12,6 +12,7 @@ from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import __version__
 from udf_server.accounting import StreamLimits
+from udf_server.admission import Admission
 from udf_server.hosting import FunctionHost
 from udf_server.metrics import ServerMetrics
 from udf_server.security.access import Access, Caller
@@ -29,9 +30,10 @@ class UdfService:
 
     def __init__(
         self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, max_streams: int,
-        access: Access | None = None,
+        access: Access | None = None, admission: Admission | None = None,
     ) -> None:  # fmt: skip
         self._access = access or Access(None)
+        self._admission = admission or Admission()
         self._host = host
         self._metrics = metrics
         self._limits = limits
@@ -83,7 +85,7 @@ class UdfService:
             self._metrics.rejected.labels(refusal.code).inc()
             await context.write(encode(message_pb2.ExecuteResponse(error=refusal)))
             return
-        stream = ExecuteStream(self._host, self._metrics, self._limits, caller=caller)
+        stream = ExecuteStream(self._host, self._metrics, self._limits, caller=caller, admission=self._admission)
         self._open.add(stream)
         self._idle.clear()
         try:

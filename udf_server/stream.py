@@ -14,6 +14,7 @@ from remote_udf.messages import encode, read_request
 from remote_udf.options import OutputMode
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.accounting import RowAccounts, StreamLimits
+from udf_server.admission import Admission
 from udf_server.hosting import FunctionHost, HostedFunction
 from udf_server.metrics import FunctionMetrics, ServerMetrics
 from udf_server.opening import open_function, opened_message
@@ -51,6 +52,7 @@ class ExecuteStream:
         limits: StreamLimits,
         *,
         caller: Caller = ANYBODY,
+        admission: Admission | None = None,
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
@@ -58,6 +60,7 @@ class ExecuteStream:
         self._server_metrics = metrics
         self._limits = limits
         self._caller = caller
+        self._admission = admission
         self._began = clock()
         self._opened: pb.Open | None = None
         self._draining = False
@@ -156,7 +159,9 @@ class ExecuteStream:
         self._hosted = opening.hosted
         self._metrics = self._server_metrics.function(spec.name, spec.version)
         self._metrics.stream_opened()
-        self._accounts = RowAccounts(self._limits, self._metrics, self._clock)
+        self._accounts = RowAccounts(
+            self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key
+        )
         ordered = opening.options.output_mode is OutputMode.ORDERED
         setup = RunnerSetup(
             hosted=opening.hosted,
@@ -271,6 +276,7 @@ class ExecuteStream:
         if self._hosted is None or self._metrics is None or self._accounts is None:
             return
         counts = self._accounts.counts(self._retries())
+        self._accounts.drop()
         self._metrics.rows_dropped(self._accounts.unanswered_rows)
         self._metrics.stream_ended(end, counts)
         audit.info(

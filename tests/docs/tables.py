@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client.metrics import MetricWrapperBase
 
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, Option
-from udf_server.config import ServerConfig, settings
+from udf_server.config import TABLES, ServerConfig, settings
 from udf_server.metrics import BulkHistogram, ServerMetrics
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +50,9 @@ def _options(options: Mapping[str, Option]) -> str:
 
 def the_settings() -> str:
     rows = []
-    for setting in [*settings(), ServerConfig.__dataclass_fields__["functions"]]:
+    for setting in [*settings(), *(ServerConfig.__dataclass_fields__[name] for name in TABLES)]:
         default = setting.default
-        given = setting.name != "functions" and default not in (None, ())
+        given = setting.name not in TABLES and default not in (None, ())
         shown = str(default).lower() if isinstance(default, bool) else str(default)
         rows.append((f"`{setting.name}`", f"`{shown}`" if given else "", setting.metadata["doc"]))
     return table(("setting", "default", "meaning"), rows)

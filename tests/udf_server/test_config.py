@@ -51,7 +51,12 @@ def test_every_setting_but_tables_may_come_from_the_environment():
     for setting in settings():
         text = values.get(type(setting.default), "a,b" if setting.default == () else "x")
         text = str(not setting.default).lower() if isinstance(setting.default, bool) else text
-        text = {"log_format": "json", "max_message_bytes": "70000", "max_stream_bytes": "70000"}.get(setting.name, text)
+        text = {
+            "log_format": "json",
+            "max_message_bytes": "70000",
+            "max_stream_bytes": "70000",
+            "max_server_bytes": "70000",
+        }.get(setting.name, text)
         config = load_config(environment={ENVIRONMENT_PREFIX + setting.name.upper(): text})
         assert getattr(config, setting.name) != setting.default
 

@@ -1,0 +1,68 @@
+"""Admission: what all streams of a server hold together, by function and by server, in rows and bytes."""
+
+import asyncio
+from dataclasses import dataclass
+
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+
+__all__ = ["Admission", "AdmissionLimits"]
+
+PATIENCE_SECONDS = 2.0
+"""How long a stream without anything under way may wait for room before it is sent elsewhere."""
+RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class AdmissionLimits:
+    """Unanswered rows of one function, and unanswered bytes of all, over every stream of the server."""
+
+    function_rows: int = 10_000_000
+    server_bytes: int = 2 << 30
+
+
+class Admission:
+    """Lives on the server's event loop. A batch that is larger than a limit is let in while nothing else is there."""
+
+    def __init__(self, limits: AdmissionLimits | None = None) -> None:
+        self.limits = limits or AdmissionLimits()
+        self.bytes = 0
+        """Held by all streams."""
+        self._rows: dict[str, int] = {}
+        self._changed = asyncio.Event()
+
+    def rows(self, function: str) -> int:
+        """Held by all streams of a function."""
+        return self._rows.get(function, 0)
+
+    async def take(self, function: str, rows: int, size: int, *, patient: bool) -> None:
+        """Returns once there is room.
+
+        A stream that is not `patient`, since it has nothing under way and would look silent to its client, is
+        refused after a while: raises StreamError OVERLOADED, which names the limit and says when to come back.
+        """
+        try:
+            async with asyncio.timeout(None if patient else PATIENCE_SECONDS):
+                while (full := self._full(function, rows, size)) is not None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise StreamError(
+                ErrorKind.WORKER, ErrorCode.OVERLOADED, full or "the server is full", retryable=True,
+                retry_after=RETRY_SECONDS,
+            ) from None  # fmt: skip
+        self._rows[function] = self.rows(function) + rows
+        self.bytes += size
+
+    def give_back(self, function: str, rows: int, size: int) -> None:
+        """Rows were answered or dropped."""
+        self._rows[function] = self.rows(function) - rows
+        self.bytes -= size
+        self._changed.set()
+
+    def _full(self, function: str, rows: int, size: int) -> str | None:
+        held, limits = self.rows(function), self.limits
+        if held and held + rows > limits.function_rows:
+            return f"function {function} has {held} rows under way; max_function_rows is {limits.function_rows}"
+        if self.bytes and self.bytes + size > limits.server_bytes:
+            return f"the server holds {self.bytes} bytes under way; max_server_bytes is {limits.server_bytes}"
+        return None

@@ -1,0 +1,85 @@
+"""GuardSettings: what the operator says in `[guards.NAME]` of the server's file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from limits import RateLimitItem, parse
+
+from remote_udf.durations import parse_seconds
+from udf_server.errors import InvalidConfig
+
+__all__ = ["GuardSettings"]
+
+
+@dataclass(frozen=True)
+class GuardSettings:
+    """Guards of one `async def` function, over all streams of one server. What is None or False is not guarded."""
+
+    max_concurrency: int | None = None
+    """Calls at once."""
+    adaptive: bool = False
+    """Begin with a few calls at once; one more per round that goes well, half as many after one that does not."""
+    latency_goal: float | None = None
+    """Seconds; with `adaptive` a call that takes longer counts as one that did not go well."""
+    rate: RateLimitItem | None = None
+    """Calls per time, such as "100/second"."""
+    rate_storage_variable: str | None = None
+    """Environment variable with the URL of a Redis that counts for all servers ("redis://...")."""
+    breaker_failures: int | None = None
+    """Failures in a row after which no more calls are made for a while."""
+    breaker_delay: float = 10.0
+    """Seconds until one call tries again."""
+
+    @classmethod
+    def parse(cls, name: str, table: Mapping[str, Any]) -> "GuardSettings":
+        """Raises InvalidConfig, naming function and key."""
+        known = {field.name for field in fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in table.items():
+            attribute = key.replace("-", "_")
+            source = f"setting guards.{name}, {key!r}"
+            if attribute not in known:
+                shown = ", ".join(sorted(each.replace("_", "-") for each in known))
+                raise InvalidConfig(f"{source}: unknown (known: {shown})")
+            try:
+                values[attribute] = _PARSERS[attribute](value)
+            except (ValueError, TypeError) as error:
+                raise InvalidConfig(f"{source}: {value!r} is not what it takes: {error}") from error
+        settings = cls(**values)
+        if settings.latency_goal is not None and not settings.adaptive:
+            raise InvalidConfig(f"setting guards.{name}: latency-goal needs adaptive = true")
+        if settings.rate_storage_variable is not None and settings.rate is None:
+            raise InvalidConfig(f"setting guards.{name}: rate-storage-variable needs a rate")
+        return settings
+
+
+def _count(value: Any) -> int:
+    number = int(value)
+    if isinstance(value, (bool, float)) or number < 1:
+        raise ValueError("a whole number of at least 1 is expected")
+    return number
+
+
+def _switch(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false is expected")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    seconds = parse_seconds(value)
+    if not 0 < seconds < float("inf"):
+        raise ValueError("a time longer than zero is expected")
+    return seconds
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "max_concurrency": _count,
+    "adaptive": _switch,
+    "latency_goal": _seconds,
+    "rate": lambda value: parse(str(value)),
+    "rate_storage_variable": str,
+    "breaker_failures": _count,
+    "breaker_delay": _seconds,
+}
