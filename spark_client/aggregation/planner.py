@@ -58,7 +58,7 @@ def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateEx
             else each
             for each in expressions
         ]
-    request = pane_request(timed, expressions) or changelog_request(timed, expressions) or Request(timed, expressions)
+    request = changelog_request(timed, expressions) or pane_request(timed, expressions) or Request(timed, expressions)
     result = _Planner(request).plan()
     return result if timed is aggregation else result.drop(WINDOW_TIME)
 

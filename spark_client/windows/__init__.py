@@ -4,7 +4,8 @@ intervals  lengths of windows
 columns    the columns a window function adds, and the watermark
 panes      the arithmetic of windows that are cut from time; tumble, hop, cumulate on top of it
 session    windows cut by gaps; rows: windows cut by counting
-joining    window join; ranking: window top-N and deduplication
+joining    window join; ranking: window top-N and deduplication; netting: what is left of a changelog's windows
+emitting   when windows of a stream fire; watermarks: a watermark that moves on beside an idle source
 """
 
 from spark_client.windows.cumulate import cumulate
@@ -14,6 +15,7 @@ from spark_client.windows.ranking import window_deduplicate, window_top_n
 from spark_client.windows.rows import tumble_rows
 from spark_client.windows.session import session
 from spark_client.windows.tumble import tumble
+from spark_client.windows.watermarks import with_watermark
 
 __all__ = [
     "cumulate",
@@ -24,4 +26,5 @@ __all__ = [
     "window_deduplicate",
     "window_join",
     "window_top_n",
+    "with_watermark",
 ]

@@ -1,0 +1,67 @@
+"""A watermark that moves on when no rows come, so that the last windows of a quiet stream are closed.
+
+Spark's watermark follows the rows. Beside an idle source this one is driven by a clock: a row a second that has
+nothing but a time, so long ago as the source may be idle, which counts for the watermark and is left out then.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_client.errors import PlanError
+from spark_client.windows.columns import column_named, field_named, hidden
+from spark_client.windows.intervals import Interval, interval_column, micros_of
+
+__all__ = ["guarded", "with_watermark"]
+
+_TICK = hidden("tick")
+
+
+def with_watermark(
+    frame: DataFrame, time_col: str, delay: Interval, *, idle_timeout: Interval | None = None
+) -> DataFrame:  # fmt: skip
+    """The stream with a watermark `delay` behind the latest time of `time_col`, as DataFrame.withWatermark.
+
+    With `idle_timeout` the watermark is also never further behind the clock than that and the delay together:
+    however quiet the source is, a window is closed so long after its end. Rows that come later than that are late.
+    It is for streams whose times follow the clock; reading old data again, leave it out. In batch nothing changes.
+    Raises PlanError.
+    """
+    field = field_named(frame, time_col, "with_watermark: time column")
+    if not isinstance(field.dataType, T.TimestampType):
+        raise PlanError(
+            f"with_watermark: time column {field.name!r} is of type {field.dataType.simpleString()}; expected timestamp"
+        )
+    micros = micros_of(delay, "with_watermark: delay")
+    if micros < 0:
+        raise PlanError(f"with_watermark: delay {delay!r} is negative")
+    late = f"{micros // 1000} milliseconds"
+    if idle_timeout is None or not frame.isStreaming:
+        return frame.withWatermark(field.name, late)
+    idle = micros_of(idle_timeout, "with_watermark: idle_timeout")
+    if idle <= 0:
+        raise PlanError(f"with_watermark: idle_timeout {idle_timeout!r} is not longer than zero")
+    # Of one tick a second all but the latest are the same to the watermark.
+    clock = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+    ticks = clock.select(
+        *(
+            (F.col("timestamp") - interval_column(idle) if each.name == field.name else F.lit(None))
+            .cast(each.dataType)
+            .alias(each.name)
+            for each in frame.schema.fields
+        ),
+        F.lit(True).alias(_TICK),
+    )
+    both = frame.select("*", F.lit(False).alias(_TICK)).unionByName(ticks).withWatermark(field.name, late)
+    return guarded(both, field.name).where(~F.col(_TICK)).drop(_TICK)
+
+
+def guarded(frame: DataFrame, time_col: str) -> DataFrame:
+    """The frame with a barrier behind its watermark: conditions stay behind it.
+
+    Spark would move them in front, and rows that count for the watermark alone would not get there. What is left to
+    chance is not moved; this one always comes out the same.
+    """
+    metadata = frame.schema[time_col].metadata
+    time = F.when(F.randn() < 1e9, column_named(time_col)).alias(time_col, metadata=metadata)
+    return frame.select(*(time if name == time_col else column_named(name) for name in frame.columns))
