@@ -10,11 +10,12 @@ from pathlib import Path
 from benchmarks.aggregate import run_aggregate
 from benchmarks.results import Results
 from benchmarks.scalar import run_scalar
+from benchmarks.window import run_window
 
 SUITES: dict[str, Callable[[Results, bool], None] | None] = {
     "scalar": run_scalar,
     "aggregate": run_aggregate,
-    "window": None,
+    "window": run_window,
     "table": None,
     "peers": None,
 }

@@ -12,7 +12,7 @@ from benchmarks.server import ServerProcess
 from benchmarks.spark import TASKS, run_query
 from spark_client import connect
 
-__all__ = ["MEGABYTE", "measure_memory", "peak_memory"]
+__all__ = ["MEGABYTE", "measure_memory", "peak_memory", "resident_memory"]
 
 SAMPLE_SECONDS = 0.02
 MEGABYTE = 1 << 20
@@ -39,6 +39,11 @@ def measure_memory(results: Results, quick: bool, spark: SparkSession, server: S
     results.add("rss_growth_1m_to_20m", max(growth), "MB that 20M rows take more than 1M, the larger of both")
 
 
+def resident_memory(server: ServerProcess) -> int:
+    """The sum of the server's and of Spark's Python workers' now."""
+    return _resident([server.process, *_workers()])
+
+
 def peak_memory(server: ServerProcess, frame: DataFrame) -> int:
     """The highest sum seen while the query runs."""
     highest, done = 0, threading.Event()
@@ -46,7 +51,7 @@ def peak_memory(server: ServerProcess, frame: DataFrame) -> int:
     def watch() -> None:
         nonlocal highest
         while not done.wait(SAMPLE_SECONDS):
-            highest = max(highest, _resident([server.process, *_workers()]))
+            highest = max(highest, resident_memory(server))
 
     thread = threading.Thread(target=watch)
     thread.start()
