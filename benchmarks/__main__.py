@@ -10,13 +10,14 @@ from pathlib import Path
 from benchmarks.aggregate import run_aggregate
 from benchmarks.results import Results
 from benchmarks.scalar import run_scalar
+from benchmarks.table import run_table
 from benchmarks.window import run_window
 
 SUITES: dict[str, Callable[[Results, bool], None] | None] = {
     "scalar": run_scalar,
     "aggregate": run_aggregate,
     "window": run_window,
-    "table": None,
+    "table": run_table,
     "peers": None,
 }
 """None for a suite whose subject does not exist yet."""

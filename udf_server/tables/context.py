@@ -1,6 +1,7 @@
 """ProcessContext: what `eval` and `on_timer` know of their call, and their timers."""
 
 import datetime
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,11 +40,33 @@ class CallFacts:
     entries: tuple[str, ...]
     """Names of state entries that can be cleared."""
 
+    @functools.cached_property
+    def timers_refused(self) -> str | None:
+        """Why there can be no timers; None if there can."""
+        assert self.spec.table is not None
+        if self.call.broadcast:
+            return BROADCAST
+        return None if self.spec.table.supports_timers else UNSUPPORTED
+
+    @functools.cached_property
+    def semantics(self) -> dict[str, TableSemantics]:
+        """By table argument."""
+        assert self.spec.table is not None
+        return {
+            table.name: TableSemantics(
+                given.schema, given.partition_by, given.order_by, given.time_column, given.changelog_mode
+            )
+            for table, given in zip(self.spec.table.tables, self.call.tables, strict=True)
+        }
+
 
 class ProcessContext:
     """What a function knows of its call. The same object for all calls of one segment; do not keep it."""
 
-    __slots__ = ("_collect", "_facts", "_key", "_name", "_table_watermark", "_time", "_timers", "_watermark", "cleared")
+    __slots__ = (
+        "_collect", "_facts", "_key", "_kind", "_name", "_table_watermark", "_time", "_time_context", "_timers",
+        "_watermark", "cleared",
+    )  # fmt: skip
 
     def __init__(self, facts: CallFacts, key: tuple[Any, ...], timers: Timers, collect: Callable[[Any], None]) -> None:
         self._facts = facts
@@ -54,6 +77,8 @@ class ProcessContext:
         self._watermark: int | None = None
         self._table_watermark: int | None = None
         self._name: str | None = None
+        self._kind: type = int
+        self._time_context = TimeContext(self, int)
         self.cleared: set[str] = set()
         """State entries to be cleared when the call returns."""
 
@@ -86,21 +111,18 @@ class ProcessContext:
 
     def table_semantics_for(self, argument: str) -> TableSemantics:
         """How a table was passed. Raises ValueError for a name that is no table argument."""
-        signature = self._facts.spec.table
-        assert signature is not None
-        for table, given in zip(signature.tables, self._facts.call.tables, strict=True):
-            if table.name == argument:
-                return TableSemantics(
-                    given.schema, given.partition_by, given.order_by, given.time_column, given.changelog_mode
-                )
-        known = ", ".join(table.name for table in signature.tables)
-        raise ValueError(f"Unknown table argument {argument!r}: there are {known or 'none'}")
+        semantics = self._facts.semantics
+        if argument not in semantics:
+            raise ValueError(f"Unknown table argument {argument!r}: there are {', '.join(semantics) or 'none'}")
+        return semantics[argument]
 
     def time_context(self, kind: type = datetime.datetime) -> "TimeContext":
         """Times and timers: `int` for milliseconds since 1970, `datetime` for aware datetimes in UTC."""
         if kind not in (int, datetime.datetime):
             raise TypeError(f"time_context takes int or datetime, not {kind!r}")
-        return TimeContext(self, kind)
+        if kind is not self._kind:
+            self._kind, self._time_context = kind, TimeContext(self, kind)
+        return self._time_context
 
     @property
     def time(self) -> datetime.datetime | None:
@@ -110,7 +132,11 @@ class ProcessContext:
 
     def read(self, kind: type) -> tuple[Any, Any, Any]:
         """Time, watermark and the table's watermark as `kind`."""
-        return tuple(to_author(each, kind) for each in (self._time, self._watermark, self._table_watermark))
+        return self.read_time(kind), to_author(self._watermark, kind), to_author(self._table_watermark, kind)
+
+    def read_time(self, kind: type) -> Any:
+        """The first of `read`, which most rows ask for."""
+        return to_author(self._time, kind)
 
     def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
         """Sets a timer: `register_on_time("timeout", time)`, which replaces the one of that name, or without a name.
@@ -154,12 +180,9 @@ class ProcessContext:
 
     def timers(self) -> Timers:
         """Pending timers of the key. Raises ValueError where there can be none."""
-        signature = self._facts.spec.table
-        assert signature is not None
-        if self._facts.call.broadcast:
-            raise ValueError(BROADCAST)
-        if not signature.supports_timers:
-            raise ValueError(UNSUPPORTED)
+        refused = self._facts.timers_refused
+        if refused is not None:
+            raise ValueError(refused)
         return self._timers
 
 
@@ -174,7 +197,7 @@ class TimeContext:
 
     def time(self) -> Any:
         """The row's time, None without on_time; in `on_timer` the timer's."""
-        return self._context.read(self._kind)[0]
+        return self._context.read_time(self._kind)
 
     def current_watermark(self) -> Any:
         """The least of all tables; None until each has had one."""

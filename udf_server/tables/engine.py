@@ -69,6 +69,7 @@ class Engine:
         self._arguments = arguments
         self._tables = [i for i, argument in enumerate(function.arguments) if argument.table is not None]
         self._names = [argument.name for argument in function.arguments]
+        self._by_position = all(self._positional)
         self._timed = facts.call.on_time
 
     def run(self, segment: Segment) -> Processed:
@@ -131,7 +132,7 @@ class Engine:
         """Calls eval with state and a row of a table; None for the one call of a function without tables."""
         function, arguments, tables = self._function, self._arguments, self._tables
         first = [context] if function.eval_has_context else []
-        if all(self._positional):
+        if self._by_position:
 
             def call(states: list[Any], table: int | None, row: Any) -> Any:
                 given = arguments.copy()

@@ -1,0 +1,234 @@
+"""Process table functions on the server: however a key is cut into segments, nothing changes; timers; declarations."""
+
+import asyncio
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import udf_server as udf
+from remote_udf.errors import InvalidCall
+from remote_udf.process_planning import output_fields, plan_process_call
+from remote_udf.result_columns import column_named_by, columns_of
+from udf_server import ArgumentTrait, DeclarationError, ListView, MapView, StateHint, ValueView
+from udf_server.tables.declaration import declare_table
+from udf_server.tables.timers import Timers
+from udf_server.testing import ProcessTableHarness, table
+
+KEYED = Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]
+ROWWISE = Annotated[udf.Row, ArgumentTrait.ROW_SEMANTIC_TABLE]
+names = st.sampled_from([None, "a", "b", "c"])
+times = st.integers(0, 8)
+
+
+@given(st.lists(st.tuples(names, times)), times)
+def test_timers_fire_like_a_sorted_list_of_them(registered, watermark):
+    """One per name, of which the last registration counts; one per time without a name."""
+    timers, model = Timers(), {}
+    for name, time in registered:
+        timers.register(name, time)
+        model[name if name is not None else time] = (time, name is not None, name or "")
+    timers.begin()
+    fired = []
+    while (due := timers.next_due(watermark)) is not None:
+        fired.append(due)
+    timers.end()
+    expected = sorted(each for each in model.values() if each[0] <= watermark)
+    assert fired == [(name if is_named else None, time) for time, is_named, name in expected]
+    assert len(timers.pending()) == len(model) - len(fired)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["set", "clear"]), st.sampled_from(["a", "b"]), times)))
+def test_a_cleared_timer_is_gone(steps):
+    timers, model = Timers(), {}
+    for what, name, time in steps:
+        if what == "set":
+            timers.register(name, time)
+            model[name] = time
+        else:
+            timers.clear(name)
+            model.pop(name, None)
+    assert dict(timers.pending()) == model
+    assert bool(timers) == bool(model)
+
+
+@dataclass
+class Memory:
+    """Of all kinds of value."""
+
+    rows: int = 0
+    seen: list[int] = field(default_factory=list)
+
+
+class Everything(udf.ProcessTableFunction):
+    """Uses state of every kind."""
+
+    returns = "said string"
+
+    def eval(
+        self,
+        ctx: udf.ProcessContext,
+        memory: Annotated[Memory, StateHint()],
+        last: ValueView[int],
+        items: ListView[int],
+        counts: MapView[int, int],
+        rows: KEYED,
+    ) -> Iterator[tuple[str]]:
+        memory.rows += 1
+        memory.seen.append(rows.v)
+        items.append(rows.v)
+        counts[rows.v] = counts.get(rows.v, 0) + 1
+        yield (f"{memory.rows} {memory.seen} {last.value} {list(items)} {sorted(counts.items())}",)
+        last.value = rows.v
+        if rows.v == 0:
+            ctx.clear_state("items")
+        elif rows.v == 1:
+            ctx.clear_all_state()
+
+
+class Model:
+    """The same in plain Python."""
+
+    def __init__(self):
+        self.forget()
+
+    def forget(self):
+        self.rows, self.seen, self.last, self.items, self.counts = 0, [], None, [], {}
+
+    def row(self, v):
+        self.rows += 1
+        self.seen.append(v)
+        self.items.append(v)
+        self.counts[v] = self.counts.get(v, 0) + 1
+        said = f"{self.rows} {self.seen} {self.last} {self.items} {sorted(self.counts.items())}"
+        self.last = v
+        if v == 0:
+            self.items = []
+        elif v == 1:
+            self.forget()
+        return said
+
+
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 12))
+def test_state_of_every_kind_survives_the_wire_and_a_restore(values, cut):
+    harness, model = ProcessTableHarness(Everything, {"rows": table("k int, v int", partition_by="k")}), Model()
+    expected = []
+    for number, value in enumerate(values):
+        if number == cut:
+            harness.restore(harness.snapshot())
+        harness.row("rows", (1, value))
+        expected.append((1, model.row(value)))
+    assert harness.take() == expected
+
+
+def declared(**members):
+    return declare_table(type("Wrong", (udf.ProcessTableFunction,), {"returns": "a int", **members}))
+
+
+def test_a_declaration_that_is_wrong_names_function_and_parameter():
+    def untyped(self, ctx, rows):
+        yield
+
+    def optional_table(self, rows: KEYED = None):
+        yield
+
+    def state_last(self, rows: KEYED, items: ListView[int]):
+        yield
+
+    def many(self, *rows: KEYED):
+        yield
+
+    def reserved(self, uid: KEYED):
+        yield
+
+    for code, message in [
+        (untyped, r"function wrong, parameter 'rows': Could not extract a data type"),
+        (optional_table, r"function wrong, parameter 'rows': Table arguments must not be optional"),
+        (state_last, r"function wrong, parameter 'items': State entries must precede arguments"),
+        (many, r"function wrong, parameter 'rows': .*non-overloaded, non-vararg"),
+        (reserved, r"function wrong.*uid"),
+    ]:
+        with pytest.raises(DeclarationError, match=message):
+            declared(eval=code)
+
+
+def test_a_value_of_another_type_is_an_error_that_names_the_column():
+    class Texts(udf.ProcessTableFunction):
+        returns = "a int"
+
+        def eval(self, rows: KEYED) -> Iterator[tuple]:
+            yield ("text",)
+
+    harness = ProcessTableHarness(Texts, {"rows": table("k int", partition_by="k")})
+    with pytest.raises(Exception, match="column 'a'"):
+        harness.row("rows", (1,))
+
+
+def test_a_kind_that_was_not_declared_is_refused():
+    class Deletes(udf.ProcessTableFunction):
+        returns = "a int"
+
+        def eval(self, rows: KEYED) -> Iterator[udf.Row]:
+            yield udf.Row(1, kind="-D")
+
+    harness = ProcessTableHarness(Deletes, {"rows": table("k int", partition_by="k")})
+    with pytest.raises(Exception, match=r"Invalid row kind received: DELETE. Expected produced changelog mode"):
+        harness.row("rows", (1,))
+
+
+def test_timers_need_keys():
+    class Ticking(udf.ProcessTableFunction):
+        returns = "a int"
+
+        def eval(self, ctx: udf.ProcessContext, rows: ROWWISE) -> Iterator[tuple]:
+            ctx.register_on_time(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+            yield (1,)
+
+    with pytest.raises(ValueError, match="Timers are not supported in the current PTF declaration"):
+        ProcessTableHarness(Ticking, {"rows": table("k int")}).row("rows", (1,))
+
+
+class Tagged(udf.ProcessTableFunction):
+    """The table with a column whose name is an argument."""
+
+    returns = (column_named_by("name", pa.int32(), default="tag", only_if="tagged"), columns_of("rows"))
+
+    async def eval(
+        self,
+        ctx: udf.ProcessContext,
+        rows: KEYED,
+        name: Annotated[list | None, "array<string>"] = None,
+        tagged: bool = True,
+    ):
+        await asyncio.sleep(0)
+        values = rows[1:]
+        yield (7, *values) if tagged else tuple(values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "columns", "row"),
+    [
+        ({}, ["k", "tag", "v"], (1, 7, "x")),
+        ({"name": ["mine"]}, ["k", "mine", "v"], (1, 7, "x")),
+        ({"tagged": False}, ["k", "v"], (1, "x")),
+    ],
+)
+def test_columns_of_the_result_may_depend_on_the_call(arguments, columns, row):
+    harness = ProcessTableHarness(Tagged, {"rows": table("k int, v string", partition_by="k")}, **arguments)
+    harness.row("rows", (1, "x"))
+    assert harness.columns.names == columns
+    assert harness.take() == [row]
+
+
+def test_both_ends_find_the_same_columns():
+    spec = declare_table(Tagged).spec
+    copied = type(spec).from_proto(spec.to_proto())
+    call = plan_process_call(copied, {"rows": table("k int, v string", partition_by="k")}, {"name": ["mine"]})
+    assert [field.name for field in output_fields(copied, call)] == ["k", "mine", "v"]
+    with pytest.raises(InvalidCall, match="exactly one column name, not none"):
+        plan_process_call(copied, {"rows": table("k int", partition_by="k")}, {"name": []})
