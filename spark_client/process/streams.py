@@ -80,7 +80,8 @@ def with_state(
         return unpacked(batches)
 
     parcels = base.select("*", hashed.alias("__remote_udf_hash")).mapInArrow(pack, PARCELS)
-    time_mode = "eventTime" if upstream.has_watermark else "processingTime"
+    # With processing time Spark runs micro-batches without end, which a query for what is available never survives.
+    time_mode = "eventTime" if upstream.has_watermark else "none"
     processed = parcels.groupBy("bucket").transformWithState(
         BucketProcessor(state), "rows binary", "append", time_mode
     )  # fmt: skip

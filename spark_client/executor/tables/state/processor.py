@@ -1,5 +1,6 @@
 """BucketProcessor: Spark's stateful processor for buckets of keys of a process table function."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -98,7 +99,9 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
             require_segments(plan.plan, keys, completed.errors[0])
             return completed.values[0]
 
-        moment = Moment(before, watermark, times.getCurrentProcessingTimeInMs())
+        # Without a watermark Spark tells no time; then it is that of this machine.
+        now = times.getCurrentProcessingTimeInMs() if plan.has_watermark else int(time.time() * 1000)
+        moment = Moment(before, watermark, now)
         work = BucketWork(plan, pages, due, moment, engine.bundles().size, exchange)
         work.run(self._arrived(table))
         # Spark itself takes away the timer that fired.
