@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from udf_server.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, set
 from udf_server.functions import Function
 from udf_server.logs import configure_logging
 from udf_server.plugins import build_plugin_manager, load_functions
+from udf_server.processes import Processes
 from udf_server.registry import Registry
 from udf_server.security.access import hashed, new_token
 from udf_server.server import Server
@@ -101,7 +103,8 @@ def main() -> None:
 @main.command()
 @_flags()
 @click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as it does when a parent dies.")
-def serve(file: Path | None, stop_with_stdin: bool, **flags: Any) -> None:
+@click.option("--share-port", is_flag=True, hidden=True)
+def serve(file: Path | None, stop_with_stdin: bool, share_port: bool, **flags: Any) -> None:
     """Serve the functions of every plugin until SIGTERM or SIGINT.
 
     Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
@@ -109,13 +112,31 @@ def serve(file: Path | None, stop_with_stdin: bool, **flags: Any) -> None:
     """
     config = _config(file, flags)
     configure_logging(config.log_level, config.log_format)
-    server = Server(config, _registry(config))
+    if config.processes > 1:
+        _serve_by_processes(config, stop_with_stdin)
+        return
+    server = Server(config, _registry(config), share_port=share_port)
     tune_process()
     uvloop.run(_serve(server, stop_with_stdin))
     sys.stdout.flush()
     sys.stderr.flush()
     # Calls that never came back hold threads that cannot be joined.
     os._exit(0)
+
+
+def _serve_by_processes(config: ServerConfig, stop_with_stdin: bool) -> None:
+    processes = Processes(config, sys.argv[1:])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: processes.stop())
+    click.echo(json.dumps(processes.start()))
+    if stop_with_stdin:
+
+        def stop_at_end() -> None:
+            sys.stdin.read()
+            processes.stop()
+
+        threading.Thread(target=stop_at_end, daemon=True).start()
+    processes.wait()
 
 
 async def _serve(server: Server, stop_with_stdin: bool) -> None:

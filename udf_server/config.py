@@ -37,6 +37,7 @@ class ServerConfig:
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(50051, "Port to listen on; 0 picks a free one.")
+    processes: int = _setting(1, "Worker processes on the port; one uses one core.")
     unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
     metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
     metrics_port: int = _setting(9464, "Port of the HTTP server; 0 picks a free one.")
@@ -76,7 +77,8 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         at_least = {
-            "port": 0, "metrics_port": 0, "threads_per_function": 1, "lost_calls_per_function": 0, "max_streams": 1,
+            "processes": 1, "port": 0,
+            "metrics_port": 0, "threads_per_function": 1, "lost_calls_per_function": 0, "max_streams": 1,
             "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "max_function_rows": 1,
             "max_server_bytes": 1 << 16, "drain_seconds": 0,
         }  # fmt: skip

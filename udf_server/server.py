@@ -47,9 +47,13 @@ ALIVE_SECONDS = 10.0
 class Server:
     """One server in this process. `start` then `stop`; `running_server` does both."""
 
-    def __init__(self, config: ServerConfig, registry: Registry | None = None) -> None:
-        """Loads the plugins unless given a registry. Raises PluginError or InvalidConfig; nothing listens then."""
+    def __init__(self, config: ServerConfig, registry: Registry | None = None, *, share_port: bool = False) -> None:
+        """Loads the plugins unless given a registry. Raises PluginError or InvalidConfig; nothing listens then.
+
+        With `share_port` other processes may listen on the same port.
+        """
         check_exposure(config)
+        self._share_port = share_port
         self.config = config
         if registry is None:
             manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
@@ -83,7 +87,7 @@ class Server:
             options=[
                 ("grpc.max_receive_message_length", config.max_message_bytes),
                 ("grpc.max_send_message_length", config.max_message_bytes),
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(self._share_port)),
                 # Clients ask for a sign of life while a stream is quiet.
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 1_000),

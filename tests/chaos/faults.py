@@ -74,7 +74,7 @@ def added(one, other, note):
 
 
 def frozen(scale, seed):
-    """SIGSTOP of a random server for 8 s, then SIGCONT"""
+    """SIGSTOP of a random server for 20 s, then SIGCONT"""
     rng = random.Random(seed)
     with ExitStack() as stack:
         some = servers(stack)
@@ -83,7 +83,7 @@ def frozen(scale, seed):
         def freeze():
             victim = rng.choice(some)
             victim.signal(signal.SIGSTOP)
-            time.sleep(8.0 if scale < 20 else 3.0)
+            time.sleep(20.0 if scale < 10 else 3.0)
             victim.signal(signal.SIGCONT)
 
         count = harm(job, 1.0, rng, freeze)

@@ -1,0 +1,121 @@
+"""`udf-server serve --processes 2`: one port, one page of metrics, and workers that come back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spark_client.config import ClientConfig
+from spark_client.directory import find_function, list_functions
+from spark_client.executor import transport as transport_module
+from spark_client.executor.transport import GrpcTransport
+from spark_client.security import Security
+from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+
+PLUGIN = """
+import os
+import udf_server as udf
+
+@udf.scalar
+async def whose(x: int) -> int:
+    return os.getpid()
+"""
+
+
+@contextmanager
+def workers(plugin, *flags):
+    command = [sys.executable, "-m", "udf_server", "serve", "--plugin", plugin, "--no-entry-points", "--processes", "2"]
+    command += ["--port", "0", "--metrics-port", "0", "--log-format", "json", "--drain-seconds", "2", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        yield process, json.loads(line) if line else {}
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def who_answers(target, times):
+    """Process ids that answer on as many connections."""
+    found = set()
+    for number in range(times):
+        # A name of its own makes a channel of its own.
+        config = ClientConfig(target, 20.0, Security(token_variable=f"T{number}"))
+        os.environ[f"T{number}"] = "t"
+        spec = find_function(list_functions(config), "whose")
+        call = call_of(type("Whose", (), {"spec": spec}), target)
+        stream = stream_of(call, GrpcTransport(config))
+        stream.submit(chunk_of([1]))
+        found |= set(everything(stream).values())
+        stream.finish()
+    return found
+
+
+def page(url):
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return answer.read().decode()
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(180)
+def test_workers_share_a_port_and_metrics_and_a_crashed_one_comes_back(plugin, monkeypatch):
+    # Otherwise all channels of this process to one address share a connection.
+    options = (*transport_module.CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+    monkeypatch.setattr(transport_module, "CHANNEL_OPTIONS", options)
+    with workers(plugin(PLUGIN)) as (process, ready):
+        pids = set(ready["processes"])
+        assert len(pids) == 2
+        assert who_answers(ready["target"], 20) == pids
+        metrics = page(ready["metrics"] + "/metrics")
+        for number in "01":
+            assert f'udf_rows_total{{function="whose",outcome="ok",process="{number}",version="1"}}' in metrics
+        assert metrics.count("# TYPE udf_rows_total counter") == 1
+        assert page(ready["metrics"] + "/readyz") == "ok\n"
+        victim = min(pids)
+        os.kill(victim, signal.SIGKILL)
+        eventually(lambda: "udf_process_restarts_total 1.0" in page(ready["metrics"] + "/metrics"))
+        eventually(lambda: len(who_answers(ready["target"], 20) - {victim}) == 2)
+        process.terminate()
+        assert process.wait(30) == 0
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+
+@pytest.mark.timeout(180)
+def test_workers_end_with_the_process_that_started_them(plugin):
+    with workers(plugin(PLUGIN)) as (process, ready):
+        process.kill()
+        process.wait()
+
+        def gone(pid):
+            try:
+                return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+            except FileNotFoundError:
+                return True
+
+        eventually(lambda: all(gone(pid) for pid in ready["processes"]))
+
+
+def test_what_stops_a_worker_from_starting_stops_the_start(plugin):
+    with workers(plugin("import no_such_module\n")) as (process, ready):
+        _, stderr = process.communicate(timeout=60)
+        assert ready == {}
+        assert process.returncode == 1
+        assert "no_such_module" in stderr
+    with workers(plugin(PLUGIN), "--unix-socket", "/tmp/x.sock") as (process, ready):
+        assert "cannot listen on one Unix socket" in process.communicate(timeout=60)[1]
+        assert ready == {}
