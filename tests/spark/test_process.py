@@ -1,0 +1,180 @@
+"""Process table functions over DataFrames that end: `remote.process(...)`."""
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import functions as F
+
+import udf_server as udf
+from spark_client import PlanError
+from udf_process import FraudRules, OneMatchJoin, Sessions, ToChangelog
+from udf_server import ArgumentTrait, StateHint
+from udf_server.tables.declaration import declare_table
+
+KEYED = Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]
+UPSERT = udf.ChangelogMode.of("+I", "+U", "-D", key_only_deletes=True)
+START = dt.datetime(2026, 3, 1)
+
+
+@dataclass
+class Sum:
+    """Of the values so far."""
+
+    total: int = 0
+    rows: int = 0
+
+
+class Running(udf.ProcessTableFunction):
+    """The sum up to each row, and everything once more at the end."""
+
+    returns = "total bigint, rows bigint, last boolean"
+
+    def eval(self, ctx: udf.ProcessContext, sum: Annotated[Sum, StateHint()], rows: KEYED) -> Iterator[tuple]:
+        if rows.v == 13:
+            raise ValueError("thirteen")
+        sum.total += rows.v
+        sum.rows += 1
+        ctx.register_on_time("end", 2**63 - 1)
+        yield sum.total, sum.rows, False
+
+    def on_timer(self, ctx: udf.ProcessContext, sum: Sum) -> Iterator[tuple]:
+        yield sum.total, sum.rows, True
+
+
+class Doubled(udf.ProcessTableFunction):
+    """All columns and twice the value."""
+
+    returns = "doubled bigint"
+
+    async def eval(
+        self, rows: Annotated[udf.Row, ArgumentTrait.ROW_SEMANTIC_TABLE, ArgumentTrait.PASS_COLUMNS_THROUGH]
+    ):
+        yield (None if rows.v is None else rows.v * 2,)
+
+
+class Counter(udf.ProcessTableFunction):
+    """Numbers up to n."""
+
+    returns = "bigint"
+
+    def eval(self, n: int) -> Iterator[int]:
+        yield from range(n)
+
+
+@pytest.fixture
+def functions(remote):
+    ours = (Running, Doubled, Counter, FraudRules, OneMatchJoin, Sessions, ToChangelog)
+    return remote(*map(declare_table, ours))
+
+
+def rows(frame):
+    return sorted(tuple(row) for row in frame.collect())
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("size", [7, 10_000])
+def test_state_goes_on_from_row_to_row_however_keys_are_cut_into_bundles(functions, spark, size):
+    """One key has most of the rows, so it is carried from segment to segment."""
+    numbers = spark.range(14, 214, 1, 3).select(
+        F.when(F.col("id") % 10 == 0, F.col("id")).alias("k"), F.col("id").alias("v")
+    )
+    found = functions.process("running", numbers, partition_by="k", order_by=(), options={"size": size})
+    assert found.columns == ["k", "total", "rows", "last"]
+    at_end = found.where("last").select("k", "total", "rows")
+    expected = numbers.groupBy("k").agg(F.sum("v"), F.count("v"))
+    assert {tuple(row) for row in at_end.collect()} == {tuple(row) for row in expected.collect()}
+    assert found.where("NOT last").count() == 200
+
+
+def test_rows_of_a_key_come_in_the_order_that_is_asked_for(functions, spark):
+    frame = spark.createDataFrame([(START + dt.timedelta(days=day), day) for day in (3, 1, 2)], "ts timestamp, v int")
+    keyed = frame.select(F.lit("a").alias("k"), "ts", "v")
+    found = functions.process("running", keyed, partition_by="k", order_by="ts").where("NOT last").collect()
+    assert [row.total for row in found] == [1, 3, 6]
+
+
+def test_a_failure_names_the_function_and_the_key(functions, spark):
+    frame = spark.range(10, 16).select((F.col("id") % 2).alias("k"), F.col("id").alias("v"))
+    with pytest.raises(PythonException, match=r"(?s)running@1: a segment of the key \(k=1\) failed.*thirteen"):
+        functions.process("running", frame, partition_by="k").collect()
+
+
+def test_rows_without_a_key_keep_their_columns(functions, spark):
+    frame = spark.createDataFrame([(1, "a"), (None, "b")], "v bigint, s string")
+    assert rows(functions.process("doubled", frame).select("s", "doubled")) == [("a", 2), ("b", None)]
+
+
+def test_a_function_without_tables_is_called_once(functions):
+    assert rows(functions.process("counter", n=3)) == [(0,), (1,), (2,)]
+
+
+def test_an_empty_table_gives_nothing(functions, spark):
+    assert (
+        functions.process("running", spark.range(0).selectExpr("id AS k", "id AS v"), partition_by="k").collect() == []
+    )
+
+
+def test_rows_of_two_tables_come_by_their_time(functions, spark):
+    def side(*told):
+        times = [(key, value, START + dt.timedelta(minutes=minute)) for key, value, minute in told]
+        return spark.createDataFrame(times, "k string, v string, ts timestamp")
+
+    tables = {"left": side(("a", "l1", 0), ("a", "l2", 300)), "right": side(("a", "r1", 1), ("b", "r2", 2))}
+    found = functions.process("one_match_join", tables, partition_by="k", on_time="ts")
+    assert found.columns == ["k", "k0", "left_value", "right_value", "rowtime"]
+    pairs = {(row.left_value, row.right_value) for row in found.collect()}
+    assert pairs == {("l1", "r1"), ("l2", None), (None, "r2")}
+
+
+def test_broadcast_rows_come_first_and_to_every_key(functions, spark):
+    payments = spark.createDataFrame(
+        [(card, 50.0 * card, START) for card in range(4)], "card int, amount double, time timestamp"
+    )
+    rules = spark.createDataFrame([("large", 1, 100.0, 0.0)], "name string, at_least int, total double, seconds double")
+    found = functions.process("fraud_rules", {"payments": payments, "rule": rules}, partition_by={"payments": "card"})
+    assert rows(found) == [(2, "large", 1, 100.0), (3, "large", 1, 150.0)]
+
+
+def test_an_upsert_changelog_is_completed_by_the_row_before(functions, spark):
+    changes = [("a", 1, "+I"), ("b", 2, "+I"), ("a", 3, "+U"), ("b", None, "-D"), ("c", None, "-D"), ("b", 4, "+U")]
+    frame = spark.createDataFrame(changes, "k string, v int, row_kind string").coalesce(1)
+    keyed = functions.process("to_changelog", frame, partition_by="k", changelog_mode=UPSERT)
+    assert [(row.op, row.v) for row in keyed.collect() if row.k == "a"] == [
+        ("INSERT", 1), ("UPDATE_BEFORE", 1), ("UPDATE_AFTER", 3),
+    ]  # fmt: skip
+    assert [(row.op, row.v) for row in keyed.collect() if row.k == "b"] == [("INSERT", 2), ("DELETE", 2), ("INSERT", 4)]
+    whole = functions.process("to_changelog", frame, changelog_mode=UPSERT, upsert_key="k")
+    assert whole.columns == ["op", "k", "v"]
+    assert rows(whole.select("k", "op", "v")) == rows(keyed)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"name": "running"}, "running@1: Table argument 'rows' requires a PARTITION BY clause"),
+        ({"name": "running", "partition_by": "x"}, "Invalid column 'x' for PARTITION BY clause. Available.*k, v"),
+        ({"name": "running", "partition_by": "k", "m": 1}, "running@1 has no argument 'm'"),
+        ({"name": "running", "partition_by": "k", "uid": "a b"}, "Invalid unique identifier 'a b'"),
+        (
+            {"name": "running", "partition_by": "k", "on_time": "v"},
+            "Unsupported data type for time attribute: column 'v'",
+        ),
+        ({"name": "doubled", "partition_by": "k"}, "Only tables with set semantics may be partitioned"),
+        ({"name": "to_changelog", "op": ["a", "b"]}, "to_changelog@1: .*'op' must contain exactly one column name"),
+        ({"name": "sessions", "partition_by": "k"}, "sessions@1: Table argument 'input' requires a time attribute"),
+    ],
+)
+def test_a_wrong_call_is_refused_before_it_runs(functions, spark, call, message):
+    frame = spark.range(3).selectExpr("id AS k", "id AS v")
+    with pytest.raises(PlanError, match=message):
+        functions.process(call.pop("name"), frame, **call)
+
+
+def test_an_upsert_changelog_without_a_key_is_refused(functions, spark):
+    frame = spark.createDataFrame([("a", "+I")], "k string, row_kind string")
+    with pytest.raises(PlanError, match=r"table argument 'input': upsert changes .* give upsert_key, or partition_by"):
+        functions.process("to_changelog", frame, changelog_mode=UPSERT)
