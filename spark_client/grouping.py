@@ -11,6 +11,7 @@ from spark_client.aggregation.changes import plan_changes
 from spark_client.aggregation.planner import plan_aggregation, plan_fired
 from spark_client.aggregation.request import Aggregation
 from spark_client.errors import PlanError
+from spark_client.windows.columns import WINDOW_END, WINDOW_START
 from spark_client.windows.emitting import emit_options
 
 __all__ = ["RemoteGrouping", "positions_of"]
@@ -49,7 +50,8 @@ class RemoteGrouping:
         """
         if self.frame.isStreaming:
             options = emit_options(self.emission, self.frame.sparkSession.conf.getAll)
-            if options.fires:
+            # What the session says is for window aggregates; of others it says nothing.
+            if options.fires and (self.emission or {WINDOW_START, WINDOW_END} <= {*map(str, self.keys)}):
                 return plan_fired(self._aggregation, aggregates, options)
         return plan_aggregation(self._aggregation, aggregates)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from prometheus_client.metrics import MetricWrapperBase
 
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, Option
+from spark_client.windows.emitting import EMIT_OPTIONS
 from udf_server.config import TABLES, ServerConfig, settings
 from udf_server.metrics import BulkHistogram, ServerMetrics
 
@@ -34,6 +35,10 @@ def aggregate_options() -> str:
 
 def caller_options() -> str:
     return _options(CALLER_OPTIONS)
+
+
+def emit_options() -> str:
+    return _options(EMIT_OPTIONS)
 
 
 def stream_options() -> str:

@@ -1,0 +1,91 @@
+"""What a table of a case sends to a stream, one thing after another: rows, watermarks, the clock, a restart.
+
+Tables with a driver script say so; the others have a watermark so far behind the latest time, which follows every
+row that moves it. At the end of the input it is at the end of time, as in the language of the cases.
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.conformance.cases import Table
+
+__all__ = ["END", "Event", "events_of", "time_column"]
+
+END = datetime.datetime(9999, 1, 1)
+"""The watermark at the end of the input, without zone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """`op` is row, watermark, processing_time or restart; `at` a time without zone; rows have kind and values.
+
+    `number` is the place in the script of the case, by which it says what is expected.
+    """
+
+    op: str
+    at: datetime.datetime | None = None
+    kind: str = "+I"
+    values: Sequence[Any] = ()
+    number: int = -1
+
+
+def time_column(table: Table) -> str:
+    """The time attribute; a processing time is called by its name alone."""
+    return str(table.raw["time_column"]).split()[0]
+
+
+def events_of(table: Table) -> list[Event]:
+    """All events of a table. Changes of an upsert source take back the row of their key first."""
+    if table.events:
+        return [_scripted(event, number) for number, event in enumerate(table.events)]
+    return list(_followed(table))
+
+
+def _scripted(event: Any, number: int) -> Event:
+    if event["op"] == "row":
+        return Event("row", None, event.get("kind", "+I"), event["row"], number)
+    if event["op"] == "savepoint_restore":
+        return Event("restart", number=number)
+    return Event(event["op"], moment(event["ts"]), number=number)
+
+
+def _followed(table: Table) -> Iterator[Event]:
+    place = [name for name, _ in table.columns].index(time_column(table))
+    delay = datetime.timedelta(milliseconds=(table.raw.get("watermark") or {}).get("delay_ms", 0))
+    latest: datetime.datetime | None = None
+    for count, (kind, values) in enumerate(_retracting(table), start=1):
+        yield Event("row", None, kind, values)
+        at = None if values[place] is None else moment(values[place])
+        if at is not None and (latest is None or at > latest):
+            latest = at
+            yield Event("watermark", latest - delay)
+        if count == table.raw.get("restart_after_row"):
+            yield Event("restart")
+    yield Event("watermark", END)
+
+
+def _retracting(table: Table) -> Iterator[tuple[str, Sequence[Any]]]:
+    """The changes; those of a source that has a key and tells new rows only, with the old ones."""
+    if "upsert" not in str(table.raw.get("changelog_mode") or "").lower():
+        yield from table.changes
+        return
+    keys = [[name for name, _ in table.columns].index(name) for name in table.primary_key]
+    rows: dict[tuple[Any, ...], Sequence[Any]] = {}
+    for kind, values in table.changes:
+        key = tuple(values[place] for place in keys)
+        old = rows.pop(key, None)
+        if kind == "-D":
+            if old is not None:
+                yield "-D", old
+            continue
+        rows[key] = values
+        if old is not None:
+            yield "-U", old
+        yield ("+I" if old is None else "+U"), values
+
+
+def moment(text: str) -> datetime.datetime:
+    """A time as a case writes it, of an instant that in UTC, without zone."""
+    return datetime.datetime.fromisoformat(text.removesuffix("Z"))
