@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import PlanError
-from udf_process import FraudRules, OneMatchJoin, Sessions, ToChangelog
+from udf_process import FraudRules, OneMatchJoin, SessionAlerts, ToChangelog
 from udf_server import ArgumentTrait, StateHint
 from udf_server.tables.declaration import declare_table
 
@@ -67,7 +67,7 @@ class Counter(udf.ProcessTableFunction):
 
 @pytest.fixture
 def functions(remote):
-    ours = (Running, Doubled, Counter, FraudRules, OneMatchJoin, Sessions, ToChangelog)
+    ours = (Running, Doubled, Counter, FraudRules, OneMatchJoin, SessionAlerts, ToChangelog)
     return remote(*map(declare_table, ours))
 
 
@@ -165,7 +165,10 @@ def test_an_upsert_changelog_is_completed_by_the_row_before(functions, spark):
         ),
         ({"name": "doubled", "partition_by": "k"}, "Only tables with set semantics may be partitioned"),
         ({"name": "to_changelog", "op": ["a", "b"]}, "to_changelog@1: .*'op' must contain exactly one column name"),
-        ({"name": "sessions", "partition_by": "k"}, "sessions@1: Table argument 'input' requires a time attribute"),
+        (
+            {"name": "session_alerts", "partition_by": "k"},
+            "session_alerts@1: Table argument 'input' requires a time attribute",
+        ),
     ],
 )
 def test_a_wrong_call_is_refused_before_it_runs(functions, spark, call, message):

@@ -14,7 +14,7 @@ from udf_process import (
     FromChangelog,
     Funnel,
     OneMatchJoin,
-    Sessions,
+    SessionAlerts,
     ToChangelog,
     TrailingMedian,
     udf_functions,
@@ -140,7 +140,7 @@ class TestFromChangelog:
 class TestSessions:
     def harness(self):
         events = table("user string, ts timestamp", partition_by="user")
-        return ProcessTableHarness(Sessions, {"input": events}, on_time="ts", gap=10 * MINUTE)
+        return ProcessTableHarness(SessionAlerts, {"input": events}, on_time="ts", gap=10 * MINUTE)
 
     def test_an_alert_comes_when_a_key_was_silent_for_the_gap(self):
         harness = self.harness()

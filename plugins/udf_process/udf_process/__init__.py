@@ -7,10 +7,10 @@ from udf_process.fraud import FraudRules
 from udf_process.funnel import Funnel
 from udf_process.joining import OneMatchJoin
 from udf_process.median import TrailingMedian
-from udf_process.sessions import Sessions
+from udf_process.sessions import SessionAlerts
 
 __all__ = [
-    "Deduplicate", "FraudRules", "FromChangelog", "Funnel", "OneMatchJoin", "Sessions", "ToChangelog", "TrailingMedian",
+    "Deduplicate", "FraudRules", "FromChangelog", "Funnel", "OneMatchJoin", "SessionAlerts", "ToChangelog", "TrailingMedian",
     "udf_functions",
 ]  # fmt: skip
 
@@ -18,4 +18,4 @@ __all__ = [
 @udf.hookimpl
 def udf_functions() -> list[type[udf.ProcessTableFunction]]:
     """What this plugin offers."""
-    return [ToChangelog, FromChangelog, Sessions, OneMatchJoin, FraudRules, Deduplicate, TrailingMedian, Funnel]
+    return [ToChangelog, FromChangelog, SessionAlerts, OneMatchJoin, FraudRules, Deduplicate, TrailingMedian, Funnel]

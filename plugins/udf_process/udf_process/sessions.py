@@ -8,7 +8,7 @@ from typing import Annotated
 import udf_server as udf
 from udf_server import ArgumentTrait, StateHint
 
-__all__ = ["Session", "Sessions"]
+__all__ = ["Session", "SessionAlerts"]
 
 
 @dataclass
@@ -20,13 +20,13 @@ class Session:
     events: int = 0
 
 
-class Sessions(udf.ProcessTableFunction):
+class SessionAlerts(udf.ProcessTableFunction):
     """An alert when a key has had no row for `gap`: when its session began, its last row, how many rows.
 
     Rows may come in any order, as long as they are not late: a session reaches from its least time to its greatest.
     """
 
-    name = "sessions"
+    name = "session_alerts"
     returns = "session_start timestamp, session_end timestamp, events bigint"
 
     def eval(
