@@ -10,8 +10,8 @@ from udf_process.median import TrailingMedian
 from udf_process.sessions import SessionAlerts
 
 __all__ = [
-    "Deduplicate", "FraudRules", "FromChangelog", "Funnel", "OneMatchJoin", "SessionAlerts", "ToChangelog", "TrailingMedian",
-    "udf_functions",
+    "Deduplicate", "FraudRules", "FromChangelog", "Funnel", "OneMatchJoin", "SessionAlerts", "ToChangelog",
+    "TrailingMedian", "udf_functions",
 ]  # fmt: skip
 
 
