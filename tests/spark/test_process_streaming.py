@@ -266,7 +266,7 @@ def test_a_function_that_fails_ends_the_query_and_a_mended_one_goes_on(remote, s
     first = run(query(fragile), tmp_path)
     write(source, "b", [("y", 0, 3), ("x", 5, 4)])
     broken = start(query(fragile), tmp_path)
-    with pytest.raises(Exception, match=r"fragile@1: a segment of the key \(k='y'\) failed: .*division by zero"):
+    with pytest.raises(Exception, match=r"fragile@1: a segment of the key \(k='y'\) failed: .*by zero"):
         broken.awaitTermination(300)
     assert sorted(run(query(mended), tmp_path)) == sorted([*first, ("y", -1, 2), ("x", 20, 2)])
 
@@ -303,8 +303,8 @@ def test_a_server_that_is_killed_in_the_middle_changes_nothing(serve, spark, sou
     query.awaitTermination(300)
     found = [tuple(row) for row in spark.read.parquet(str(tmp_path / "processed")).collect()]
     assert seconds(found) == [
-        ("x", "end", 2, 78, 18), ("x", "row", 1, 1, 5), ("x", "row", 2, 78, 8), ("y", "end", 1, 2, 16),
-        ("y", "end", 1, 3, 40), ("y", "row", 1, 2, 6), ("y", "row", 1, 3, 30), ("z", "row", 1, 4, 90),
+        ("x", "end", 2, 78, 18), ("x", "row", 1, 1, 5), ("x", "row", 2, 78, 8), ("y", "end", 2, 5, 40),
+        ("y", "row", 1, 2, 6), ("y", "row", 2, 5, 30), ("z", "row", 1, 4, 90),
     ]  # fmt: skip
 
 
