@@ -1,5 +1,7 @@
 """RemoteSession: the functions of one server in one Spark session. `connect` makes it."""
 
+import contextlib
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -156,10 +158,29 @@ class RemoteSession:
         `group_by`, unless the query itself names that column outside of WHERE. Everything this end does not
         know is left to Spark. Raises PlanError with line and column, UnknownFunction, and what Spark raises.
         """
+        return self._run_text(text, args, fields, None)
+
+    def explain(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> str:
+        """What `sql` makes of a query, as text; the query is planned and not run.
+
+        A line per stage, from the inside out: window functions, aggregates and where each is computed, the
+        shapes that were recognised on a stream, remote functions. Then Spark's own plan. Raises as `sql`.
+        """
+        stages: list[str] = []
+        frame = self._run_text(text, args, fields, stages)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            frame.explain("simple")
+        lines = stages or ["all of it is left to Spark"]
+        return "\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", printed.getvalue()])
+
+    def _run_text(
+        self, text: str, args: Mapping[str, Any] | list[Any] | None, fields: Mapping[str, Any], stages: list[str] | None
+    ) -> DataFrame:
         names = FunctionNames(self.spark, self._functions)
         return run_text(
             self.spark, names, Text(text, args, fields), self._call, self._register_once, self.process,
-            lambda name: find_function(self._functions, names.remote(name) or name),
+            lambda name: find_function(self._functions, names.remote(name) or name), stages,
         )  # fmt: skip
 
     def _call(self, name: str, *arguments: Column) -> AggregateExpression:

@@ -138,12 +138,20 @@ class GroupedSelect:
                 order_by = order or order_by
             else:
                 expressions.append(F.expr(generate(self._of_hidden(tree))).alias(name))
+        self._explain()
         items = self._base_items()
         base = over_panes(self._workspace, self._source, items) or self._source.base(items)
         keys = list(self._keys.values())
         return plan_aggregation(Aggregation(base, keys, self._grouping.sets, order_by, None), expressions)
 
+    def _explain(self) -> None:
+        trees = [aggregate_of(tree) for _, tree in self._aggregates.values() if tree is not None]
+        calls = [f"{tree.name} {'on the server' if is_remote(tree, self._names) else 'by Spark'}" for tree in trees]
+        keys = ", ".join(generate(key) for key in self._grouping.keys) or "nothing"
+        self._workspace.stages.append(f"aggregate by {keys}: {', '.join(dict.fromkeys(calls)) or 'keys alone'}")
+
     def _groups_by_spark(self) -> DataFrame:
+        self._explain()
         keys = self._grouping.keys
         items = {self._keys[self._source.same(key)]: key for key in keys}
         items |= dict(self._aggregates.values())

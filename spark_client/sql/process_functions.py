@@ -58,6 +58,10 @@ class ProcessFunctions:
         self._process = process
         self._spec_of = spec_of
 
+    def names(self) -> list[str]:
+        """The functions that are called, in the order of the text."""
+        return [call.name for call in self._calls.values()]
+
     def rewritten(self, workspace: Workspace, tree: Any) -> Any:
         """The tree with a DataFrame in the place of each call. Raises PlanError, with the place in the text."""
         holder = exp.Tuple(expressions=[tree.copy()])

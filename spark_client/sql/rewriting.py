@@ -110,8 +110,12 @@ class Rewriting:
         if not source.frame.isStreaming and not changes:
             return select
         source = Source(self._workspace, select, ctes)
+        # Spark's streams know no DISTINCT; the planner has it by a set of the values.
+        distinct = source.frame.isStreaming and any(
+            isinstance(node.parent, exp.Func) for node in select.find_all(exp.Distinct)
+        )
         return GroupedSelect(
-            self._workspace, select, source, self._names, self._call, planned=changes
+            self._workspace, select, source, self._names, self._call, planned=changes or distinct
         ).rewritten()  # fmt: skip
 
     def _calls(self, select: Any) -> Any:

@@ -25,39 +25,47 @@ __all__ = ["run_text"]
 def run_text(
     spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
     register: Callable[[str], object], process: Callable[..., DataFrame] | None = None,
-    spec_of: Callable[[str], FunctionSpec] | None = None,
+    spec_of: Callable[[str], FunctionSpec] | None = None, stages: list[str] | None = None,
 ) -> DataFrame:  # fmt: skip
     """The DataFrame of a query, or what a statement returns.
 
     A text without remote aggregates and table functions goes to Spark as it is. `register` makes a remote
     scalar function known to Spark by its name; `call` is as in Rewriting; `process` calls a process table function.
+    What is made of the text is added to `stages`.
     Raises PlanError, and whatever Spark raises.
     """
     readable = text.readable()
     called = list(called_names(readable))
     for name in names.of_kind(FunctionKind.SCALAR, called):
         register(name)
+        if stages is not None:
+            stages.append(f"{name}: a scalar function on the server, where Spark plans the call; rows keep their order")
     text, windows = without_window_calls(text)
     functions = None
     if names.of_kind(FunctionKind.TABLE, called) and process is not None and spec_of is not None:
         text, functions = without_process_calls(text, names, process, spec_of)
     if not names.of_kind(FunctionKind.AGGREGATE, called) and functions is None and not windows:
-        return _of_windows(spark, names, text, call) or spark.sql(text.sql, args=text.args, **text.fields)
+        return _of_windows(spark, names, text, call, stages) or spark.sql(text.sql, args=text.args, **text.fields)
     if isinstance(text.args, (list, tuple)) and text.args:
         raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
     workspace = Workspace(spark, text)
     tree = parse(text)
     if functions is not None:
         tree = functions.rewritten(workspace, tree)
+    if functions is not None and stages is not None:
+        stages += [f"{name}: a process table function on the server" for name in functions.names()]
     rewritten = Rewriting(workspace, names, call, windows).statement(tree)
+    if stages is not None:
+        stages += workspace.stages
     if isinstance(rewritten, exp.Create) and rewritten.kind == "VIEW" and rewritten.expression is not None:
         return _create_view(workspace, rewritten)
     return without_time(workspace.run(rewritten))
 
 
 def _of_windows(
-    spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression]
-) -> DataFrame | None:
+    spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
+    stages: list[str] | None,
+) -> DataFrame | None:  # fmt: skip
     """The DataFrame of a query over a view of a stream's windows; None if Spark can have the text as it is."""
     if WINDOW_START not in text.sql.lower() or isinstance(text.args, (list, tuple)):
         return None
@@ -69,6 +77,8 @@ def _of_windows(
         return None  # Spark says what is wrong, or knows better
     if rewritten == tree or not isinstance(rewritten, exp.Query):
         return None
+    if stages is not None:
+        stages += workspace.stages
     return without_time(workspace.run(rewritten))
 
 

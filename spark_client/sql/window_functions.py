@@ -71,6 +71,7 @@ class WindowFunctions:
         """
         call = self._calls[node.name]
         table = workspace.table(_windowed(workspace, call, ctes, rewrite))
+        workspace.stages.append(f"{call.function} over {call.time_col}: native Spark expressions")
         alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(call.function.lower()))
         table.set("alias", alias.copy())
         for part in ("joins", "laterals", "pivots", "sample"):

@@ -64,6 +64,7 @@ def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Any]) -
     rest = {name: tree for name, tree in items.items() if name not in own}
     if any(_names_window(tree) for tree in [*rest.values(), source.condition] if tree is not None):
         return None
+    workspace.stages.append(f"{known.windows.name}: rows are sent once per pane, not once per window")
     time = workspace.hidden("time")
     rows = source.over(workspace.table(known.rows)).base({**rest, time: column(known.time_col)})
     return remember(assign(rows, time, known.windows), rows, time, known.windows)

@@ -70,6 +70,7 @@ def _joined(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
         return select
     select = select.copy()
     join = select.args["joins"][0]
+    workspace.stages.append(f"window join of streams: {left.name} and {right.name}, by their windows and watermarks")
     one, other = left.column(left.time), right.column(right.time)
     join.set("on", exp.and_(join.args["on"], exp.EQ(this=one, expression=other)))
     kind = (join.side or "").upper()
@@ -118,6 +119,8 @@ def _replace(workspace: Workspace, select: Any, left: _Side, right: _Side, part:
     )
     anti = isinstance(same.unnest(), exp.Not)
     tested = same.unnest().this.unnest() if anti else same.unnest()
+    kind = "without" if anti else "with"
+    workspace.stages.append(f"window join of streams: rows of {left.name} {kind} a partner in {right.name}")
     if isinstance(tested, exp.In):
         value, item = left.qualified(tested.this), right.qualified(subquery.expressions[0].unalias())
         equal: Any = exp.EQ(this=value, expression=item)

@@ -61,6 +61,10 @@ def rank_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     source = Source(workspace, inner, ctes)
     if not source.frame.isStreaming or time_name(source.frame) is None:
         return select
+    workspace.stages.append(
+        f"window top-N of a stream: {item.this.this.name.upper()} from {kept[0]} to {kept[1]} as {item.alias}, of the "
+        "rows of each window when the watermark has passed it"
+    )
     frame = _ranked(workspace, inner, ctes, source, _Ranking(place, item.this, item.alias, *kept))
     table = workspace.table(frame)
     if subquery.args.get("alias") is not None:

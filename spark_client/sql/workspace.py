@@ -30,6 +30,8 @@ class Workspace:
         self._values: dict[str, Any] = {}
         self._names: dict[str, str] = {}
         self._numbers = itertools.count()
+        self.stages: list[str] = []
+        """What was made of parts of the text, in the order in which it was; for `RemoteSession.explain`."""
         for identifier, field in text.field_names().items():
             self._values[field] = text.fields[field]
             self._names[identifier] = field

@@ -222,3 +222,19 @@ def test_an_error_names_the_place(functions, query, place, message):
         functions.sql(query)
     assert place in str(refused.value)
     assert message in str(refused.value)
+
+
+def test_explain_says_what_was_made_of_a_query(functions):
+    query = """
+        SELECT window_start, total(price).sum
+        FROM HOP(TABLE bid, DESCRIPTOR(t), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)
+        GROUP BY window_start, window_end
+    """
+    lines = functions.explain(query).splitlines()
+    assert lines[:3] == [
+        "1. HOP over t: native Spark expressions",
+        "2. aggregate by window_start, window_end: total on the server",
+        "3. HOP: rows are sent once per pane, not once per window",
+    ]
+    assert "== Physical Plan ==" in lines
+    assert functions.explain("SELECT 1").startswith("1. all of it is left to Spark")
