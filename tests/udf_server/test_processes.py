@@ -1,5 +1,6 @@
 """`udf-server serve --processes 2`: one port, one page of metrics, and workers that come back."""
 
+import itertools
 import json
 import os
 import signal
@@ -44,10 +45,13 @@ def workers(plugin, *flags):
         process.communicate()
 
 
+NUMBERS = itertools.count()
+
+
 def who_answers(target, times):
     """Process ids that answer on as many connections."""
     found = set()
-    for number in range(times):
+    for number in itertools.islice(NUMBERS, times):
         # A name of its own makes a channel of its own.
         config = ClientConfig(target, 20.0, Security(token_variable=f"T{number}"))
         os.environ[f"T{number}"] = "t"
