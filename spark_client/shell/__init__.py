@@ -1,0 +1,1 @@
+"""`remote-udf sql`: a shell for people who want to try."""

@@ -1,0 +1,127 @@
+"""`remote-udf`: sql."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from pyspark.sql import SparkSession
+
+from remote_udf.errors import RemoteUdfError
+from remote_udf.version import __version__
+from spark_client.session import connect
+from spark_client.shell.loop import HELP, Shell
+from spark_client.shell.printing import FORMATS
+from spark_client.shell.tables import add_table
+
+__all__ = ["main"]
+
+PROMPT, MORE = "sql> ", "...> "
+HISTORY = Path.home() / ".remote_udf_history"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="remote-udf")
+def main() -> None:
+    """Calls remote functions from Spark."""
+
+
+@main.command()
+@click.argument("tables", nargs=-1, metavar="[NAME=PATH]...")
+@click.option("-e", "--execute", multiple=True, metavar="SQL", help="Run this and end. May be given several times.")
+@click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run a file and end.")
+@click.option("--target", help="Server to use, as host:port or unix:/path; by default one is started.")
+@click.option("--plugin", "plugins", multiple=True, help="Module or .py file for the server that is started.")
+@click.option(
+    "--spark", "spark_url", default="local[*]", show_default=True, help="Spark master, or sc://host for Connect."
+)
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of the Spark session.")
+@click.option("--format", "form", type=click.Choice(list(FORMATS)), default="table", show_default=True)
+@click.option("--rows", default=50, show_default=True, type=click.IntRange(min=1), help="Rows to show at most.")
+@click.option("--timing", is_flag=True, help="Say how long each statement took.")
+def sql(
+    tables: Sequence[str], execute: Sequence[str], file: Path | None, target: str | None, plugins: Sequence[str],
+    spark_url: str, conf: Sequence[str], form: str, rows: int, timing: bool,
+) -> None:  # fmt: skip
+    """A shell for Spark SQL with remote functions, over tables from files.
+
+    remote-udf sql flights=flights.csv airports.parquet
+
+    Exits with 1 if a statement of -e, -f or a pipe fails; what follows it is not run then.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with _session(spark_url, conf) as spark:
+        try:
+            remote = connect(spark, target, plugins=plugins)
+            for told in tables:
+                add_table(spark, told)
+        except (RemoteUdfError, ValueError) as error:
+            raise click.ClickException(str(error)) from error
+        shell = Shell(remote, click.echo, _complain, form=form, rows=rows, timing=timing)
+        if execute or file:
+            texts = [*execute, *([file.read_text(encoding="utf-8")] if file else ())]
+            ok = all(shell.run_all(text.splitlines()) for text in texts)
+        elif sys.stdin.isatty():
+            _converse(shell)
+            ok = True
+        else:
+            ok = shell.run_all(line.rstrip("\n") for line in sys.stdin)
+    if not ok:
+        raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _session(url: str, conf: Sequence[str]) -> Iterator[SparkSession]:
+    builder = SparkSession.builder.remote(url) if url.startswith("sc://") else SparkSession.builder.master(url)
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL", "spark.ui.enabled": "false"}
+    for each in conf:
+        key, separator, value = each.partition("=")
+        if not separator:
+            raise click.UsageError(f"--conf is KEY=VALUE, not {each!r}")
+        settings[key] = value
+    for key, value in ({} if url.startswith("sc://") else settings).items():
+        builder = builder.config(key, value)
+    spark = builder.appName("remote-udf sql").getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _converse(shell: Shell) -> None:
+    """Prompts until the end of input or of the shell; Ctrl-C drops the statement that has begun."""
+    with _history():
+        click.echo(HELP)
+        while not shell.ended:
+            try:
+                shell.feed(input(MORE if shell.in_statement else PROMPT))
+            except KeyboardInterrupt:
+                click.echo()
+                shell.forget()
+            except EOFError:
+                click.echo()
+                return
+
+
+@contextlib.contextmanager
+def _history() -> Iterator[None]:
+    """Lines of earlier sessions, where the terminal has a history at all."""
+    try:
+        import readline  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        yield
+        return
+    with contextlib.suppress(OSError):
+        readline.read_history_file(HISTORY)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            readline.set_history_length(1000)
+            readline.write_history_file(HISTORY)
+
+
+def _complain(message: str) -> None:
+    click.echo(f"Error: {message}", err=True)

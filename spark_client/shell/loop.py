@@ -1,0 +1,127 @@
+"""Shell: statements in, results out, until there is no more input."""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterable
+
+from pyspark.errors import PySparkException
+
+from remote_udf.errors import RemoteUdfError
+from spark_client.session import RemoteSession
+from spark_client.shell.printing import shown
+from spark_client.shell.statements import split_statements
+from spark_client.shell.tables import add_table
+
+__all__ = ["HELP", "Shell"]
+
+HELP = """\
+SELECT ...;            a statement, over as many lines as it takes; a semicolon ends it
+SHOW TABLES;           the tables there are, and DESCRIBE name; their columns
+\\functions [name]      the remote functions, or all about one
+\\explain SELECT ...     what is made of a query, and what runs where
+\\table name=path       a file as a table: CSV, JSON, ORC or Parquet
+\\help                  this
+\\quit                  the end; so is Ctrl-D"""
+
+_OURS = re.compile(r"^(?:spark_client|remote_udf)\.errors\.\w+: ", re.MULTILINE)
+
+
+class Shell:
+    """One session. `write` gets results, `complain` what went wrong, each without a line end."""
+
+    def __init__(
+        self, remote: RemoteSession, write: Callable[[str], object], complain: Callable[[str], object],
+        *, form: str = "table", rows: int = 50, timing: bool = False,
+    ) -> None:  # fmt: skip
+        self._remote = remote
+        self._write = write
+        self._complain = complain
+        self._form = form
+        self._rows = rows
+        self._timing = timing
+        self._open = ""
+        """A statement that has begun."""
+        self.ended = False
+        """Somebody said \\quit."""
+
+    @property
+    def in_statement(self) -> bool:
+        """Whether the next line goes on with a statement."""
+        return bool(self._open.strip())
+
+    def run_all(self, lines: Iterable[str]) -> bool:
+        """Runs statements until one fails; whether none did. The last one needs no semicolon."""
+        for line in lines:
+            if not self.feed(line):
+                return False
+            if self.ended:
+                return True
+        return not self.in_statement or self.feed(";")
+
+    def feed(self, line: str) -> bool:
+        """Takes a line, and runs what it completes; whether that went well."""
+        if not self.in_statement and line.lstrip().startswith("\\"):
+            return self._guarded(lambda: self._command(line.strip()))
+        statements, self._open = split_statements(f"{self._open}{line}\n")
+        return all(self._guarded(lambda text=text: self._run(text)) for text in statements)  # type: ignore[misc]
+
+    def forget(self) -> None:
+        """Drops a statement that has begun."""
+        self._open = ""
+
+    def _run(self, statement: str) -> None:
+        begin = time.monotonic()
+        text = shown(self._remote.sql(statement), self._form, self._rows)
+        if text:
+            self._write(text)
+        if self._timing:
+            self._write(f"{time.monotonic() - begin:.1f} s")
+
+    def _command(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        rest = rest.strip().removesuffix(";")
+        commands: dict[str, Callable[[str], object]] = {
+            "\\functions": self._functions,
+            "\\explain": lambda told: self._write(self._remote.explain(told)),
+            "\\table": lambda told: self._write(f"table {add_table(self._remote.spark, told)}"),
+            "\\help": lambda _: self._write(HELP),
+            "\\quit": lambda _: setattr(self, "ended", True),
+        }
+        matching = [known for known in commands if known.startswith(name) and len(name) > 1]
+        if len(matching) != 1:
+            raise ValueError(f"{name} is no command; \\help shows those there are")
+        commands[matching[0]](rest)
+
+    def _functions(self, name: str) -> None:
+        functions = self._remote.functions()
+        chosen = [each for each in functions if not name or name in (each.name, each.key)]
+        if not chosen:
+            raise ValueError(f"the server has no function {name}")
+        for spec in chosen:
+            described = spec.description if name else spec.description.partition("\n")[0]
+            self._write(f"{spec.signature}  {spec.kind.value}{': ' * bool(described)}{described}")
+
+    def _guarded(self, run: Callable[[], object]) -> bool:
+        """Whether it went well. Errors that people cause are a message; Ctrl-C ends the statement alone."""
+        try:
+            run()
+        except KeyboardInterrupt:
+            with contextlib.suppress(Exception):
+                self._remote.spark.interruptAll()
+            self._complain("interrupted")
+            return False
+        except PySparkException as error:
+            self._complain(_brief(error.getMessage() or str(error)))
+            return False
+        except (RemoteUdfError, ValueError) as error:
+            self._complain(str(error))
+            return False
+        return True
+
+
+def _brief(message: str) -> str:
+    """What went wrong, of all that Spark says about it: an error of ours without the worker's traceback before it."""
+    message = message.partition("\n\nJVM stacktrace")[0]
+    ours = list(_OURS.finditer(message))
+    return (message[ours[-1].end() :] if ours else message).strip()

@@ -1,0 +1,106 @@
+"""`remote-udf sql`, with its session and as people start it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import udf_server as udf
+from spark_client import PlanError
+from spark_client.shell.loop import Shell
+from spark_client.shell.tables import add_table
+
+
+@udf.scalar(nulls="skip")
+async def plus_ten(x: int) -> int:
+    """Ten more.
+
+    And that is all.
+    """
+    if x < 0:
+        raise ValueError("too small")
+    return x + 10
+
+
+@pytest.fixture
+def shell(remote):
+    """Makes a shell, and the lists of what it writes and complains about."""
+
+    def make(**options):
+        written, complaints = [], []
+        return Shell(remote(plus_ten), written.append, complaints.append, **options), written, complaints
+
+    return make
+
+
+def test_a_statement_may_take_several_lines_and_a_line_several_statements(shell):
+    one, written, complaints = shell()
+    assert one.feed("SELECT plus_ten(x) AS y, 'a' AS z")
+    assert one.in_statement and not written
+    assert one.feed("FROM VALUES (1), (NULL) AS t(x) ORDER BY x; SELECT 1 AS one;")
+    assert written[0].splitlines() == ["   y  z", "----  -", "NULL  a", "  11  a", "(2 rows)"]
+    assert written[1].splitlines() == ["one", "---", "  1", "(1 row)"]
+    assert not complaints and not one.in_statement
+
+
+def test_a_failure_is_a_message_and_the_shell_goes_on(shell):
+    one, written, complaints = shell()
+    assert not one.feed("SELECT plus_ten(-1);")
+    assert not one.feed("SELECT * FROM nowhere;")
+    assert not one.feed("\\nothing")
+    assert complaints[0].startswith("plus_ten(x=-1) of plus_ten@1 failed: FUNCTION_ERROR: ValueError: too small")
+    assert "nowhere" in complaints[1] and "JVM" not in complaints[1]
+    assert "\\help" in complaints[2]
+    assert one.feed("SELECT 1 AS one;") and len(written) == 1
+
+
+def test_a_script_ends_at_its_first_failure_and_needs_no_last_semicolon(shell):
+    one, written, _ = shell(form="csv")
+    assert one.run_all(["SELECT 'a,b' AS x;", "SELECT 2 AS y"])
+    assert written == ['x\n"a,b"', "y\n2"]
+    assert not one.run_all(["SELECT nothing;", "SELECT 3 AS z;"])
+    assert len(written) == 2
+
+
+def test_functions_and_tables_can_be_asked_for(shell, tmp_path):
+    one, written, complaints = shell(form="json", rows=1)
+    (tmp_path / "some-rows.csv").write_text("x,y\n1,a\n2,b\n")
+    assert one.feed("\\functions")
+    assert written[-1] == "plus_ten(x bigint) -> bigint  scalar: Ten more."
+    assert one.feed("\\f plus_ten") and "And that is all" in written[-1]
+    assert not one.feed("\\f other") and "other" in complaints[-1]
+    assert one.feed(f"\\table {tmp_path}/some-rows.csv") and written[-1] == "table some_rows"
+    assert one.feed("SELECT plus_ten(x) AS ten FROM some_rows;")
+    assert json.loads(written[-1]) == {"ten": 11}
+    assert one.feed("\\explain SELECT plus_ten(x) AS ten FROM some_rows;") and "plus_ten" in written[-1]
+    assert one.feed("\\quit") and one.ended
+
+
+def test_folders_are_tables_and_other_files_are_refused(spark, tmp_path):
+    spark.range(3).write.parquet(str(tmp_path / "numbers"))
+    assert add_table(spark, f"numbers_here={tmp_path}/numbers") == "numbers_here"
+    assert spark.table("numbers_here").count() == 3
+    (tmp_path / "notes.txt").write_text("?")
+    for told, why in (
+        (f"{tmp_path}/notes.txt", "found .txt"),
+        (f"{tmp_path}/none.csv", "no file"),
+        ("1x=a.csv", "name"),
+    ):
+        with pytest.raises(PlanError, match=why):
+            add_table(spark, told)
+
+
+def test_the_command_starts_a_server_runs_what_it_is_told_and_says_whether_it_went_well(tmp_path):
+    (tmp_path / "shops.csv").write_text("shop,price\noslo,4\nnice,2\n")
+    (tmp_path / "prices.py").write_text(
+        "import udf_server as udf\n\n@udf.scalar\ndef twofold(x: int) -> int:\n    return 2 * x\n"
+    )
+    statements = ("SELECT shop, twofold(price) AS twice FROM shops ORDER BY shop", "SELECT twofold(1, 2)")
+    command = [sys.executable, "-m", "spark_client.shell", "sql", "--spark", "local[1]", "--plugin", "prices.py"]
+    command += ["--format", "csv", "shops.csv", *(part for each in statements for part in ("-e", each))]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+    assert done.stdout == "shop,twice\nnice,4\noslo,8\n"
+    assert done.returncode == 1
+    assert "Error: ARGUMENT_COUNT: function twofold@1 takes 1 arguments, got 2" in done.stderr
+    assert "Traceback" not in done.stderr
