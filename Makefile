@@ -26,6 +26,7 @@ FUNCTIONS ?=
 SEED ?= 7
 SCALE ?= 1
 ONLY ?=
+TRIES ?= 100000
 export DEMO_INPUT DEMO_COLUMN DEMO_ROWS
 
 .PHONY: help
@@ -73,6 +74,10 @@ bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, ta
 .PHONY: conformance
 conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder, FUNCTIONS=file.py for functions of your own
 	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS))
+
+.PHONY: fuzz
+fuzz: $(VENV)/.dev-stamp ## odd bytes on the wire: TRIES=100000
+	@$(RUN) -m tests.fuzz --tries $(TRIES) --seed $(SEED)
 
 .PHONY: chaos
 chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7, SCALE=10 for a tenth of the rows

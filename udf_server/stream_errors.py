@@ -20,6 +20,10 @@ def as_stream_error(error: Exception) -> StreamError:
         return error
     if isinstance(error, ProtocolViolation):
         return StreamError(ErrorKind.PROTOCOL, ErrorCode.PROTOCOL_VIOLATION, str(error))
+    if isinstance(error, UnicodeDecodeError):
+        # Of the names in a schema. Values were validated, and what a function raises is a row's error.
+        message = f"a name in the schema is not UTF-8: {error.reason}"
+        return StreamError(ErrorKind.PROTOCOL, ErrorCode.PROTOCOL_VIOLATION, message)
     if isinstance(error, FunctionBlocked):
         return StreamError(ErrorKind.WORKER, ErrorCode.OVERLOADED, str(error), retryable=True)
     message = f"the server failed: {describe(error)}"

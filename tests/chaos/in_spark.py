@@ -16,7 +16,7 @@ __all__ = ["SPARK_FAULTS"]
 ROOT = Path(__file__).parents[2]
 
 START = """
-import os, sys, threading, time
+import os, sys, threading, time, urllib.request
 import psutil
 from pyspark.sql import SparkSession, functions as F
 from spark_client import connect
@@ -47,12 +47,11 @@ def kill():
             child for child in psutil.Process().children(recursive=True)
             if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline())
         ]
-        if len(executors) == 2:
-            below = [" ".join(child.cmdline()) for child in executors[0].children(recursive=True)]
-            if any("pyspark" in line for line in below):
-                break
-        time.sleep(0.1)
-    time.sleep(1.5)
+        with urllib.request.urlopen(sys.argv[4] + "/metrics") as page:
+            lines = [line for line in page.read().decode().splitlines() if line.startswith("udf_rows_total")]
+        if len(executors) == 2 and sum(float(line.split()[-1]) for line in lines) > rows / 20:
+            break
+        time.sleep(0.05)
     executors[0].kill()
     print("killed", flush=True)
 
@@ -64,7 +63,8 @@ tell(spark.read.parquet(folder + "/out"))
 
 SPECULATION = """
 spark = session(
-    "local-cluster[2,1,1024]", spark_speculation="true", spark_speculation_interval="100ms",
+    "local-cluster[2,1,1024]", spark_sql_adaptive_enabled="false",
+    spark_speculation="true", spark_speculation_interval="100ms",
     spark_speculation_multiplier="1.1", spark_speculation_quantile="0.1", spark_speculation_minTaskRuntime="200ms",
 )
 slow = connect(spark, target).function("slow")
@@ -115,7 +115,7 @@ def run(script, rows, *, times=1):
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(times):
                 done = subprocess.run(
-                    [sys.executable, "-c", START + script, server.target, str(rows), folder], cwd=ROOT,
+                    [sys.executable, "-c", START + script, server.target, str(rows), folder, server.metrics], cwd=ROOT,
                     env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
                     capture_output=True, text=True, timeout=580, check=False,
                 )  # fmt: skip
