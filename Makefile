@@ -27,6 +27,7 @@ SEED ?= 7
 SCALE ?= 1
 ONLY ?=
 TRIES ?= 100000
+MINUTES ?= 20
 export DEMO_INPUT DEMO_COLUMN DEMO_ROWS
 
 .PHONY: help
@@ -74,6 +75,10 @@ bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, ta
 .PHONY: conformance
 conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder, FUNCTIONS=file.py for functions of your own
 	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS))
+
+.PHONY: soak
+soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20, plotted to build/soak.svg
+	@$(RUN) -m tests.chaos.soak --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: fuzz
 fuzz: $(VENV)/.dev-stamp ## odd bytes on the wire: TRIES=100000

@@ -49,6 +49,10 @@ class ChaosServer:
         self.metrics = json.loads(line)["metrics"]
 
     @property
+    def pid(self):
+        return self._process.pid
+
+    @property
     def resident(self):
         """Bytes of memory; 0 if it is not there."""
         try:
