@@ -1,5 +1,6 @@
 """CallStream: one call's rows on their way to a server and back, whatever happens to the server."""
 
+import contextlib
 import functools
 import random
 import threading
@@ -298,10 +299,9 @@ class CallStream:
 
         None if that went well; otherwise the refusal of the chunk that would have been the next.
         """
-        try:
+        # If it is lost now, it takes its counts with it, and nothing else.
+        with contextlib.suppress(TransportLost, StreamError):
             self._end_connection()
-        except (TransportLost, StreamError):
-            pass  # it took its counts with it, and nothing else
         deadline = self._clock() + self._connection.options.timeout
         try:
             connection = self._connect(deadline, max(self.call.config.connect_seconds, self.call.timeout))
