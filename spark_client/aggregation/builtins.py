@@ -8,6 +8,7 @@ computed needs a column of its own first.
 import re
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -60,8 +61,11 @@ def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
 
 
 def is_distinct(frame: DataFrame, aggregate: Column) -> bool:
-    """Whether the aggregate is of distinct values, by its text."""
-    match = _TEXT.fullmatch(_text(frame, aggregate))
+    """Whether the aggregate is of distinct values, by its text; False for what is not of the frame alone."""
+    try:
+        match = _TEXT.fullmatch(_text(frame, aggregate))
+    except AnalysisException:
+        return False  # Spark says what is wrong with it, if anything is
     return match is not None and bool(match[2])
 
 
