@@ -15,6 +15,7 @@ from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.spark import TASKS, local_spark, run_query
 from benchmarks.table_functions import TIMEOUT_MS
+from benchmarks.table_stream import measure_streams
 from benchmarks.timing import alternating, medians
 from spark_client import connect
 
@@ -45,6 +46,7 @@ def run_table(results: Results, quick: bool) -> None:
             results.add(f"batch_vs_{name}", time_[name] / time_["ours"], f"rows/s over theirs, {rows:,} rows")
         results.add("batch_rows_per_second", rows / time_["ours"], f"{keys:,} keys")
         frame.unpersist()
+        measure_streams(results, spark, remote, quick)
 
 
 def _timed(sides: dict[str, DataFrame]) -> dict[str, Any]:
