@@ -2,4 +2,7 @@
 
 from spark_client.shell.cli import main
 
-main(prog_name="remote-udf")
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    main(prog_name="remote-udf")

@@ -11,12 +11,21 @@ from pyspark.sql import SparkSession
 
 from tests.conformance.cases import Case, load_folder
 from tests.conformance.environment import Environment, FunctionMissing
-from tests.conformance.kinds import aggregate, bundles, operators, process_queries, process_steps, scalar, windows
+from tests.conformance.kinds import (
+    aggregate,
+    bundles,
+    operators,
+    process_queries,
+    process_steps,
+    scalar,
+    window_streams,
+    windows,
+)
 from tests.conformance.report import FileReport, Outcome, Result
 
 __all__ = ["KINDS", "prepared", "run_case", "run_folder", "spark_session"]
 
-KINDS = (scalar, aggregate, bundles, operators, process_steps, process_queries, windows)
+KINDS = (scalar, aggregate, bundles, operators, process_steps, process_queries, window_streams, windows)
 """Each has `claims(case)` and `run(case, environment)`; the first that claims a case runs it."""
 
 UNSUPPORTED = Result.not_applicable("kind not supported yet")
