@@ -39,6 +39,10 @@ class Tumble(PaneWindows):
     def pane_offset(self) -> int:
         return self.offset
 
+    @property
+    def one_pane(self) -> bool:
+        return True
+
     def windows(self, frame: DataFrame) -> DataFrame:
         return frame.select("*", F.col(PANE).alias(PANE_START), later(F.col(PANE), self.size).alias(PANE_END))
 
