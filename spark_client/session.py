@@ -5,6 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.functions import FunctionKind, FunctionSpec
@@ -24,8 +25,9 @@ from spark_client.registration import register_function
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
 from spark_client.security import Security
+from spark_client.sql.explaining import query_of, scalar_stages
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.parsing import Text
+from spark_client.sql.parsing import Text, called_names
 from spark_client.sql.statements import run_text
 
 __all__ = ["RemoteSession", "connect"]
@@ -161,18 +163,21 @@ class RemoteSession:
         return self._run_text(text, args, fields, None)
 
     def explain(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> str:
-        """What `sql` makes of a query, as text; the query is planned and not run.
+        """What `sql` makes of a query, as text; the query is planned and not run, that of an INSERT or CREATE alone.
 
         A line per stage, from the inside out: window functions, aggregates and where each is computed, the
-        shapes that were recognised on a stream, remote functions. Then Spark's own plan. Raises as `sql`.
+        shapes that were recognised on a stream, or why one was not, process table functions. Then a line per
+        scalar function, read from Spark's plan: calls per row, order of the output, conditions that run before.
+        Then Spark's own plan. Raises as `sql`.
         """
         stages: list[str] = []
+        text = query_of(Text(text, args, fields)).sql
         frame = self._run_text(text, args, fields, stages)
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            frame.explain("simple")
-        lines = stages or ["all of it is left to Spark"]
-        return "\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", printed.getvalue()])
+        plan = _plan_of(frame)
+        called = list(called_names(text))
+        scalars = FunctionNames(self.spark, self._functions).of_kind(FunctionKind.SCALAR, called)
+        lines = [*dict.fromkeys(stages), *scalar_stages(plan, scalars, called)] or ["all of it is left to Spark"]
+        return "\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", plan])
 
     def _run_text(
         self, text: str, args: Mapping[str, Any] | list[Any] | None, fields: Mapping[str, Any], stages: list[str] | None
@@ -254,3 +259,16 @@ class RemoteSession:
 
     def _is_highest(self, spec: FunctionSpec) -> bool:
         return find_function(self._functions, spec.name) == spec
+
+
+def _plan_of(frame: DataFrame) -> str:
+    """Spark's physical plan as text, which a stream has only once it has been started."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            frame.explain("simple")
+    except AnalysisException:
+        if not frame.isStreaming:
+            raise
+        return "Spark plans this stream when it is started: its own plan is that of StreamingQuery.explain()\n"
+    return printed.getvalue()

@@ -38,8 +38,6 @@ def run_text(
     called = list(called_names(readable))
     for name in names.of_kind(FunctionKind.SCALAR, called):
         register(name)
-        if stages is not None:
-            stages.append(f"{name}: a scalar function on the server, where Spark plans the call; rows keep their order")
     text, windows = without_window_calls(text)
     functions = None
     if names.of_kind(FunctionKind.TABLE, called) and process is not None and spec_of is not None:
@@ -75,10 +73,10 @@ def _of_windows(
         rewritten = Rewriting(workspace, names, call).statement(tree)
     except (PlanError, PySparkException):
         return None  # Spark says what is wrong, or knows better
-    if rewritten == tree or not isinstance(rewritten, exp.Query):
-        return None
     if stages is not None:
         stages += workspace.stages
+    if rewritten == tree or not isinstance(rewritten, exp.Query):
+        return None
     return without_time(workspace.run(rewritten))
 
 

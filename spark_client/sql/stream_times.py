@@ -16,7 +16,7 @@ from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import HIDDEN, Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_TIME
 
-__all__ = ["TIME", "carry", "is_carried_out", "time_fields", "time_name", "without_time"]
+__all__ = ["TIME", "carry", "is_carried_out", "is_stream", "time_fields", "time_name", "without_time"]
 
 TIME = f"{HIDDEN}window_time"
 """The hidden column."""
@@ -31,6 +31,14 @@ def time_name(frame: DataFrame) -> str | None:
     """The name of the one column of a window's time that has the watermark; None if there is none, or several."""
     fields = [field.name for field in time_fields(frame)]
     return fields[0] if len(fields) == 1 and fields[0].lower() in (WINDOW_TIME, TIME) else None
+
+
+def is_stream(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> bool:
+    """Whether the rows of a SELECT are a stream's; False if Spark cannot say."""
+    try:
+        return Source(workspace, select, ctes).frame.isStreaming
+    except PySparkException:
+        return False
 
 
 def is_carried_out(query: Any) -> bool:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from spark_client.sql.sources import Source
-from spark_client.sql.stream_times import TIME, time_fields, time_name
+from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, watermark_of, without_watermark
 from spark_client.windows.joining import held
@@ -62,11 +62,22 @@ def join_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
 
 def _joined(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     join = select.args["joins"][0]
-    if join.args.get("on") is None or select.args.get("group") or not _equal_windows(_parts_of(join.args["on"])):
+    condition = join.args.get("on")
+    if condition is None or select.args.get("group") or not _equal_windows(_parts_of(condition)):
+        missed = _missed(select, join)
+        if missed and is_stream(workspace, select, ctes):
+            workspace.stages.append(f"no window join of streams: {missed}")
         return select
     left = _Side(workspace, select.args["from_"].this, ctes)
     right = _Side(workspace, join.this, ctes)
     if left.time is None or right.time is None:
+        streams = [side.name for side in (left, right) if side.frame.isStreaming]
+        lacking = [side.name for side in (left, right) if side.frame.isStreaming and side.time is None]
+        workspace.stages.append(
+            "window join in batch: Spark joins the rows" if not streams
+            else f"no window join of streams: {lacking[0]} has no window_time with a watermark" if lacking
+            else f"no window join of streams: {streams[0]} is a stream, the other is none"
+        )  # fmt: skip
         return select
     select = select.copy()
     join = select.args["joins"][0]
@@ -89,6 +100,20 @@ def _joined(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     shown = [(place, name) for place, name in zip(names, frame.columns, strict=True) if name != TIME]
     columns = [F.col(place).alias(name) for place, name in [*shown, (names[-1], TIME)]]
     return exp.Select(expressions=[exp.Star()]).from_(workspace.table(plain.select(*columns)))
+
+
+def _missed(select: Any, join: Any) -> str:
+    """Why a join that names a bound of windows is no window join; "" if it names none."""
+    condition = join.args.get("on")
+    if condition is None:
+        using = {each.name.lower() for each in join.args.get("using") or ()}
+        return "it has USING; write the equalities of ON" if {WINDOW_START, WINDOW_END} & using else ""
+    named = {node.name.lower() for node in condition.find_all(exp.Column)}
+    if not {WINDOW_START, WINDOW_END} & named:
+        return ""
+    if select.args.get("group"):
+        return "the SELECT has GROUP BY; put the join in a subquery"
+    return "ON must have equality of window_start and of window_end, connected by AND"
 
 
 def _filtered(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Side, found: Sequence[Any]) -> Any:

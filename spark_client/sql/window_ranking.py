@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from spark_client.over import desc
 from spark_client.sql.sources import Source, column
-from spark_client.sql.stream_times import TIME, time_fields, time_name
+from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
 from spark_client.windows.ranking import window_top_n
@@ -45,21 +45,24 @@ def rank_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     if not isinstance(subquery, exp.Subquery) or not isinstance(subquery.this, exp.Select):
         return select
     inner = subquery.this
-    if any(inner.args.get(part) for part in ("group", "distinct", "limit", "order", "qualify", "having")):
-        return select
     ranked = [
         (place, item)
         for place, item in enumerate(inner.expressions)
         if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window) and _by_windows(item.this)
     ]
-    if len(ranked) != 1:
+    kept, rest = _ranks(select.args.get("where"), ranked[0][1].alias) if ranked else (None, [])
+    missed = _missed(inner, ranked, kept)
+    if missed or kept is None:
+        if missed and is_stream(workspace, inner, ctes):
+            workspace.stages.append(f"no window top-N of a stream: {missed}")
         return select
     place, item = ranked[0]
-    kept, rest = _ranks(select.args.get("where"), item.alias)
-    if kept is None:
-        return select
     source = Source(workspace, inner, ctes)
-    if not source.frame.isStreaming or time_name(source.frame) is None:
+    if not source.frame.isStreaming:
+        workspace.stages.append("window top-N in batch: Spark ranks the rows")
+        return select
+    if time_name(source.frame) is None:
+        workspace.stages.append("no window top-N of a stream: the rows have no window_time with a watermark")
         return select
     workspace.stages.append(
         f"window top-N of a stream: {item.this.this.name.upper()} from {kept[0]} to {kept[1]} as {item.alias}, of the "
@@ -73,6 +76,40 @@ def rank_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     select.args["from_"].set("this", table)
     select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
     return select
+
+
+def _missed(inner: Any, ranked: Sequence[Any], kept: Any) -> str:
+    """Why a SELECT that ranks rows is no window top-N; "" if it is one, or ranks no rows at all."""
+    if not ranked:
+        ranks = [each for item in inner.expressions for each in item.find_all(exp.Window) if _ranks_rows(each)]
+        return _missed_window(ranks[0]) if ranks else ""
+    for part in ("group", "distinct", "limit", "order", "qualify", "having"):
+        if inner.args.get(part):
+            return f"the SELECT that ranks has {part.upper()}; put it in a subquery"
+    if len(ranked) > 1:
+        return "the SELECT ranks rows twice"
+    name = ranked[0][1].alias
+    return "" if kept is not None else f"WHERE keeps no ranks up to a constant, as in {name} <= 3"
+
+
+def _missed_window(window: Any) -> str:
+    keys = {key.name.lower() for key in window.args.get("partition_by") or () if isinstance(key, exp.Column)}
+    lacking = [name for name in (WINDOW_START, WINDOW_END) if name not in keys]
+    if lacking:
+        return f"PARTITION BY lacks {' and '.join(lacking)}"
+    if len(keys) != len(window.args["partition_by"]):
+        return "PARTITION BY has an expression; compute it in a subquery"
+    if window.args.get("order") is None:
+        return "the window has no ORDER BY"
+    if window.args.get("spec"):
+        return "the window has a frame"
+    if not all(_is_plain(each) for each in window.args["order"].expressions):
+        return "NULLS FIRST or NULLS LAST is not where Spark has them by itself"
+    return "the rank has no alias"
+
+
+def _ranks_rows(window: Any) -> bool:
+    return isinstance(window.this, exp.Anonymous) and window.this.name.lower() in _RANKS
 
 
 def _by_windows(window: Any) -> bool:

@@ -1,0 +1,116 @@
+"""Explaining: what Spark's plan says of remote scalar functions: how often each is called, and what runs before."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+from spark_client.errors import PlanError
+from spark_client.sql.dialect import RemoteSpark
+from spark_client.sql.parsing import Text
+
+__all__ = ["query_of", "scalar_stages"]
+
+_STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
+_QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
+
+_TREE = re.compile(r"^(?P<depth>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<node>.*)$")
+_EVALUATION = re.compile(r"^(?:Arrow|Batch)EvalPython \[(?P<calls>.*?)\], \[(?P<results>[^\]]*)\]")
+_NUMBER = re.compile(r"#\d+L?")
+_PUSHED = re.compile(r"PushedFilters: \[([^\]]+)\]")
+_RESULT = re.compile(r"pythonUDF\d+")
+_ORDERED = (
+    "output ordered: in SQL a call is one column beside others, which must stay in line; "
+    'for output-mode unordered use remote.with_columns(..., output_mode="unordered")'
+)
+
+
+@dataclass(frozen=True)
+class _Node:
+    depth: int
+    text: str
+
+
+def scalar_stages(plan: str, functions: Iterable[str], called: Sequence[str]) -> list[str]:
+    """A line per function: its calls per row, the order of its output, the conditions that Spark runs before.
+
+    `plan` is Spark's physical plan as text, `called` the names before parentheses in the query. Calls that
+    are equal and made at one point of the plan are made once.
+    """
+    nodes = [_Node(len(found["depth"]), found["node"]) for found in map(_TREE.match, plan.splitlines()) if found]
+    return [_of_function(nodes, name, [each.lower() for each in called].count(name.lower())) for name in functions]
+
+
+def query_of(text: Text) -> Text:
+    """The query of an INSERT or a CREATE, which Spark would run at once; any other text as it is.
+
+    Raises PlanError for one of these without a query.
+    """
+    try:
+        tokens = list(RemoteSpark().tokenize(text.sql))
+    except SqlglotError:
+        return text
+    if not tokens or tokens[0].token_type not in _STATEMENTS:
+        return text
+    depth = 0
+    for token in tokens:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if not depth and token.token_type in _QUERIES:
+            return replace(text, sql=text.sql[token.start :])
+    raise PlanError(f"{tokens[0].text.upper()} without a query has no plan to explain")
+
+
+def _of_function(nodes: Sequence[_Node], name: str, written: int) -> str:
+    call = re.compile(rf"(?<![\w.@`])`?{re.escape(name)}`?\(", re.IGNORECASE)
+    made: list[str] = []
+    before: list[str] = []
+    for index, node in enumerate(nodes):
+        evaluation = _EVALUATION.match(node.text)
+        if evaluation is None or not call.search(evaluation["calls"]):
+            continue
+        made += [_plain(each) for each in _split(evaluation["calls"]) if call.search(each)]
+        before += [condition for condition in _conditions(_below(nodes, index)) if condition not in before]
+    if not made:
+        return f"{name}: a scalar function on the server, called where Spark plans it; {_ORDERED}"
+    times = "1 call per row" if len(made) == 1 else f"{len(made)} calls per row"
+    if written > len(made):
+        times += f" for {written} in the text, for equal calls are made once"
+    again = sorted({each for each in made if made.count(each) > 1})
+    if again:
+        times += f", {again[0]} again for what comes after a condition or a join"
+    first = f"; run before it: {', '.join(before)}" if before else ""
+    return f"{name}: a scalar function on the server, {times}; {_ORDERED}{first}"
+
+
+def _below(nodes: Sequence[_Node], index: int) -> Iterator[_Node]:
+    """The nodes that feed one."""
+    for node in nodes[index + 1 :]:
+        if node.depth <= nodes[index].depth:
+            return
+        yield node
+
+
+def _conditions(nodes: Iterable[_Node]) -> Iterator[str]:
+    for node in nodes:
+        if node.text.startswith("Filter ") and not _RESULT.search(node.text):
+            yield _plain(node.text.removeprefix("Filter "))
+        for pushed in _PUSHED.findall(node.text):
+            yield f"in the scan {pushed}"
+
+
+def _plain(text: str) -> str:
+    return _NUMBER.sub("", text)
+
+
+def _split(calls: str) -> list[str]:
+    """The expressions between commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for letter in calls:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]

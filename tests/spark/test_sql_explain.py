@@ -1,0 +1,93 @@
+"""What `RemoteSession.explain` says of a query."""
+
+import pytest
+
+import udf_server as udf
+from spark_client import PlanError
+
+
+@udf.scalar
+async def plus_ten(x: int) -> int:
+    return x + 10
+
+
+@pytest.fixture
+def functions(spark, remote):
+    spark.range(9).selectExpr("id AS k", "id % 3 AS v").createOrReplaceTempView("nine")
+    yield remote(plus_ten)
+    spark.catalog.dropTempView("nine")
+
+
+@pytest.fixture
+def windows(spark, tmp_path):
+    """A stream of windows, `w`, and one that is joined to it."""
+    for name in ("w", "w2"):
+        source = spark.readStream.schema("k string, v bigint, at timestamp").csv(str(tmp_path))
+        source.withWatermark("at", "1 second").createOrReplaceTempView(f"{name}_rows")
+    yield lambda name: f"TABLE(TUMBLE(TABLE {name}_rows, DESCRIPTOR(at), INTERVAL '10' SECOND))"
+    spark.catalog.dropTempView("w_rows")
+    spark.catalog.dropTempView("w2_rows")
+
+
+def stages(functions, query):
+    """The lines before Spark's plan."""
+    return functions.explain(query).partition("\n\n")[0].splitlines()
+
+
+@pytest.mark.connect
+def test_equal_calls_are_made_once_and_conditions_without_calls_run_before(functions):
+    (line,) = stages(functions, "SELECT plus_ten(k), plus_ten(k) + 1 FROM nine WHERE v > 1 AND k < 7")
+    assert line.startswith("1. plus_ten: a scalar function on the server, 1 call per row for 2 in the text")
+    assert "output ordered" in line
+    assert "run before it: (((id % 3) > 1) AND (id < 7))" in line
+
+
+def test_a_call_in_where_and_select_is_told_as_often_as_spark_makes_it(functions):
+    (line,) = stages(functions, "SELECT plus_ten(k) FROM nine WHERE plus_ten(k) > 12 AND v > 1")
+    assert "2 calls per row, plus_ten(id) again for what comes after a condition or a join" in line
+    assert "run before it: ((id % 3) > 1)" in line
+
+
+def test_a_statement_is_explained_by_its_query_and_not_run(functions, spark):
+    lines = stages(functions, "CREATE TABLE never AS SELECT plus_ten(k) AS x FROM nine")
+    assert "1 call per row" in lines[0]
+    assert not spark.catalog.tableExists("never")
+    with pytest.raises(PlanError, match="INSERT without a query"):
+        functions.explain("INSERT INTO never")
+
+
+RANKED = "SELECT * FROM (SELECT *, ROW_NUMBER() OVER ({window}) AS n FROM {w}) WHERE {condition}"
+BY = "PARTITION BY window_start, window_end"
+
+
+@pytest.mark.parametrize(
+    ("window", "condition", "told"),
+    [
+        (f"{BY} ORDER BY v", "n <= 2", "window top-N of a stream: ROW_NUMBER from 1 to 2"),
+        (f"{BY} ORDER BY v", "n <= v", "no window top-N of a stream: WHERE keeps no ranks up to a constant"),
+        ("PARTITION BY window_start ORDER BY v", "n = 1", "PARTITION BY lacks window_end"),
+        (f"{BY} ORDER BY v NULLS LAST", "n = 1", "NULLS FIRST or NULLS LAST is not where Spark has them"),
+    ],
+)
+def test_a_missed_window_top_n_says_why(functions, windows, window, condition, told):
+    query = RANKED.format(window=window, condition=condition, w=windows("w"))
+    assert any(told in line for line in stages(functions, query))
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        (
+            "ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k",
+            "window join of streams: a and b",
+        ),
+        (
+            "ON a.window_start = b.window_start AND a.k = b.k",
+            "no window join of streams: ON must have equality of window_start and of window_end",
+        ),
+        ("USING (window_start, window_end)", "no window join of streams: it has USING"),
+    ],
+)
+def test_a_missed_window_join_says_why(functions, windows, condition, told):
+    query = f"SELECT a.v AS one, b.v AS other FROM {windows('w')} a JOIN {windows('w2')} b {condition}"
+    assert any(told in line for line in stages(functions, query))
