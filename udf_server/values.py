@@ -33,6 +33,7 @@ __all__ = [
     "is_record",
 ]
 
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 Failures = dict[int, Exception]
 """Row index to what was wrong with that row's value."""
 
@@ -90,13 +91,23 @@ class Leaf(Codec):
         if not self._by_numpy:
             make: Any = self._scalar
             return [None if value is None else make(value) for value in array.to_pylist()]
+        if self.type == TIMESTAMP:
+            return self._times(array)
         values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
         if not pa.types.is_decimal(self.type) and int in set(map(type, values)):
             # numpy's way to give a time outside the years 1 to 9999
             raise OverflowError(f"a {spelled(self.type)} that Python cannot hold")
-        if self.type == TIMESTAMP:
-            return [None if value is None else value.replace(tzinfo=datetime.UTC) for value in values]
         return values
+
+    def _times(self, array: pa.Array) -> list[Any]:
+        # Added to the epoch: a quarter of what it takes to give a datetime its zone afterwards.
+        since: list[Any] = array.to_numpy(zero_copy_only=False).view("m8[us]").tolist()
+        try:
+            if array.null_count:
+                return [None if each is None else _EPOCH + each for each in since]
+            return list(map(_EPOCH.__add__, since))
+        except OverflowError:
+            raise OverflowError(f"a {spelled(self.type)} that Python cannot hold") from None
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         for kind in set(map(type, values)) - self._known:

@@ -64,8 +64,8 @@ class ProcessContext:
     """What a function knows of its call. The same object for all calls of one segment; do not keep it."""
 
     __slots__ = (
-        "_collect", "_facts", "_key", "_kind", "_name", "_table_watermark", "_time", "_time_context", "_timers",
-        "_watermark", "cleared",
+        "_collect", "_facts", "_key", "_kind", "_name", "_refused", "_table_watermark", "_time_context", "_timers",
+        "_watermark", "cleared", "row_time",
     )  # fmt: skip
 
     def __init__(self, facts: CallFacts, key: tuple[Any, ...], timers: Timers, collect: Callable[[Any], None]) -> None:
@@ -73,7 +73,9 @@ class ProcessContext:
         self._key = key
         self._timers = timers
         self._collect = collect
-        self._time: int | None = None
+        self._refused = facts.timers_refused
+        self.row_time: int | None = None
+        """Of the row or the timer, in microseconds; for the server, not for authors."""
         self._watermark: int | None = None
         self._table_watermark: int | None = None
         self._name: str | None = None
@@ -86,7 +88,7 @@ class ProcessContext:
         self, time: int | None, watermark: int | None, table_watermark: int | None, timer: str | None = None
     ) -> None:
         """A call begins; for the server, not for authors."""
-        self._time, self._watermark, self._table_watermark, self._name = time, watermark, table_watermark, timer
+        self.row_time, self._watermark, self._table_watermark, self._name = time, watermark, table_watermark, timer
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -127,29 +129,28 @@ class ProcessContext:
     @property
     def time(self) -> datetime.datetime | None:
         """The row's time, which is None without on_time, or the timer's."""
-        found: datetime.datetime | None = to_author(self._time, datetime.datetime)
+        found: datetime.datetime | None = to_author(self.row_time, datetime.datetime)
         return found
 
-    def read(self, kind: type) -> tuple[Any, Any, Any]:
-        """Time, watermark and the table's watermark as `kind`."""
-        return self.read_time(kind), to_author(self._watermark, kind), to_author(self._table_watermark, kind)
+    def read_watermark(self, kind: type) -> Any:
+        return to_author(self._watermark, kind)
 
-    def read_time(self, kind: type) -> Any:
-        """The first of `read`, which most rows ask for."""
-        return to_author(self._time, kind)
+    def read_table_watermark(self, kind: type) -> Any:
+        return to_author(self._table_watermark, kind)
 
     def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
         """Sets a timer: `register_on_time("timeout", time)`, which replaces the one of that name, or without a name.
 
         It fires once, when the watermark reaches its time; a time that has passed, with the next watermark.
         """
-        timers = self.timers()
+        if self._refused is not None:
+            raise ValueError(self._refused)
         if time is None:
-            timers.register(None, from_author(name_or_time))
+            self._timers.register(None, from_author(name_or_time))
         elif not isinstance(name_or_time, str):
             raise TypeError(f"the name of a timer is text, not {name_or_time!r}")
         else:
-            timers.register(name_or_time, from_author(time))
+            self._timers.register(name_or_time, from_author(time))
 
     def clear_timer(self, name_or_time: Any) -> None:
         """Forgets the timer of a name, or the one without a name at a time. No error if there is none."""
@@ -180,9 +181,8 @@ class ProcessContext:
 
     def timers(self) -> Timers:
         """Pending timers of the key. Raises ValueError where there can be none."""
-        refused = self._facts.timers_refused
-        if refused is not None:
-            raise ValueError(refused)
+        if self._refused is not None:
+            raise ValueError(self._refused)
         return self._timers
 
 
@@ -197,15 +197,15 @@ class TimeContext:
 
     def time(self) -> Any:
         """The row's time, None without on_time; in `on_timer` the timer's."""
-        return self._context.read_time(self._kind)
+        return to_author(self._context.row_time, self._kind)
 
     def current_watermark(self) -> Any:
         """The least of all tables; None until each has had one."""
-        return self._context.read(self._kind)[1]
+        return self._context.read_watermark(self._kind)
 
     def table_watermark(self) -> Any:
         """That of the table whose row this is; None in `on_timer`."""
-        return self._context.read(self._kind)[2]
+        return self._context.read_table_watermark(self._kind)
 
     def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
         """See ProcessContext."""

@@ -1,5 +1,6 @@
 """Segments as functions get them, from the columns of a bundle."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from udf_server.tables.declaration import ProcessTable
 from udf_server.tables.engine import Incoming, Segment
 from udf_server.tables.rows import row_class
+from udf_server.tables.timers import Timer
 from udf_server.values import Codec, StructCodec, codec_for_type
 
 __all__ = ["SegmentReader"]
@@ -35,10 +37,9 @@ class SegmentReader:
         """A segment per row."""
         named = dict(zip(self._names, columns, strict=True))
         rows, offsets = self._rows(named["rows"])
-        timers = [[(timer["name"], timer["time"]) for timer in pending] for pending in named["timers"].to_pylist()]
         parts = zip(
-            self._keys(named["key"]), self._stored(named["state"]), timers, offsets, offsets[1:],
-            named["watermarks"].to_pylist(), named["advance_to"].to_pylist(), named["now"].to_pylist(), strict=False,
+            self._keys(named["key"]), self._stored(named["state"]), _timers(named["timers"]), offsets, offsets[1:],
+            _watermarks(named["watermarks"]), named["advance_to"].to_pylist(), named["now"].to_pylist(), strict=False,
         )  # fmt: skip
         return [
             Segment(key, state, pending, rows[start:stop], watermarks, advance_to, now)
@@ -62,9 +63,7 @@ class SegmentReader:
 
     def _rows(self, lists: pa.Array) -> tuple[list[Incoming], list[int]]:
         """The rows of all segments, and where those of each begin and end."""
-        offsets = lists.offsets.to_numpy()
-        first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-        flat = lists.values.slice(first, last - first)
+        flat, offsets = _flat(lists)
         parts = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
         codes = parts[TABLE].to_numpy(zero_copy_only=False)
         kinds = parts[ROW_KIND].to_pylist() if ROW_KIND in parts else None
@@ -79,7 +78,7 @@ class SegmentReader:
             own = None if kinds is None else [kinds[place] for place in places]
             for place, row in zip(places.tolist(), table.read(chosen, own), strict=True):
                 rows[place] = row
-        return list(zip(codes.tolist(), rows, times, strict=True)), (offsets - first).tolist()
+        return list(zip(codes.tolist(), rows, times, strict=True)), offsets
 
 
 class _TableReader:
@@ -97,9 +96,27 @@ class _TableReader:
         columns = [codec.decode(part) for codec, part in zip(self._codecs, rows.flatten(), strict=True)]
         values = zip(*columns, strict=True) if columns else iter([()] * len(rows))
         if kinds is None:
-            of = self._classes[0].of
-            return [of(each) for each in values]
+            return self._classes[0].all_of(values)
         return [self._classes[kind or 0].of(each) for each, kind in zip(values, kinds, strict=True)]
+
+
+def _timers(lists: pa.Array) -> list[list[Timer]]:
+    flat, offsets = _flat(lists)
+    pending = list(zip(flat.field("name").to_pylist(), flat.field("time").to_pylist(), strict=True))
+    return [pending[start:stop] for start, stop in itertools.pairwise(offsets)]
+
+
+def _watermarks(lists: pa.Array) -> list[list[int | None]]:
+    flat, offsets = _flat(lists)
+    values = flat.to_pylist()
+    return [values[start:stop] for start, stop in itertools.pairwise(offsets)]
+
+
+def _flat(lists: pa.Array) -> tuple[pa.Array, list[int]]:
+    """The elements of all lists, and where those of each begin and end among them."""
+    offsets = lists.offsets.to_numpy()
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    return lists.values.slice(first, last - first), (offsets - first).tolist()
 
 
 def _renamed(rows: pa.Array, type_: pa.DataType) -> pa.Array:

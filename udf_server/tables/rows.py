@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -33,6 +34,11 @@ class Row(tuple[Any, ...]):
     def of(cls, values: Iterable[Any]) -> "Row":
         """A row of this class, by position."""
         return tuple.__new__(cls, values)
+
+    @classmethod
+    def all_of(cls, rows: Iterable[Iterable[Any]]) -> "list[Row]":
+        """Rows of this class, by position: many at once, without a call of Python's for each."""
+        return list(map(tuple.__new__, itertools.repeat(cls), rows))
 
     def with_kind(self, kind: RowKind | str) -> "Row":
         """The same row as another kind of change."""

@@ -5,6 +5,7 @@ time it was written, and what is older is not read (`now - written >= ttl`).
 """
 
 import copy
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -90,8 +91,17 @@ class RecordEntry(StateEntry):
 
     def fields_of(self, given: Any) -> list[Any]:
         """The values of its fields, to compare by."""
+        return [getattr(given, name) for name in self._names]
+
+    @functools.cached_property
+    def fresh_fields(self) -> list[Any]:
+        """Those of an empty entry."""
+        return self.fields_of(self.fresh())
+
+    @functools.cached_property
+    def _names(self) -> tuple[str, ...]:
         assert isinstance(self.inner, StructCodec)
-        return [getattr(given, name) for name in self.inner.fields]
+        return tuple(self.inner.fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +219,6 @@ class KeyState:
             if fields == self._before[index]:
                 # Also where it has expired: nothing is written, and nothing is read of it.
                 return stored
-        elif stored is None and fields == entry.fields_of(entry.fresh()):
+        elif stored is None and fields == entry.fresh_fields:
             return None
         return entry.store(value, self._now)

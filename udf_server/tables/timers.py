@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterable
 
-__all__ = ["Timers"]
+__all__ = ["Timer", "Timers"]
 
 Timer = tuple[str | None, int]
 """Name and time in microseconds."""
@@ -70,6 +70,8 @@ class Timers:
 
     def pending(self) -> list[Timer]:
         """In the order they would fire."""
+        if not self:
+            return []
         unnamed: list[Timer] = [(None, time) for time in self._unnamed]
         return sorted(
             [*unnamed, *self._named.items()], key=lambda timer: (timer[1], timer[0] is not None, timer[0] or "")

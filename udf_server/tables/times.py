@@ -7,6 +7,7 @@ __all__ = ["MAX_TIME", "from_author", "to_author"]
 
 MAX_TIME = 2**63 - 1
 """The watermark after the end of a bounded input; in every unit."""
+_LARGEST = MAX_TIME // 1000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
@@ -22,6 +23,8 @@ def to_author(time: int | None, kind: type) -> Any:
 
 def from_author(time: Any) -> int:
     """Microseconds of milliseconds since 1970 or of a datetime; one without a zone is in UTC. Raises TypeError."""
+    if type(time) is int and -_LARGEST <= time <= _LARGEST:
+        return time * 1000
     if isinstance(time, datetime.datetime):
         aware = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
         return (aware - _EPOCH) // _MICROSECOND

@@ -1,10 +1,12 @@
 """What segments gave, as one Arrow array."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from remote_udf.errors import ErrorCode
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS, processed_type
@@ -39,7 +41,7 @@ def _state(function: ProcessTable, stored: Sequence[list[Any]], type_: pa.DataTy
             arrays.append(entry.codec.encode([each[index] for each in stored]))
         except Exception as error:
             raise WrongResult(ErrorCode.RESULT_TYPE, f"state entry {entry.name!r}: {describe(error)}") from error
-    empty = pa.array([all(part is None for part in each) for each in stored], pa.bool_())
+    empty = functools.reduce(pc.and_, [array.is_null() for array in arrays])
     return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=empty)
 
 

@@ -251,7 +251,7 @@ class ProcessTableHarness:
             return function
 
         def noted(context: Any, *states: Any) -> Any:
-            time, _, _ = context.read(int)
+            time = context.time_context(int).time()
             self.fired.append(PendingTimer(context.key, context.current_timer, time))
             return timer(context, *states) if has_context else timer(*states)
 
