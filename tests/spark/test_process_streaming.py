@@ -185,6 +185,7 @@ def seconds(rows):
     return sorted((*row[:-1], round(row[-1].timestamp())) for row in rows)
 
 
+@pytest.mark.connect
 def test_state_and_timers_go_from_micro_batch_to_micro_batch_and_over_a_restart(functions, spark, source, tmp_path):
     """The timer of x fires between its rows, that of y without another row; a late row is delivered as any other."""
     write(source, "a", [("x", 1, 5), ("y", 2, 6), ("x", 3, 7)])
