@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 
 from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.builtins import Builtin, known_builtin, over_signs
 from spark_client.aggregation.request import Aggregation, Request
 from spark_client.errors import PlanError
-from spark_client.windows.columns import WINDOW_END, WINDOW_START
+from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, column_named
 from spark_client.windows.netting import ARRIVAL, changes_of, net_changes, sign_of
 
 __all__ = ["changelog_request"]
@@ -39,7 +39,8 @@ def changelog_request(aggregation: Aggregation, expressions: Sequence[AggregateE
         if aggregation.frame.isStreaming and not {WINDOW_START, WINDOW_END} <= set(names):
             raise PlanError(f"{_WHY} of a stream the smallest, largest and distinct values can be had of windows only")
         # Rows go their own way then, and Spark would not find columns of the frame as it was.
-        aggregation = replace(aggregation, frame=net_changes(aggregation.frame, kind).drop(ARRIVAL))
+        frame = _needed(aggregation, known, kind)
+        aggregation = replace(aggregation, frame=net_changes(frame, kind).drop(ARRIVAL))
     sign = sign_of(kind)
     signed = [
         each if builtin is None else over_signs(builtin, sign) for each, builtin in zip(expressions, known, strict=True)
@@ -48,3 +49,15 @@ def changelog_request(aggregation: Aggregation, expressions: Sequence[AggregateE
         {id(each): builtin for each, builtin in zip(signed, known, strict=True) if builtin is not None}
     )
     return Request(aggregation, signed, known=allowed)
+
+
+def _needed(aggregation: Aggregation, known: Sequence[Builtin | None], kind: str) -> DataFrame:
+    """The frame without columns nobody asks for, by which a row and the one that takes it back may differ."""
+    if any(builtin is None for builtin in known) or not all(isinstance(key, str) for key in aggregation.keys):
+        return aggregation.frame
+    asked = {*map(str, aggregation.keys), *(each.column for each in known if each is not None and each.column), kind}
+    lowered = {name.casefold() for name in asked}
+    if WINDOW_TIME in aggregation.frame.columns and aggregation.frame.isStreaming:
+        lowered.add(WINDOW_TIME)
+    names = [name for name in aggregation.frame.columns if name.casefold() in lowered]
+    return aggregation.frame.select(*map(column_named, names))

@@ -140,7 +140,10 @@ class GroupedSelect:
                 expressions.append(F.expr(generate(self._of_hidden(tree))).alias(name))
         self._explain()
         items = self._base_items()
-        base = over_panes(self._workspace, self._source, items) or self._source.base(items)
+        # Spark's own aggregates want the rows of every window, see `pane_request`.
+        remotes_only = all(isinstance(each, AggregateExpression) for each in expressions)
+        panes = over_panes(self._workspace, self._source, items) if remotes_only else None
+        base = panes or self._source.base(items)
         keys = list(self._keys.values())
         return plan_aggregation(Aggregation(base, keys, self._grouping.sets, order_by, None), expressions)
 

@@ -81,17 +81,23 @@ def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequen
     # By position: a frame may have two columns of one name.
     names = [hidden(str(place)) for place in range(len(frame.columns))]
     place = {name: names[index] for index, name in enumerate(frame.columns)}
-    window = F.session_window(F.col(place[field.name]), f"{micros} microseconds")
+    renamed = frame.toDF(*names)
+    timed = without_watermark(renamed, renamed.schema[place[field.name]])
+    # A window is over with its last millisecond, a session of Spark's with its end.
+    millisecond = interval_column(MILLISECOND)
+    before = (F.col(place[field.name]) - millisecond).alias(_WALL, metadata=watermark_of(field))
+    window = F.session_window(F.col(_WALL), f"{micros} microseconds")
     by = [F.col(place[key]).alias(hidden(f"key_{index}")) for index, key in enumerate(keys)]
     gathered = (
-        frame.toDF(*names).groupBy(*by, window.alias(_SESSION)).agg(F.collect_list(F.struct(*names)).alias(_ROWS))
+        timed.select("*", before)
+        .groupBy(*by, window.alias(_SESSION))
+        .agg(F.collect_list(F.struct(*names)).alias(_ROWS))
     )
     rows = gathered.select(F.inline(_ROWS), F.col(f"{_SESSION}.start"), F.col(f"{_SESSION}.end"))
-    last = F.col("end") - interval_column(MILLISECOND)
     bounded = rows.select(
         *names,
-        F.col("start").cast("timestamp_ntz").alias(WINDOW_START, metadata={SESSION: True}),
-        F.col("end").cast("timestamp_ntz"),
-        last.cast(field.dataType).alias(WINDOW_TIME, metadata=watermark_of(field)),
+        (F.col("start") + millisecond).cast("timestamp_ntz").alias(WINDOW_START, metadata={SESSION: True}),
+        (F.col("end") + millisecond).cast("timestamp_ntz"),
+        F.col("end").cast(field.dataType).alias(WINDOW_TIME, metadata=watermark_of(field)),
     )
     return without_watermark(bounded.toDF(*frame.columns, *WINDOW_COLUMNS), field)

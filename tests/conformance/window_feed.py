@@ -11,10 +11,11 @@ from typing import Any
 
 from tests.conformance.cases import Table
 
-__all__ = ["END", "Event", "events_of", "time_column"]
+__all__ = ["END", "Burst", "Event", "aligned", "bursts_of", "events_of", "time_column"]
 
 END = datetime.datetime(9999, 1, 1)
 """The watermark at the end of the input, without zone."""
+_MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,68 @@ class Event:
     kind: str = "+I"
     values: Sequence[Any] = ()
     number: int = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Burst:
+    """Rows that are sent together, the watermark after them, and the one before that."""
+
+    rows: Sequence[Event] = ()
+    watermark: datetime.datetime | None = None
+    before: datetime.datetime | None = None
+
+
+Stage = list[Burst]
+"""What is sent between two starts of a query."""
+
+
+def bursts_of(table: Table) -> list[Stage]:
+    """The events of a table in as few micro-batches as give the same: a watermark waits for what it might make late.
+
+    A row later than the watermark is late for none of its windows and for no session, so it makes no difference
+    whether those that are over have been closed when it comes.
+    """
+    place = next((at for at, (name, _) in enumerate(table.columns) if name == time_column(table)), None)
+    stages: list[Stage] = [[]]
+    rows: list[Event] = []
+    watermark = before = None
+    for event in events_of(table):
+        text = event.values[place] if place is not None and event.op == "row" else None
+        touched = watermark is not None and text is not None and moment(text) <= watermark + _MILLISECOND
+        if touched or (event.op == "restart" and (rows or watermark)):
+            stages[-1].append(Burst(tuple(rows), watermark, before))
+            rows, watermark, before = [], None, None
+        if event.op == "row":
+            rows.append(event)
+        elif event.op == "watermark":
+            watermark, before = event.at, watermark
+        elif event.op == "restart":
+            stages.append([])
+    if rows or watermark:
+        stages[-1].append(Burst(tuple(rows), watermark, before))
+    return stages
+
+
+def aligned(tables: Sequence[list[Stage]]) -> list[list[Stage]]:
+    """The same with equally many stages and bursts for every table of a query, which has one watermark, the lowest.
+
+    A table with fewer bursts is sent first and waits: the watermark at its end comes with the last of the others.
+    """
+    stages = max(len(table) for table in tables)
+    padded = [[*table, *[[] for _ in range(stages - len(table))]] for table in tables]
+    for number in range(stages):
+        most = max(len(table[number]) for table in padded)
+        for table in padded:
+            table[number] = _stretched(table[number], most)
+    return padded
+
+
+def _stretched(stage: Stage, length: int) -> Stage:
+    missing = length - len(stage)
+    if not missing or not stage or stage[-1].watermark != END:
+        return [*stage, *[Burst()] * missing]
+    last = stage[-1]
+    return [*stage[:-1], Burst(last.rows, last.before), *[Burst()] * (missing - 1), Burst((), END)]
 
 
 def time_column(table: Table) -> str:

@@ -1,15 +1,15 @@
-"""Queries over windows as streams: the rows of a case one by one, a micro-batch each, with its own watermarks.
+"""Queries over windows as streams: the rows of a case in their order, with its own watermarks between them.
 
 The time of a row and the watermark come in columns of their own: a row has a time and no watermark, a watermark no
-row. Behind every watermark goes an empty micro-batch, since Spark tells late rows by the watermark of the batch
-before. Cases with a clock, and those that fire early or late, are driven step by step in `window_steps`.
+row. Rows that the watermark cannot make late share a micro-batch, see `window_feed.bursts_of`. Behind every watermark
+goes an empty one, since Spark tells late rows by the watermark of the batch before. Cases with a clock, and those that
+fire early or late, are driven step by step in `window_steps`.
 """
 
 import datetime
 import os
 import tempfile
 import zoneinfo
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from tests.conformance.environment import Environment
 from tests.conformance.kinds.scalar import short
 from tests.conformance.report import Outcome, Result
 from tests.conformance.values import parse_value
-from tests.conformance.window_feed import Event, events_of, time_column
+from tests.conformance.window_feed import Burst, aligned, bursts_of, time_column
 from tests.conformance.window_queries import (
     NO_ZONE,
     TIME_ZONE,
@@ -81,7 +81,8 @@ def _streamed(case: Case, environment: Environment) -> Result:
         feeds = [_Feed(environment, table, Path(scratch) / table.name) for table in case.tables]
         remote = remote_session(environment)
         *before, query = statements(case)
-        stages = max(len(feed.stages) for feed in feeds)
+        for feed, told in zip(feeds, aligned([feed.stages for feed in feeds]), strict=True):
+            feed.stages = told
         with environment.settings(NO_ZONE):
             for feed in feeds:
                 feed.frame().createOrReplaceTempView(f"`{feed.table.name}`")
@@ -89,7 +90,7 @@ def _streamed(case: Case, environment: Environment) -> Result:
                 remote.sql(statement)
             frame = remote.sql(query)
             shown = _without_zone(frame) if not any(feed.zoned for feed in feeds) else frame
-            for stage in range(stages):
+            for stage in range(len(feeds[0].stages)):
                 for feed in feeds:
                     feed.write(stage)
                 _drained(shown, Path(scratch))
@@ -130,7 +131,7 @@ def _without_zone(frame: DataFrame) -> DataFrame:
 
 
 class _Feed:
-    """The files of one table. A stage is what is sent before the query is stopped and started again."""
+    """The files of one table, a micro-batch each. A stage is what is sent before the query is stopped and started."""
 
     def __init__(self, environment: Environment, table: Table, folder: Path) -> None:
         self.table = table
@@ -142,12 +143,7 @@ class _Feed:
         self.zoned = (
             dict(zip([name for name, _ in table.columns], self._types, strict=True))[self._time].kind == "timestamp"
         )
-        self.stages: list[list[Event]] = [[]]
-        for event in events_of(table):
-            if event.op == "restart":
-                self.stages.append([])
-            else:
-                self.stages[-1].append(event)
+        self.stages = bursts_of(table)
         folder.mkdir()
         # Here, where `timestamp` still is what it says; the query may have another.
         columns = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, self._types, strict=True)]
@@ -167,20 +163,26 @@ class _Feed:
         return timed.select(*columns, *([ROW_KIND] if self.table.changelog else []))
 
     def write(self, stage: int) -> None:
-        """The events of a stage, a file each; nothing if there are none."""
-        for event in self.stages[stage] if stage < len(self.stages) else ():
-            if event.op == "row":
-                values = [parse_value(v, type_) for v, type_ in zip(event.values, self._types, strict=True)]
-                self._file([(*values, event.kind, None)])
-            elif event.op == "watermark":
-                assert event.at is not None
-                at = event.at.replace(tzinfo=datetime.UTC if self.zoned else self._zone)
-                self._file([(*[None] * len(self._types), "+I", at)])
-                self._file([])
-
-    def _file(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        table = self._spark.createDataFrame(list(rows), self._schema).toArrow()
+        """The bursts of a stage, each with an empty file behind it; nothing if there are none."""
+        bursts = self.stages[stage] if stage < len(self.stages) else []
+        files = [rows for burst in bursts for rows in (self._rows(burst), [])]
+        table = self._spark.createDataFrame([row for rows in files for row in rows], self._schema).toArrow()
         assert isinstance(table, pa.Table)
+        for rows in files:
+            self._file(table.slice(0, len(rows)))
+            table = table.slice(len(rows))
+
+    def _rows(self, burst: Burst) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for event in burst.rows:
+            values = [parse_value(v, type_) for v, type_ in zip(event.values, self._types, strict=True)]
+            rows.append((*values, event.kind, None))
+        if burst.watermark is not None:
+            at = burst.watermark.replace(tzinfo=datetime.UTC if self.zoned else self._zone)
+            rows.append((*[None] * len(self._types), "+I", at))
+        return rows
+
+    def _file(self, table: pa.Table) -> None:
         number = len(list(self._folder.iterdir()))
         path = self._folder / f"{number:05}.parquet"
         hidden = path.with_name(f".{path.name}")
