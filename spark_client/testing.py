@@ -58,9 +58,11 @@ class LocalTransport:
         from udf_server.stream import ExecuteStream  # noqa: PLC0415
 
         self._host = FunctionHost(Registry([("local", function) for function in functions]))
+        self.metrics = ServerMetrics()
+        """What a server would show of these functions; `metrics.registry` is Prometheus's."""
         limits = StreamLimits(message_bytes=message_bytes)
         self._new_stream = functools.partial(
-            ExecuteStream, self._host, ServerMetrics(), limits, random=random.Random(seed)
+            ExecuteStream, self._host, self.metrics, limits, random=random.Random(seed)
         )
         self._streams: set[_LocalStream] = set()
         self._lock = threading.Lock()

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import __version__
 
-__all__ = ["BundleMetrics", "FunctionMetrics", "GuardMetrics", "ServerMetrics"]
+__all__ = ["BundleMetrics", "FunctionMetrics", "GuardMetrics", "ProcessMetrics", "ServerMetrics"]
 
 LATENCY_BUCKETS = (
     0.00001, 0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -144,11 +144,12 @@ class ServerMetrics:
             buckets=LATENCY_BUCKETS, registry=registry,
         )  # fmt: skip
         self.bundle_rows = Histogram(
-            "udf_bundle_rows", "Rows per call of an aggregate function; one that failed does not count.", FUNCTION,
-            buckets=BUNDLE_BUCKETS, registry=registry,
+            "udf_bundle_rows",
+            "Rows per bundle, one call of an aggregate or process table function; one that failed does not count.",
+            FUNCTION, buckets=BUNDLE_BUCKETS, registry=registry,
         )  # fmt: skip
         self.bundle_segments = Histogram(
-            "udf_bundle_segments", "Segments, so keys, per call of an aggregate function, likewise.", FUNCTION,
+            "udf_bundle_segments", "Segments, so keys, per bundle, likewise.", FUNCTION,
             buckets=BUNDLE_BUCKETS, registry=registry,
         )  # fmt: skip
         self.applied_rows = Counter(
@@ -158,6 +159,16 @@ class ServerMetrics:
         self.merged_accumulators = Counter(
             "udf_merged_accumulators_total", "Accumulators that became one with others of their key.", FUNCTION,
             registry=registry,
+        )  # fmt: skip
+        self.emitted_rows = Counter(
+            "udf_emitted_rows_total", "Rows that a process table function emitted.", FUNCTION, registry=registry
+        )
+        self.timers_fired = Counter(
+            "udf_timers_fired_total", "Timers of a process table function that fired.", FUNCTION, registry=registry
+        )
+        self.state_bytes = Counter(
+            "udf_state_bytes_total", "Bytes of state and timers that came with segments and went back with them.",
+            [*FUNCTION, "direction"], registry=registry,
         )  # fmt: skip
         registry.register(self.row_duration)
         self.concurrency_limit = Gauge(
@@ -199,6 +210,10 @@ class ServerMetrics:
     def bundles(self, name: str, version: str) -> "BundleMetrics":
         """What only an aggregate function has."""
         return BundleMetrics(self, (name, version))
+
+    def processing(self, name: str, version: str) -> "ProcessMetrics":
+        """What only a process table function has."""
+        return ProcessMetrics(self, (name, version))
 
 
 class GuardMetrics:
@@ -306,3 +321,24 @@ class BundleMetrics:
         self._accumulated.inc(rows - retracted)
         self._retracted.inc(retracted)
         self._merged.inc(merged)
+
+
+class ProcessMetrics:
+    """What the calls of one process table function report. Counted per bundle: a row costs nothing."""
+
+    def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
+        self._rows = server.bundle_rows.labels(*labels)
+        self._segments = server.bundle_segments.labels(*labels)
+        self._emitted = server.emitted_rows.labels(*labels)
+        self._fired = server.timers_fired.labels(*labels)
+        self._state_in = server.state_bytes.labels(*labels, "in")
+        self._state_out = server.state_bytes.labels(*labels, "out")
+
+    def processed(self, segments: int, rows: int, emitted: int, fired: int, state_in: int, state_out: int) -> None:
+        """A bundle has given its results; the last two are bytes. From any thread."""
+        self._segments.observe(segments)
+        self._rows.observe(rows)
+        self._emitted.inc(emitted)
+        self._fired.inc(fired)
+        self._state_in.inc(state_in)
+        self._state_out.inc(state_out)

@@ -68,7 +68,7 @@ async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMet
         if isinstance(hosted.function, Aggregate):
             opened = _aggregate(hosted, hosted.function, request, schema, context, metrics)
         elif isinstance(hosted.function, ProcessTable):
-            opened = _process(hosted, hosted.function, request, schema, context)
+            opened = _process(hosted, hosted.function, request, schema, context, metrics)
         else:
             opened = _scalar(hosted, request, schema, context)
     except UnsupportedType as error:
@@ -103,8 +103,9 @@ def _aggregate(
 
 
 def _process(
-    hosted: HostedFunction, function: ProcessTable, request: pb.Open, schema: pa.Schema, context: StreamContext
-) -> Opening:
+    hosted: HostedFunction, function: ProcessTable, request: pb.Open, schema: pa.Schema, context: StreamContext,
+    metrics: ServerMetrics,
+) -> Opening:  # fmt: skip
     spec = hosted.spec
     assert spec.table is not None
     known = (AGGREGATE_OPTIONS,)
@@ -116,7 +117,7 @@ def _process(
             f"function {spec.key} takes {len(spec.table.tables)} tables, got {len(call.tables)}: {spec.signature}",
         )
     targets = checked_process_segments(function, call, schema)
-    bound = bind_table(function, call)
+    bound = bind_table(function, call, metrics.processing(spec.name, spec.version))
     return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
 
 

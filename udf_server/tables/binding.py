@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import NullCall
-from remote_udf.process_calls import ProcessCall, processed_type, segments_schema
+from remote_udf.process_calls import STATE, TIMERS, ProcessCall, processed_type, segments_schema
 from remote_udf.types import spelled
 from udf_server.functions import Function
+from udf_server.metrics import ProcessMetrics
 from udf_server.tables.context import CallFacts
 from udf_server.tables.declaration import ProcessTable
 from udf_server.tables.engine import Engine, Processed, Segment
@@ -43,10 +44,10 @@ def checked_process_segments(function: ProcessTable, call: ProcessCall, schema: 
     return list(wanted.types)
 
 
-def bind_table(function: ProcessTable, call: ProcessCall) -> Function:
+def bind_table(function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics) -> Function:
     """The function that takes the columns of segments of this call. Raises ValueError for scalars it cannot read."""
     function = function.in_call(call)
-    binding = TableBinding(function, call)
+    binding = TableBinding(function, call, metrics)
     result = processed_type(function.spec, broadcast=call.broadcast)
     bound = Function(
         spec=replace(function.spec, result=result, nulls=NullCall.CALL),
@@ -64,23 +65,25 @@ def bind_table(function: ProcessTable, call: ProcessCall) -> Function:
 class TableBinding:
     """Segments in columns to what they give, in a struct array."""
 
-    def __init__(self, function: ProcessTable, call: ProcessCall) -> None:
+    def __init__(self, function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics | None = None) -> None:
         self._function = function
+        self._metrics = metrics
+        self._names = segments_schema(function.spec, call).names
         self._call = call
         facts = CallFacts(function.spec, call, tuple(entry.name for entry in function.states))
         self._engine = Engine(function, facts, _scalars(function, call), _broadcast_state(function, call))
         self._reader = SegmentReader(function, call)
 
     def call(self, *columns: pa.Array) -> pa.Array:
-        run = self._engine.run
-        return self._encoded([run(segment) for segment in self._reader.read(columns)])
+        run, segments = self._engine.run, self._reader.read(columns)
+        return self._encoded(columns, segments, [run(segment) for segment in segments])
 
     async def call_stepwise(self, columns: Sequence[pa.Array], most_timers: int) -> pa.Array:
         """For tests of authors: fires so many timers of each segment at most."""
         segments = self._reader.read(columns)
         for segment in segments:
             segment.most_timers = most_timers
-        return self._encoded([await self._engine.run_async(segment) for segment in segments])
+        return self._encoded(columns, segments, [await self._engine.run_async(segment) for segment in segments])
 
     async def call_async(self, *columns: pa.Array) -> pa.Array:
         segments, turns = self._reader.read(columns), asyncio.Semaphore(ASYNC_SEGMENTS)
@@ -91,10 +94,23 @@ class TableBinding:
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(segment)) for segment in segments]
-        return self._encoded([task.result() for task in tasks])
+        return self._encoded(columns, segments, [task.result() for task in tasks])
 
-    def _encoded(self, processed: Sequence[Processed]) -> pa.Array:
-        return processed_array(self._function, processed, broadcast=self._call.broadcast)
+    def _encoded(
+        self, columns: Sequence[pa.Array], segments: Sequence[Segment], processed: Sequence[Processed]
+    ) -> pa.Array:
+        result = processed_array(self._function, processed, broadcast=self._call.broadcast)
+        if self._metrics is not None:
+            given = dict(zip(self._names, columns, strict=True))
+            self._metrics.processed(
+                segments=len(segments),
+                rows=sum(len(segment.rows) for segment in segments),
+                emitted=sum(len(each.output) for each in processed),
+                fired=sum(each.fired for each in processed),
+                state_in=given[STATE].nbytes + given[TIMERS].nbytes,
+                state_out=result.field(STATE).nbytes + result.field(TIMERS).nbytes,
+            )
+        return result
 
 
 def _scalars(function: ProcessTable, call: ProcessCall) -> list[Any]:

@@ -50,6 +50,8 @@ class Processed:
     state: list[Any]
     timers: list[Timer]
     output: list[Emitted]
+    fired: int
+    """How many timers fired."""
 
 
 class Engine:
@@ -177,6 +179,7 @@ class _Work:
         self._state = engine.own_state(segment)
         self._timers = Timers(segment.timers)
         self._output: list[Emitted] = []
+        self._fired = 0
         self._row: int | None = None
         self._time: int | None = None
         self._read = engine.function.results.read
@@ -218,9 +221,9 @@ class _Work:
         engine, context, timers = self._engine, self._context, self._timers
         function, timed = engine.function, engine.facts.call.on_time
         timers.begin()
-        fired = 0
-        while fired != self._segment.most_timers and (due := timers.next_due(watermark)) is not None:
-            fired, (name, time) = fired + 1, due
+        while self._fired != self._segment.most_timers and (due := timers.next_due(watermark)) is not None:
+            name, time = due
+            self._fired += 1
             if function.timer is None:
                 raise NotImplementedError(
                     f"function {function.spec.key} registers timers, but has no method 'on_timer'"
@@ -239,4 +242,4 @@ class _Work:
         self._context.cleared.clear()
 
     def processed(self) -> Processed:
-        return Processed(self._state.stored(), self._timers.pending(), self._output)
+        return Processed(self._state.stored(), self._timers.pending(), self._output, self._fired)

@@ -198,3 +198,22 @@ def test_growing_moves_keys_of_parents_only(count, more, hashes):
     assert after.max() < count + more
     split = pages.parents(count, count + more)
     assert all(one == two or (one in split and two >= count) for one, two in zip(before, after, strict=True))
+
+
+def test_the_server_counts_rows_segments_timers_and_bytes_of_state():
+    plan, declared = state_plan(Machine, buckets=1)
+    stream = Stream(plan, declared)
+    stream.micro_batch([(1, 1, 1), (1, 5, 2), (2, 5, 3)])
+    stream.micro_batch([], 5_000)
+
+    def metric(name, **labels):
+        return stream.transport.metrics.registry.get_sample_value(
+            name, {"function": "machine", "version": "1", **labels}
+        )
+
+    assert metric("udf_bundle_rows_sum") == 3
+    assert metric("udf_bundle_segments_sum") == 3
+    assert metric("udf_emitted_rows_total") == 4
+    assert metric("udf_timers_fired_total") == 1
+    assert 0 < metric("udf_state_bytes_total", direction="in") < metric("udf_state_bytes_total", direction="out")
+    stream.transport.close()
