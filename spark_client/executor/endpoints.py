@@ -69,9 +69,9 @@ class Endpoints:
             self._look_up()
             now, endpoints = self._clock(), list(self._known.values())
             self._turn += 1
-            turned = [endpoints[(self._turn + offset) % len(endpoints)] for offset in range(len(endpoints))]
-            well = [endpoint for endpoint in turned if endpoint.until <= now]
-            return well[0] if well else min(turned, key=lambda endpoint: endpoint.until)
+            # In turn among the well ones: else the neighbour of one that is left out would get its share too.
+            well = [endpoint for endpoint in endpoints if endpoint.until <= now]
+            return well[self._turn % len(well)] if well else min(endpoints, key=lambda endpoint: endpoint.until)
 
     def succeeded(self, endpoint: Endpoint) -> None:
         """It has taken a stream."""
