@@ -90,6 +90,10 @@ class ProcessContext:
         """A call begins; for the server, not for authors."""
         self.row_time, self._watermark, self._table_watermark, self._name = time, watermark, table_watermark, timer
 
+    def end(self) -> None:
+        """The segment is done; for the server, not for authors."""
+        del self._collect, self._time_context
+
     @property
     def key(self) -> tuple[Any, ...]:
         """The values of PARTITION BY; empty without."""

@@ -1,5 +1,6 @@
 """Runs one segment of a key: its rows in order, then the timers that the watermark reaches (FLIP-440)."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,6 @@ Incoming = tuple[int, Any, int | None]
 """Of a row: the number of its table, the row as the function gets it, and its time."""
 Emitted = tuple[int | None, RowKind, int | None, Sequence[Any]]
 """The row it came from (None for a timer), its kind, its time, its values."""
-Call = Callable[[Sequence[ProcessContext], list[Any], int | None, Any], Any]
-"""Of eval: the context, if it takes it; the state; the number of a table and a row of it, None without tables."""
 
 
 @dataclass(slots=True)
@@ -66,11 +65,13 @@ class Engine:
         self._broadcast = facts.call.broadcast
         self._own = [entry for entry in function.states if entry.broadcast is self._broadcast]
         self._others = [entry for entry in function.states if entry.broadcast is not self._broadcast]
+        self.states_last = self._broadcast or not self._others
+        """Whether the function gets the same objects as state from row to row."""
         self._other_stored = list(broadcast_state or [None] * len(self._others))
         self._places = _Places(function.states, self._own)
         values = iter(scalars)
         arguments = [None if argument.table is not None else next(values) for argument in function.arguments]
-        self.call = _caller(function, arguments)
+        self.binding = _Binding(function, arguments)
         self._values: set[type] = {GeneratorType}
         """Classes of what eval returned that were found to have values, and not to be awaited."""
 
@@ -134,29 +135,34 @@ class Engine:
         return [index for index, entry in enumerate(self._own) if entry.name in names]
 
 
-def _caller(function: ProcessTable, arguments: Sequence[Any]) -> Call:
-    """Calls eval. `arguments` has a value per scalar argument, and something in the place of each table."""
-    code = function.call
-    tables = [index for index, argument in enumerate(function.arguments) if argument.table is not None]
-    positional = [index for index, argument in enumerate(function.arguments) if not argument.keyword]
-    keywords = {index: argument.name for index, argument in enumerate(function.arguments) if argument.keyword}
-    if len(tables) == 1 and not keywords:
-        # Most functions; the general way takes three times as long.
-        head, tail = tuple(arguments[: tables[0]]), tuple(arguments[tables[0] + 1 :])
+class _Binding:
+    """Calls of eval with everything but the row already given, for the rows of one table."""
 
-        def call_one(first: Sequence[ProcessContext], states: list[Any], table: int | None, row: Any) -> Any:
-            return code(*first, *states, *head, row, *tail)
+    def __init__(self, function: ProcessTable, arguments: Sequence[Any]) -> None:
+        """`arguments` has a value per scalar argument, and None in the place of each table."""
+        self._code = function.call
+        self._has_context = function.eval_has_context
+        given = list(zip(function.arguments, arguments, strict=True))
+        self._tables = [index for index, (argument, _) in enumerate(given) if argument.table is not None]
+        self._names = [argument.name if argument.keyword else None for argument, _ in given]
+        self._values = [value for argument, value in given if not argument.keyword]
+        self._named = {argument.name: value for argument, value in given if argument.keyword}
 
-        return call_one
+    def of_table(self, context: ProcessContext, states: Sequence[Any], table: int) -> Callable[[Any], Any]:
+        code, place, named = self._code, self._tables[table], self._named
+        name = self._names[place]
+        first = (context, *states) if self._has_context else tuple(states)
+        if name is not None:
+            return lambda row: code(*first, *self._values, **{**named, name: row})
+        head, tail = self._values[:place], self._values[place + 1 :]
+        if tail:
+            return lambda row: code(*first, *head, row, *tail, **named)
+        # Without a frame of Python's own between the engine and the function.
+        return functools.partial(code, *first, *head, **named)
 
-    def call(first: Sequence[ProcessContext], states: list[Any], table: int | None, row: Any) -> Any:
-        given = list(arguments)
-        if table is not None:
-            given[tables[table]] = row
-        named = {name: given[index] for index, name in keywords.items()}
-        return code(*first, *states, *(given[index] for index in positional), **named)
-
-    return call
+    def alone(self, context: ProcessContext) -> Any:
+        """The one call of a function without tables."""
+        return self._code(*((context,) if self._has_context else ()), *self._values, **self._named)
 
 
 class _Places:
@@ -196,24 +202,24 @@ class _Work:
     def steps(self) -> Iterator[Any]:
         """What each call of the function returned, to be gone through before the next call."""
         engine, segment, context = self._engine, self._segment, self._context
-        call, watermark, timed = engine.call, segment.watermark, engine.facts.call.on_time
-        first = (context,) if engine.function.eval_has_context else ()
-        cleared, now, own, states = context.cleared, segment.now, self._state, engine.states
+        watermark, timed, cleared = segment.watermark, engine.facts.call.on_time, context.cleared
         if not engine.facts.call.tables:
             context.begin(None, None, None)
-            yield call(first, [], None, None)
+            yield engine.binding.alone(context)
             return
-        last: int | None = None
+        bound_to: int | None = None
         for index, (table, row, time) in enumerate(segment.rows):
             self._row, self._time = index, time if timed else None
-            if table == last:
+            if table == bound_to:
                 context.row_time = time
             else:
                 context.begin(time, watermark, segment.watermarks[table])
-                last = table
-            yield call(first, states(own, now), table, row)
+                call = engine.binding.of_table(context, engine.states(self._state, segment.now), table)
+                bound_to = table if engine.states_last else None
+            yield call(row)
             if cleared:
                 self._clear()
+                bound_to = None
         if segment.advance_to is not None and self._timers:
             yield from self._fire(segment.advance_to)
 
@@ -242,4 +248,6 @@ class _Work:
         self._context.cleared.clear()
 
     def processed(self) -> Processed:
+        # Else the rows would hang in a cycle, which the collector seldom looks for here.
+        self._context.end()
         return Processed(self._state.stored(), self._timers.pending(), self._output, self._fired)
