@@ -1,4 +1,4 @@
-"""`udf-server`: serve, functions, describe, call, check, token."""
+"""`udf-server`: serve, health, functions, describe, call, check, token."""
 
 import asyncio
 import json
@@ -19,6 +19,7 @@ from remote_udf.version import __version__
 from udf_server.catalog import described, evaluate, listed
 from udf_server.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
 from udf_server.functions import Function
+from udf_server.health import health_url, is_well
 from udf_server.logs import configure_logging
 from udf_server.plugins import build_plugin_manager, load_functions
 from udf_server.processes import Processes
@@ -154,6 +155,17 @@ async def _serve(server: Server, stop_with_stdin: bool) -> None:
     if stop_with_stdin:
         loop.remove_reader(sys.stdin.fileno())
     await server.stop()
+
+
+@main.command()
+@_flags("metrics_host", "metrics_port")
+@click.option("--alive", is_flag=True, help="Ask whether it lives; a server that drains lives and is not ready.")
+def health(file: Path | None, alive: bool, **flags: Any) -> None:
+    """Ask the server with the same settings, on this machine, whether it is ready: exit status 0 or 1."""
+    good, said = is_well(health_url(_config(file, flags), alive=alive))
+    if not good:
+        raise click.ClickException(said)
+    click.echo(said)
 
 
 @main.command()
