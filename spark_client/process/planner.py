@@ -103,6 +103,7 @@ class _Planner:
         if self._streaming:
             frames = [each.frame for each in self._inputs]
             marks = Upstream.of(self._process, self._signature, frames)
+            marks.require_distinct(self._call.spec.key, self._state.uid if self._by_key else None)
             if self._by_key:
                 frame = with_state(base, plan, schema, marks, self._state)
                 return marks.marked(frame, plan, self._state.uid)

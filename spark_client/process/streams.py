@@ -64,7 +64,6 @@ def with_state(
             f"function {spec.key}: on a stream its state is in Spark's RocksDB state store, found {provider}: "
             f"spark.conf.set({PROVIDER!r}, {ROCKSDB!r})"
         )
-    upstream.require_new(spec.key, settings.uid)
     keys = [F.col(base.columns[position]) for position in plan.keys]
     hashed = F.xxhash64(*keys) if keys else F.lit(0).cast("long")
     buckets = settings.buckets if keys else 1

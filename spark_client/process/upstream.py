@@ -1,6 +1,6 @@
 """Upstream: what streams say of themselves in the metadata of their columns: watermark, and functions before."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -15,7 +15,7 @@ from spark_client.windows.columns import WATERMARK
 __all__ = ["Upstream"]
 
 UIDS = "remote_udf.uids"
-"""Of the functions with state that rows have gone through."""
+"""Of the functions with state that rows have gone through: uid to the call that has it."""
 WATERMARKED = "remote_udf.watermarked"
 """A watermark flows through a function also where no column of the result has the time."""
 TIMED = "remote_udf.timed"
@@ -26,7 +26,9 @@ TIMED = "remote_udf.timed"
 class Upstream:
     """The streams of one call. `delay` is that of the time in the result, in milliseconds; None without one."""
 
-    uids: tuple[str, ...]
+    uids: Mapping[str, str]
+    shared: tuple[str, ...]
+    """What several calls before have as their uid."""
     has_watermark: bool
     delay: int | None
     rows_first: bool
@@ -36,7 +38,8 @@ class Upstream:
     def of(cls, process: ProcessCall, signature: TableSignature, frames: Sequence[DataFrame]) -> "Upstream":
         streams = [frame for frame in frames if frame.isStreaming]
         metadata = [field.metadata for frame in streams for field in frame.schema.fields]
-        uids = sorted({uid for each in metadata for uid in each.get(UIDS, ())})
+        pairs = {(uid, call) for each in metadata for uid, call in each.get(UIDS, {}).items()}
+        uids = dict(sorted(pairs))
         delays = [
             frame.schema.fields[_place(frame, table.schema.names[table.time_column])].metadata.get(WATERMARK)
             for frame, table in zip(frames, process.tables, strict=True)
@@ -44,15 +47,21 @@ class Upstream:
         ]
         known = [delay for delay in delays if delay is not None]
         return cls(
-            tuple(uids),
+            uids,
+            tuple(sorted({uid for uid, call in pairs if uids[uid] != call})),
             any(WATERMARK in each or each.get(WATERMARKED) for each in metadata),
             max(known) if known and len(known) == len(delays) else None,
             any(each.get(TIMED) for each in metadata),
             signature.supports_timers,
         )
 
-    def require_new(self, function: str, uid: str) -> None:
-        """Raises PlanError if a function before has the uid."""
+    def require_distinct(self, function: str, uid: str | None) -> None:
+        """Raises PlanError if a call before has the uid of this one, or two of them have the same."""
+        if self.shared:
+            raise PlanError(
+                f"function {function}: Duplicate unique identifier {self.shared[0]!r}: several calls on the streams "
+                "that meet here have it. Give each call its own, such as uid='second'"
+            )
         if uid in self.uids:
             raise PlanError(
                 f"function {function}: Duplicate unique identifier {uid!r}: a function before it on the same stream "
@@ -62,7 +71,7 @@ class Upstream:
     def marked(self, frame: DataFrame, plan: ProcessPlan, uid: str | None) -> DataFrame:
         """The result, whose columns say what these streams said; its time is what the watermark is about."""
         shared = {WATERMARKED: self.has_watermark, TIMED: self.rows_first or (uid is not None and self.timers)}
-        uids = [*self.uids, *([] if uid is None else [uid])]
+        uids = {**self.uids, **({} if uid is None else {uid: plan.call.operation_id})}
         columns = []
         for (source, _), field in zip(plan.output, plan.schema, strict=True):
             own = {WATERMARK: self.delay} if source is OutputSource.TIME and self.delay is not None else {}

@@ -2,11 +2,15 @@
 
 import dataclasses
 import os
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import pytest
+from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import PlanError, connect
@@ -14,6 +18,7 @@ from udf_server import ArgumentTrait, StateHint
 from udf_server.tables.declaration import declare_table
 
 pytestmark = pytest.mark.timeout(400)  # a state store and Python's side of it are slow to start on a busy machine
+ROOT = Path(__file__).parents[2]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SCHEMA = "k string, v bigint, ts timestamp"
@@ -126,7 +131,23 @@ class Mended(Fragile):
         yield 100 // r.v if r.v else -1, seen.count
 
 
-ALL = [Sessions, Lag, Pairs, Collected, Counted, Through, Doubled]
+class Scaled(udf.ProcessTableFunction):
+    """Values times the factor that a broadcast table says; counts the rows of its key."""
+
+    returns = "scaled bigint, count bigint"
+
+    def eval(
+        self, factor: Annotated[udf.ValueView[int], StateHint(broadcast=True)], seen: Annotated[Seen, StateHint()],
+        r: Keyed, factors: Annotated[udf.Row, ArgumentTrait.BROADCAST_SEMANTIC_TABLE],
+    ) -> Iterator[Any]:  # fmt: skip
+        if factors is not None:
+            factor.value = factors.factor
+            return
+        seen.count += 1
+        yield r.v * factor.value, seen.count
+
+
+ALL = [Scaled, Sessions, Lag, Pairs, Collected, Counted, Through, Doubled]
 
 
 @pytest.fixture(autouse=True)
@@ -238,10 +259,28 @@ def test_two_streams_meet_by_key_and_the_result_goes_through_another_function(fu
     assert pairs.columns == ["k", "k0", "amount", "paid", "rowtime"]
     with pytest.raises(PlanError, match="Duplicate unique identifier 'pairs'"):
         functions.process("lag", pairs, partition_by="k", uid="pairs")
+    branches = {name: functions.process("through", stream_of(spark, folder), partition_by="k", uid="one")
+                for name, folder in (("orders", orders), ("payments", payments))}  # fmt: skip
+    with pytest.raises(PlanError, match="Duplicate unique identifier 'one': several calls on the streams that meet"):
+        functions.process("pairs", branches, partition_by="k")
+    joined = branches["orders"].join(branches["payments"].select("k", F.col("v").alias("paid")), "k")
+    with pytest.raises(PlanError, match="Duplicate unique identifier 'one'"):
+        functions.process("doubled", joined)
     chained = functions.process("lag", pairs, partition_by="k", on_time="rowtime")
     found = seconds(run(chained, tmp_path))
     assert [(k, at) for k, _, at in found] == [("x", 60), ("y", 3), ("z", 61)]
     assert all(watermark is None or watermark < at for _, watermark, at in found)
+
+
+def test_a_broadcast_table_that_ends_reaches_every_key_in_every_micro_batch(functions, spark, source, tmp_path):
+    write(source, "a", [("x", 1, 1), ("y", 2, 2)])
+    write(source, "b", [("x", 3, 3)])
+    tables = {"r": stream_of(spark, source, None), "factors": spark.createDataFrame([(10,)], "factor int")}
+    found = run(functions.process("scaled", tables, partition_by="k"), tmp_path)
+    assert sorted(found) == [("x", 10, 1), ("x", 30, 2), ("y", 20, 1)]
+    tables["factors"] = stream_of(spark, source, None)
+    with pytest.raises(PlanError, match="broadcast table 'factors' is a stream, which is not supported"):
+        functions.process("scaled", tables, partition_by="k")
 
 
 def test_without_a_watermark_state_is_kept_and_the_time_is_a_plain_column(functions, spark, source, tmp_path):
@@ -307,6 +346,50 @@ def test_a_server_that_is_killed_in_the_middle_changes_nothing(serve, spark, sou
         ("x", "end", 2, 78, 18), ("x", "row", 1, 1, 5), ("x", "row", 2, 78, 8), ("y", "end", 2, 5, 40),
         ("y", "row", 1, 2, 6), ("y", "row", 2, 5, 30), ("z", "row", 1, 4, 90),
     ]  # fmt: skip
+
+
+JOB = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from spark_client import connect
+from tests.spark.test_process_streaming import PROVIDER, ROCKSDB, start, stream_of
+
+target, folder = sys.argv[1], Path(sys.argv[2])
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config(PROVIDER, ROCKSDB)
+spark = spark.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+stream = stream_of(spark, folder / "in")
+query = start(connect(spark, target).process("sessions", stream, partition_by="k", on_time="ts"), folder)
+query.awaitTermination()
+"""
+
+
+def test_a_driver_that_is_killed_in_a_micro_batch_changes_nothing(serve, spark, source, tmp_path):
+    """Another driver goes on from the checkpoint; the rows are those of a run that nobody disturbed."""
+    for name, rows in {"a": [("x", 1, 5), ("y", 2, 6)], "b": [("x", 77, 8), ("y", 3, 30)], "c": [("z", 4, 90)]}.items():
+        write(source, name, rows)
+    Gate.reached.clear()
+    Gate.opened.clear()
+    target = serve(declare_table(Gated)).target
+    with (tmp_path / "log").open("wb") as log:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        driver = psutil.Popen(
+            [sys.executable, "-c", JOB, target, str(tmp_path)], cwd=ROOT, env=environment, stdout=log, stderr=log
+        )
+        assert Gate.reached.wait(300), (tmp_path / "log").read_text()[-3000:]
+        # Its JVM and Python workers, too, as if the machine was lost.
+        family = [*driver.children(recursive=True), driver]
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family, timeout=60)
+    Gate.opened.set()
+    before = spark.read.parquet(str(tmp_path / "processed")).count()
+    assert before == 2
+
+    def sessions():
+        return connect(spark, target).process("sessions", stream_of(spark, source), partition_by="k", on_time="ts")
+
+    assert seconds(run(sessions(), tmp_path)) == seconds(run(sessions(), tmp_path, "undisturbed"))
 
 
 def test_sql_takes_streams_and_plans_are_refused_that_cannot_run(functions, spark, source, tmp_path):
