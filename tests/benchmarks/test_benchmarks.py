@@ -31,6 +31,12 @@ PROMISED_OF_WINDOWS = {
     "stream_events_per_minute",
     "stream_rss_growth",
 }
+PROMISED_OF_TABLES = {
+    "batch_vs_apply_in_pandas",
+    "batch_vs_transform_with_state",
+    "stream_vs_apply_in_pandas_with_state",
+    "stream_vs_transform_with_state",
+}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,6 +70,15 @@ def test_the_window_suite_writes_its_numbers(tmp_path: Path):
     numbers = json.loads((tmp_path / "window.json").read_text())
     assert set(numbers) >= PROMISED_OF_WINDOWS
     assert numbers["stream_events_per_minute"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_the_table_suite_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "table", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "table.json").read_text())
+    assert set(numbers) >= PROMISED_OF_TABLES
+    assert numbers["stream_keys_per_second"] > 0
 
 
 def test_a_suite_that_is_not_there_yet_says_so(tmp_path: Path):
