@@ -38,6 +38,18 @@ class RemoteSpark(Spark):  # type: ignore[misc]
         FUNCTION_PARSERS = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX}  # noqa: RUF012
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
 
+        # sqlglot knows sums in these, and no conditions: ROLLUP (a IS NULL).
+        def _parse_cube_or_rollup(self, with_prefix: bool = False) -> Any:
+            kinds = ((TokenType.CUBE, exp.Cube), (TokenType.ROLLUP, exp.Rollup))
+            kind = next((kind for token, kind in kinds if self._match(token)), None)
+            if kind is None:
+                return None
+            inside = [] if with_prefix else self._parse_wrapped_csv(self._parse_disjunction)
+            return self.expression(kind(expressions=inside))
+
+        def _parse_grouping_set(self) -> Any:
+            return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
+
     class Generator(Spark.Generator):  # type: ignore[misc]  # noqa: D106
         # Spark has nested common table expressions, and QUALIFY.
         EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[Any]] = set()

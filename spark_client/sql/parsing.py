@@ -15,9 +15,10 @@ from sqlglot.tokens import TokenType
 from spark_client.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 
-__all__ = ["Text", "called_names", "error_at", "parse", "place_of"]
+__all__ = ["Text", "blanked", "called_names", "error_at", "in_place", "parse", "place_of", "rows_of"]
 
 _FIELD = "__remote_sql_field_{}"
+_PLACE = re.compile(r"line \d+, column \d+: ")
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\(|`([^`]+)`\s*\(")
 
 
@@ -100,3 +101,23 @@ def place_of(node: Any) -> str:
 def error_at(node: Any, message: str) -> PlanError:
     """The error with the place of the node before its message."""
     return PlanError(place_of(node) + message)
+
+
+def in_place(where: str, error: object) -> PlanError:
+    """The error with a place before its message, unless it has one from further inside."""
+    message = str(error)
+    return PlanError(message if _PLACE.match(message) else where + message)
+
+
+def blanked(replaced: str, name: str = "") -> str:
+    """A name, and blanks, as long as a text line by line."""
+    lines = replaced.split("\n")
+    return "\n".join([name.ljust(len(lines[0])), *(" " * len(line) for line in lines[1:])])
+
+
+def rows_of(sql: str, begin: int, end: int) -> str:
+    """`SELECT * FROM` a table that stands in a text, at the place where it does."""
+    before, select = blanked(sql[:begin]), "SELECT * FROM "
+    first, newline, rest = before.partition("\n")
+    room = newline or len(first) >= len(select)
+    return f"{select.ljust(len(first)) if room else select}{newline}{rest}{sql[begin:end]}"

@@ -1,59 +1,81 @@
 """Process table functions in FROM: `f(r => TABLE t PARTITION BY k, on_time => DESCRIPTOR(ts), uid => 'x')`.
 
-Such a call is no SQL that Spark or sqlglot reads. So it is taken out of the text, a name is put in its
-place, and once the tree is there, the name becomes the DataFrame that the call makes.
+What `process_calls` has taken out of the text becomes, once the tree is there, the DataFrame that the call makes.
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import sqlglot
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
 
-from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.functions import FunctionSpec
 from spark_client.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.parsing import Text
+from spark_client.sql.parsing import Text, in_place
+from spark_client.sql.process_calls import ProcessCall, TableArgument, without_calls
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["ProcessFunctions", "without_process_calls"]
+__all__ = ["ProcessFunctions", "SharedCalls", "readable", "without_process_calls"]
 
-PLACE = "__remote_sql_process_{}"
+Rewrite = Callable[[Any, Sequence[Any]], Any]
+"""From a query, and the common table expressions it may name, to what Spark understands of it."""
 Process = Callable[..., DataFrame]
 """`RemoteSession.process`."""
 
 
-@dataclass
-class _TableArgument:
-    query: str
-    partition_by: list[str] = field(default_factory=list)
-    order_by: list[str] = field(default_factory=list)
+def readable(kept: DataFrame) -> DataFrame:
+    """A DataFrame for texts, when `kept` is one that is persisted.
+
+    Spark drops what is kept of a DataFrame with the view that stands for it in a text, which also a projection does
+    not prevent; the condition costs nothing, as the optimizer removes it.
+    """
+    return kept.where(F.lit(True))
 
 
-@dataclass
-class _Call:
-    """A call as written: its arguments by name, or by position under their numbers."""
+class SharedCalls:
+    """Calls with a `uid` of several statements: those that are the same are one operator."""
 
-    name: str
-    where: str
-    arguments: dict[str | int, Any]
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, DataFrame, DataFrame]] = {}
+
+    def results(self) -> list[DataFrame]:
+        """The result of each operator, to be kept while statements read it."""
+        return [result for _, result, _ in self._known.values()]
+
+    def frames(self) -> dict[str, DataFrame]:
+        """What statements read of the result of each operator, by its uid."""
+        return {uid: frame for uid, (_, _, frame) in self._known.items()}
+
+    def frame(self, uid: str, definition: Any, make: Callable[[], DataFrame]) -> DataFrame:
+        """The result of the call. Raises PlanError for another call of the same uid."""
+        if uid not in self._known:
+            result = make()
+            self._known[uid] = (definition, result, readable(result))
+        known, _, frame = self._known[uid]
+        if known != definition:
+            raise PlanError(
+                f"Duplicate unique identifier {uid!r}: calls of one uid in a statement set are one operator, so they "
+                "must be the same; give this one its own uid"
+            )
+        return frame
 
 
 class ProcessFunctions:
     """The calls of one text, by the names that stand in their places."""
 
     def __init__(
-        self, calls: Mapping[str, _Call], names: FunctionNames, process: Process,
-        spec_of: Callable[[str], FunctionSpec],
+        self, calls: Mapping[str, ProcessCall], names: FunctionNames, process: Process,
+        spec_of: Callable[[str], FunctionSpec], shared: SharedCalls | None = None,
     ) -> None:  # fmt: skip
         self._calls = calls
+        self._shared = shared
+        self._rewrite: Rewrite = lambda tree, _: tree
         self._names = names
         self._process = process
         self._spec_of = spec_of
@@ -62,8 +84,12 @@ class ProcessFunctions:
         """The functions that are called, in the order of the text."""
         return [call.name for call in self._calls.values()]
 
-    def rewritten(self, workspace: Workspace, tree: Any) -> Any:
-        """The tree with a DataFrame in the place of each call. Raises PlanError, with the place in the text."""
+    def rewritten(self, workspace: Workspace, tree: Any, rewrite: Rewrite | None = None) -> Any:
+        """The tree with a DataFrame in the place of each call. Raises PlanError, with the place in the text.
+
+        `rewrite` is for the queries of the tables that a call is given.
+        """
+        self._rewrite = rewrite or self._rewrite
         holder = exp.Tuple(expressions=[tree.copy()])
         self._inside(workspace, holder, [])
         return holder.expressions[0]
@@ -95,9 +121,9 @@ class ProcessFunctions:
                     child = table
                 self._inside(workspace, child, visible)
 
-    def _frame(self, workspace: Workspace, call: _Call, ctes: Sequence[Any]) -> DataFrame:
+    def _frame(self, workspace: Workspace, call: ProcessCall, ctes: Sequence[Any]) -> DataFrame:
         spec = self._spec_of(call.name)
-        tables: dict[str, DataFrame] = {}
+        tables: dict[str, TableArgument] = {}
         keys: dict[str, list[str]] = {}
         order: dict[str, list[str]] = {}
         scalars: dict[str, Any] = {}
@@ -105,8 +131,8 @@ class ProcessFunctions:
         types = {parameter.name: parameter.type for parameter in spec.parameters}
         try:
             for name, value in _by_name(spec, call.arguments).items():
-                if isinstance(value, _TableArgument):
-                    tables[name] = self._table(workspace, value, ctes)
+                if isinstance(value, TableArgument):
+                    tables[name] = value
                     if value.partition_by:
                         keys[name] = value.partition_by
                     order[name] = value.order_by
@@ -120,146 +146,55 @@ class ProcessFunctions:
                         _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
                     type_ = types.get(name, pa.null())
                     scalars[name] = value if isinstance(value, list) else _evaluated(workspace, value, type_)
-            return self._process(
-                spec.key, tables, partition_by=keys, order_by=order, on_time=system.get("on_time", ()),
-                uid=system.get("uid"), **scalars,
-            )  # fmt: skip
-        except PlanError as error:
-            raise PlanError(f"{call.where}{error}") from None
 
-    def _table(self, workspace: Workspace, argument: _TableArgument, ctes: Sequence[Any]) -> DataFrame:
+            def make() -> DataFrame:
+                frames = {name: self._table(workspace, argument, ctes) for name, argument in tables.items()}
+                return self._process(
+                    spec.key, frames, partition_by=keys, order_by=order, on_time=system.get("on_time", ()),
+                    uid=system.get("uid"), **scalars,
+                )  # fmt: skip
+
+            if self._shared is None or system.get("uid") is None:
+                return make()
+            return self._shared.frame(system["uid"], _definition(spec, call, ctes), make)
+        except PlanError as error:
+            raise in_place(call.where, error) from None
+
+    def _table(self, workspace: Workspace, argument: TableArgument, ctes: Sequence[Any]) -> DataFrame:
         inner = Text(argument.query, None, {})
-        text, functions = without_process_calls(inner, self._names, self._process, self._spec_of)
+        text, functions = without_process_calls(inner, self._names, self._process, self._spec_of, self._shared)
         tree = _parsed(text.sql)
         if functions is not None:
-            tree = functions.rewritten(workspace, tree)
-        return workspace.run(tree, ctes)
+            tree = functions.rewritten(workspace, tree, self._rewrite)
+        visible: list[Any] = []
+        for cte in ctes:
+            known = cte.copy()
+            known.set("this", self._rewrite(cte.this, visible))
+            visible.append(known)
+        return workspace.run(self._rewrite(tree, visible), visible)
 
 
 def without_process_calls(
-    text: Text, names: FunctionNames, process: Process, spec_of: Callable[[str], FunctionSpec]
-) -> tuple[Text, ProcessFunctions | None]:
+    text: Text, names: FunctionNames, process: Process, spec_of: Callable[[str], FunctionSpec],
+    shared: "SharedCalls | None" = None,
+) -> tuple[Text, ProcessFunctions | None]:  # fmt: skip
     """The text with a name in the place of each call, and the calls; None if there are none.
 
     Raises PlanError for a call that cannot be read.
     """
-    sql = text.readable()
-    try:
-        tokens = list(RemoteSpark().tokenize(sql))
-    except SqlglotError:
-        return text, None
-    calls: dict[str, _Call] = {}
-    parts, done, index, numbers = [], 0, 0, itertools.count()
-    while index < len(tokens) - 1:
-        token = tokens[index]
-        if not _begins_call(tokens, index, names):
-            index += 1
-            continue
-        end = _closing(tokens, index + 1)
-        where = f"line {token.line}, column {token.col - len(token.text) + 1}: "
-        name = PLACE.format(f"{abs(hash(sql)) % 10_000}_{next(numbers)}")
-        calls[name] = _Call(token.text, where, _arguments(sql, tokens[index + 2 : end], where))
-        parts += [sql[done : token.start], name]
-        done, index = tokens[end].end + 1, end + 1
-    if not calls:
-        return text, None
-    parts.append(sql[done:])
-    # Fields in braces have been read; their names stand for them from here on.
-    return replace(text, sql="".join(parts)), ProcessFunctions(calls, names, process, spec_of)
+    text, calls = without_calls(text, names)
+    return text, ProcessFunctions(calls, names, process, spec_of, shared) if calls else None
 
 
-def _begins_call(tokens: Sequence[Any], index: int, names: FunctionNames) -> bool:
-    token = tokens[index]
-    if tokens[index + 1].token_type is not TokenType.L_PAREN or token.token_type is TokenType.STRING:
-        return False
-    if index and tokens[index - 1].token_type is TokenType.DOT:
-        return False
-    return names.kind(token.text) is FunctionKind.TABLE
-
-
-def _closing(tokens: Sequence[Any], opening: int) -> int:
-    """The parenthesis that ends the one at `opening`."""
-    depth = 0
-    for index in range(opening, len(tokens)):
-        depth += (tokens[index].token_type is TokenType.L_PAREN) - (tokens[index].token_type is TokenType.R_PAREN)
-        if not depth:
-            return index
-    raise PlanError(f"line {tokens[opening].line}: a parenthesis is not closed")
-
-
-def _arguments(sql: str, tokens: Sequence[Any], where: str) -> dict[str | int, Any]:
-    arguments: dict[str | int, Any] = {}
-    for position, part in enumerate(_split(tokens, TokenType.COMMA)):
-        if not part:
-            raise PlanError(f"{where}an argument is missing")
-        named = len(part) > 2 and part[1].token_type is TokenType.FARROW
-        key: str | int = part[0].text if named else position
-        if any(isinstance(each, str) != named for each in arguments):
-            raise PlanError(f"{where}arguments are passed by position or by name, not by both")
-        if key in arguments:
-            raise PlanError(f"{where}argument {key!r} is passed twice")
-        value = part[2:] if named else part
-        if len(value) == 1 and value[0].text.upper() == "DEFAULT":
-            continue
-        arguments[key] = _argument(sql, value, where)
-    return arguments
-
-
-def _argument(sql: str, tokens: Sequence[Any], where: str) -> Any:
-    """A table, the names of a DESCRIPTOR as a list, or the text of an expression."""
-    first, second = tokens[0], tokens[1] if len(tokens) > 1 else None
-    if first.text.upper() == "DESCRIPTOR" and second is not None and second.token_type is TokenType.L_PAREN:
-        return [_name(part, where) for part in _split(tokens[2:-1], TokenType.COMMA)]
-    is_query = (
-        first.token_type is TokenType.L_PAREN and second is not None and second.text.upper() in ("SELECT", "WITH")
-    )
-    if first.token_type is not TokenType.TABLE and not is_query:
-        return _text(sql, tokens)
-    depth, cuts = 0, {}
-    for index, token in enumerate(tokens):
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        if not depth and token.token_type in (TokenType.PARTITION_BY, TokenType.ORDER_BY, TokenType.PARTITION):
-            cuts[token.token_type] = index
-    ends = sorted([*cuts.values(), len(tokens)])
-    source = _text(sql, tokens[0 if is_query else 1 : ends[0]])
-    argument = _TableArgument(source if is_query else f"SELECT * FROM {source}")  # noqa: S608 - the user's own text
-    for kind, begin in cuts.items():
-        end = next(each for each in ends if each > begin)
-        columns = tokens[begin + (2 if kind is TokenType.PARTITION else 1) : end]
-        if columns and columns[0].token_type is TokenType.L_PAREN:
-            columns = columns[1:-1]
-        parts = list(_split(columns, TokenType.COMMA))
-        if kind is TokenType.ORDER_BY:
-            argument.order_by = [" ".join(token.text for token in part) for part in parts]
+def _definition(spec: FunctionSpec, call: ProcessCall, ctes: Sequence[Any]) -> Any:
+    """What is the same for calls that are the same, wherever they stand in the text."""
+    arguments: dict[str, Any] = {}
+    for key, value in _by_name(spec, call.arguments).items():
+        if isinstance(value, TableArgument):
+            arguments[key] = repr((" ".join(value.query.split()), value.partition_by, value.order_by))
         else:
-            argument.partition_by = [_name(part, where) for part in parts]
-    return argument
-
-
-def _name(tokens: Sequence[Any], where: str) -> str:
-    if len(tokens) != 1:
-        raise PlanError(f"{where}a name of a column is expected, not {' '.join(token.text for token in tokens)!r}")
-    text: str = tokens[0].text
-    return text
-
-
-def _text(sql: str, tokens: Sequence[Any]) -> str:
-    return sql[tokens[0].start : tokens[-1].end + 1]
-
-
-def _split(tokens: Sequence[Any], separator: Any) -> list[list[Any]]:
-    """The tokens between separators that stand in no brackets of any kind."""
-    opening = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
-    closing = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
-    parts: list[list[Any]] = [[]] if tokens else []
-    depth = 0
-    for token in tokens:
-        depth += (token.token_type in opening) - (token.token_type in closing)
-        if token.token_type is separator and not depth:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return parts
+            arguments[key] = value if isinstance(value, list) else " ".join(value.split())
+    return spec.key, arguments, [cte.sql() for cte in ctes]
 
 
 def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Any]) -> dict[str, Any]:

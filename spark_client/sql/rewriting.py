@@ -48,11 +48,10 @@ class Rewriting:
                 raise error_at(node, f"remote aggregate {node.name} cannot stand here")
         return rewritten
 
-    def _table(self, tree: Any, windows: WindowFunctions, ctes: Sequence[Any]) -> Any:
-        """The query of the rows that a window function is given, rewritten."""
-        rewriting = Rewriting(self._workspace, self._names, self._call, windows)
+    def table(self, tree: Any, ctes: Sequence[Any]) -> Any:
+        """The query of the rows that a table function is given, rewritten."""
         holder = exp.Tuple(expressions=[tree.copy()])
-        rewriting._inside(holder, ctes)
+        self._inside(holder, ctes)
         return holder.expressions[0]
 
     def _inside(self, tree: Any, ctes: Sequence[Any], *, outermost: bool = False) -> None:
@@ -80,8 +79,9 @@ class Rewriting:
         self._inside(query, visible, outermost=outermost and not isinstance(query, exp.Select))
         for node in [node for node in walk_query(query) if self._windows.has(node)]:
             self._windows.replace(
-                self._workspace, node, visible, lambda tree, windows: self._table(tree, windows, visible)
-            )
+                self._workspace, node, visible,
+                lambda tree, windows: Rewriting(self._workspace, self._names, self._call, windows).table(tree, visible),
+            )  # fmt: skip
         if not isinstance(query, exp.Select):
             return query
         calls = list(self._calls(query))

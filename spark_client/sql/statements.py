@@ -12,8 +12,9 @@ from spark_client.aggregate import AggregateExpression
 from spark_client.errors import PlanError
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
-from spark_client.sql.process_functions import without_process_calls
+from spark_client.sql.process_functions import SharedCalls, without_process_calls
 from spark_client.sql.rewriting import Rewriting
+from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.window_functions import without_window_calls
 from spark_client.sql.workspace import Workspace
@@ -34,27 +35,41 @@ def run_text(
     What is made of the text is added to `stages`.
     Raises PlanError, and whatever Spark raises.
     """
-    readable = text.readable()
-    called = list(called_names(readable))
-    for name in names.of_kind(FunctionKind.SCALAR, called):
-        register(name)
-    text, windows = without_window_calls(text)
-    functions = None
-    if names.of_kind(FunctionKind.TABLE, called) and process is not None and spec_of is not None:
-        text, functions = without_process_calls(text, names, process, spec_of)
-    if not names.of_kind(FunctionKind.AGGREGATE, called) and functions is None and not windows:
+    shared = SharedCalls()
+
+    def prepared(one: Text) -> tuple[Workspace, Any] | None:
+        """The statement rewritten; None for one without remote aggregates and table functions."""
+        called = list(called_names(one.readable()))
+        for name in names.of_kind(FunctionKind.SCALAR, called):
+            register(name)
+        one, windows = without_window_calls(one)
+        functions = None
+        if names.of_kind(FunctionKind.TABLE, called) and process is not None and spec_of is not None:
+            one, functions = without_process_calls(one, names, process, spec_of, shared)
+        if not names.of_kind(FunctionKind.AGGREGATE, called) and functions is None and not windows:
+            return None
+        if isinstance(text.args, (list, tuple)) and text.args:
+            raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
+        workspace = Workspace(spark, one)
+        rewriting = Rewriting(workspace, names, call, windows)
+        tree = parse(one)
+        if functions is not None:
+            tree = functions.rewritten(workspace, tree, rewriting.table)
+        rewritten = rewriting.statement(tree)
+        if stages is not None:
+            called_tables = functions.names() if functions is not None else []
+            stages.extend(f"{name}: a process table function on the server" for name in called_tables)
+            stages.extend(workspace.stages)
+        return workspace, rewritten
+
+    statements = statements_of(text)
+    if statements is not None:
+        trees = [prepared(each) or (Workspace(spark, each), parse(each)) for each in statements]
+        return run_set(names, shared, trees, stages)
+    found = prepared(text)
+    if found is None:
         return _of_windows(spark, names, text, call, stages) or spark.sql(text.sql, args=text.args, **text.fields)
-    if isinstance(text.args, (list, tuple)) and text.args:
-        raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
-    workspace = Workspace(spark, text)
-    tree = parse(text)
-    if functions is not None:
-        tree = functions.rewritten(workspace, tree)
-    if functions is not None and stages is not None:
-        stages += [f"{name}: a process table function on the server" for name in functions.names()]
-    rewritten = Rewriting(workspace, names, call, windows).statement(tree)
-    if stages is not None:
-        stages += workspace.stages
+    workspace, rewritten = found
     if isinstance(rewritten, exp.Create) and rewritten.kind == "VIEW" and rewritten.expression is not None:
         return _create_view(workspace, rewritten)
     return without_time(workspace.run(rewritten))

@@ -6,6 +6,7 @@ around the call may be left out; arguments go by position or by name.
 """
 
 import itertools
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from sqlglot.tokens import TokenType
 
 from spark_client.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
-from spark_client.sql.parsing import Text
+from spark_client.sql.parsing import Text, blanked, in_place, rows_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.workspace import HIDDEN, Workspace
 from spark_client.windows import cumulate, hop, session, tumble, tumble_rows
@@ -98,14 +99,16 @@ def without_window_calls(text: Text) -> tuple[Text, WindowFunctions]:
             index += 1
             continue
         end = _closing(tokens, index + 1)
-        name = f"{HIDDEN}window_{next(numbers)}"
+        written = " ".join(_text(sql, tokens[index : end + 1]).split())
+        # The name says what is called, so that equal names in two texts stand for equal calls.
+        name = f"{HIDDEN}window_{zlib.crc32(written.encode())}_{next(numbers)}"
         calls[name] = _read(sql, tokens[index], tokens[index + 2 : end])
         first, last = index, end
         if _is_wrapped(tokens, index, end):
             first, last = index - 2, end + 1
         begin, done_now = tokens[first].start, tokens[last].end + 1
         # As long as what it stands for, so that errors name the right places.
-        parts += [sql[done:begin], name + _blank(sql[begin:done_now], len(name))]
+        parts += [sql[done:begin], blanked(sql[begin:done_now], name)]
         done, index = done_now, last + 1
     if not calls:
         return text, NO_WINDOWS
@@ -131,12 +134,6 @@ def _is_wrapped(tokens: Sequence[Any], index: int, end: int) -> bool:
         and end + 1 < len(tokens)
         and tokens[end + 1].token_type is TokenType.R_PAREN
     )
-
-
-def _blank(replaced: str, length: int) -> str:
-    """What fills the place of a text after a name of that length, line by line."""
-    lines = replaced.split("\n")
-    return "\n".join([" " * max(len(lines[0]) - length, 0), *(" " * len(line) for line in lines[1:])])
 
 
 def _closing(tokens: Sequence[Any], opening: int) -> int:
@@ -198,8 +195,7 @@ def _table(sql: str, function: str, tokens: list[Any], where: str) -> tuple[str,
         columns = [each for each in tokens[cut:] if each.token_type not in (TokenType.L_PAREN, TokenType.R_PAREN)]
         columns = columns[1 if columns[0].token_type is TokenType.PARTITION_BY else 2 :]
         keys = tuple(_name(part, where) for part in _split(columns))
-    source = _text(sql, tokens[:cut])
-    return f"SELECT * FROM {source}", keys  # noqa: S608 - the user's own text
+    return rows_of(sql, tokens[0].start, tokens[cut - 1].end + 1), keys
 
 
 def _descriptor(tokens: list[Any], function: str, where: str) -> str:
@@ -244,7 +240,7 @@ def _windowed(workspace: Workspace, call: _Call, ctes: Sequence[Any], rewrite: R
     except SqlglotError as error:
         raise PlanError(f"{call.where}{call.function}: its table cannot be read: {error}") from error
     except PlanError as error:
-        raise PlanError(f"{call.where}{error}") from None
+        raise in_place(call.where, error) from None
 
 
 def _constants(workspace: Workspace, call: _Call) -> dict[str, Any]:

@@ -1,0 +1,171 @@
+"""Statement sets: `EXECUTE STATEMENT SET BEGIN INSERT INTO a ...; INSERT INTO b ...; END` (FLIP-440).
+
+Calls of process table functions with one `uid` are one operator with several outputs. In batch its result is
+computed once and kept while the statements run. On a stream the operator is one streaming query, whose every
+micro-batch goes through all the statements.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from spark_client.errors import PlanError
+from spark_client.sql.dialect import RemoteSpark, generate
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.parsing import Text, blanked, error_at
+from spark_client.sql.process_functions import SharedCalls, readable
+from spark_client.sql.workspace import HIDDEN, Workspace
+
+__all__ = ["run_set", "statements_of"]
+
+_BEGINNING = re.compile(r"\s*(EXECUTE\s+STATEMENT\s+SET\s+BEGIN\b|BEGIN\s+STATEMENT\s+SET\s*;)", re.IGNORECASE)
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+_ROWS = "{rows}"
+_PER_ROW = {"kind", "hint", "expressions", "from_", "where", "operation_modifiers"}
+"""Parts of a SELECT that take every row by itself."""
+
+
+def statements_of(text: Text) -> list[Text] | None:
+    """The statements of a set, each where it stands in the text; None for any other text.
+
+    Raises PlanError, with the place, for a set that has no END, or another statement than INSERT.
+    """
+    beginning = _BEGINNING.match(text.sql)
+    if beginning is None:
+        return None
+    # sqlglot reads no further than EXECUTE.
+    sql = blanked(beginning[0]) + text.sql[beginning.end() :]
+    inside = list(RemoteSpark().tokenize(sql))
+    where = f"line {text.sql[: beginning.start(1)].count(chr(10)) + 1}: "
+    while inside and inside[-1].token_type is TokenType.SEMICOLON:
+        inside.pop()
+    if not inside or inside[-1].text.upper() != "END":
+        raise PlanError(f"{where}a statement set ends with END")
+    found = []
+    for part in _between_semicolons(inside[:-1]):
+        if part[0].token_type is not TokenType.INSERT:
+            raise PlanError(f"{_place(part[0])}a statement set has INSERT statements, not {part[0].text.upper()}")
+        begin, end = part[0].start, part[-1].end + 1
+        found.append(replace(text, sql=blanked(sql[:begin]) + sql[begin:end]))
+    if not found:
+        raise PlanError(f"{where}a statement set has at least one INSERT")
+    return found
+
+
+def run_set(
+    names: FunctionNames, shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]], stages: list[str] | None
+) -> DataFrame:
+    """Runs rewritten statements. On tables an empty DataFrame, on streams a row per query that was started.
+
+    With `stages` nothing is run: it is told there what would be, and the last query comes back.
+    """
+    spark = trees[0][0].spark
+    if stages is not None:
+        used = [_shared_uid(workspace, shared, tree) for workspace, tree in trees]
+        stages += [f"uid {uid!r}: one operator, {used.count(uid)} outputs, computed once" for uid in shared.frames()]
+        workspace, tree = trees[-1]
+        return workspace.run(tree.expression)
+    if any(frame.isStreaming for frame in shared.frames().values()):
+        return _run_streams(names, shared, trees)
+    _run_tables(shared, trees)
+    return spark.createDataFrame([], "")
+
+
+def _shared_uid(workspace: Workspace, shared: SharedCalls, tree: Any) -> str | None:
+    """The uid of the operator that a statement reads, None if it reads none."""
+    frames = [workspace.frame_of(table) for table in tree.find_all(exp.Table)]
+    return next((uid for uid, known in shared.frames().items() if any(known is frame for frame in frames)), None)
+
+
+def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> None:
+    """Runs the statements one after another, in the order of the text."""
+    kept = [result.persist() for result in shared.results()]
+    try:
+        for workspace, tree in trees:
+            workspace.run(tree)
+    finally:
+        for result in kept:
+            result.unpersist()
+
+
+def _run_streams(names: FunctionNames, shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> DataFrame:
+    """Starts a streaming query per operator, with its uid as its name; a row for each: `name`, `id`.
+
+    A micro-batch that is run again after a failure is inserted again: rows arrive at least once. Raises
+    PlanError for a statement that does not take rows of one call with a uid one by one, and without a
+    location for checkpoints.
+    """
+    spark = trees[0][0].spark
+    if not spark.conf.get(_CHECKPOINTS, None):
+        raise PlanError(f"a statement set on a stream keeps its state below {_CHECKPOINTS}: set it")
+    inserts: dict[str, list[str]] = {}
+    for workspace, tree in trees:
+        uid, statement = _of_rows(workspace, names, shared, tree)
+        inserts.setdefault(uid, []).append(statement)
+    started = []
+    for uid, statements in inserts.items():
+        writer = shared.frames()[uid].writeStream.queryName(uid)
+        query = writer.foreachBatch(_inserting(statements)).start()
+        started.append((uid, query.id))
+    return spark.createDataFrame(started, "name string, id string")
+
+
+def _inserting(statements: Sequence[str]) -> Callable[[DataFrame, int], None]:
+    def insert(rows: DataFrame, _: int) -> None:
+        kept = rows.persist()
+        try:
+            for statement in statements:
+                rows.sparkSession.sql(statement, rows=readable(kept))
+        finally:
+            kept.unpersist()
+
+    return insert
+
+
+def _of_rows(workspace: Workspace, names: FunctionNames, shared: SharedCalls, insert: Any) -> tuple[str, str]:
+    """The uid of the operator whose rows are inserted, and the statement with `{rows}` in its place."""
+    query = insert.expression
+    select = query if isinstance(query, exp.Select) else None
+    table = select.args["from_"].this if select is not None and select.args.get("from_") is not None else None
+    frame = workspace.frame_of(table) if isinstance(table, exp.Table) else None
+    uid = next((uid for uid, known in shared.frames().items() if known is frame), None)
+    if uid is None or select is None or table is None:
+        raise error_at(
+            insert, "on a stream a statement set inserts SELECT ... FROM a process table function with a uid; start "
+            "any other query with writeStream"
+        )  # fmt: skip
+    beyond = [part for part, value in select.args.items() if value and part not in _PER_ROW]
+    beyond += ["joins"] if table.args.get("joins") or table.args.get("laterals") else []
+    beyond += [
+        node.sql() for node in select.walk()
+        if isinstance(node, (exp.Window, exp.Subquery, exp.Exists))
+        or (isinstance(node, exp.Anonymous) and names.is_built_in_aggregate(node.name))
+    ]  # fmt: skip
+    if beyond:
+        raise error_at(
+            insert, f"on a stream the statements of a set take rows one by one: SELECT and WHERE, found "
+            f"{beyond[0].strip('_')}. Every micro-batch would be a table of its own"
+        )  # fmt: skip
+    text = generate(insert).replace("{", "{{").replace("}", "}}").replace(table.name, _ROWS)
+    if HIDDEN in text:
+        raise error_at(insert, "on a stream the statements of a set take no fields in braces")
+    return uid, text
+
+
+def _between_semicolons(tokens: Sequence[Any]) -> Iterator[list[Any]]:
+    part: list[Any] = []
+    for token in [*tokens, None]:
+        if token is not None and token.token_type is not TokenType.SEMICOLON:
+            part.append(token)
+        elif part:
+            yield part
+            part = []
+
+
+def _place(token: Any) -> str:
+    return f"line {token.line}, column {token.col - len(token.text) + 1}: "
