@@ -261,9 +261,12 @@ class ExecuteStream:
                 await write(item)
                 continue
             assert self._accounts is not None
-            await write(item.message)
+            try:
+                await write(item.message)
+            finally:
+                # Also when cut off here: a client that has what it wants may be gone before this write returns.
+                self._accounts.answer(item)
             self._wrote = self._clock()
-            self._accounts.answer(item)
 
     def _retries(self) -> int:
         return self._runner.retries if self._runner else 0

@@ -66,6 +66,8 @@ class Talk:
         self.reads = asyncio.Event()
         """Cleared to have the client read nothing."""
         self.reads.set()
+        self.writes = 0
+        """Messages that the server has begun to write."""
 
     async def __aenter__(self) -> "Talk":
         stream = ExecuteStream(self.host, self.metrics, self._limits)
@@ -83,6 +85,7 @@ class Talk:
             yield message
 
     async def _outgoing(self, message: bytes) -> None:
+        self.writes += 1
         await self.reads.wait()
         self._answers.put_nowait(message)
 

@@ -249,6 +249,18 @@ async def test_a_lost_client_cancels_what_runs():
     assert metric("udf_rows_in_flight", function="f", version="1") == 0
 
 
+async def test_rows_whose_answer_was_on_its_way_to_a_client_that_left_are_counted():
+    async with Talk(same) as talk:
+        await talk.open()
+        talk.reads.clear()
+        talk.send(batch(0, 0, [1, -1, 2]))
+        await eventually(lambda: talk.writes == 2)
+        metric = talk.metric
+    assert metric("udf_rows_total", function="f", version="1", outcome="ok") == 2
+    assert metric("udf_rows_total", function="f", version="1", outcome="failed") == 1
+    assert metric("udf_rows_in_flight", function="f", version="1") == 0
+
+
 async def test_reading_stops_at_the_limit_of_unanswered_rows_and_goes_on_after_answers():
     gate = threading.Event()
 
