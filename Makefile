@@ -28,6 +28,8 @@ SCALE ?= 1
 ONLY ?=
 TRIES ?= 100000
 MINUTES ?= 20
+ENGINE ?= docker
+IMAGE_PLUGINS ?=
 export DEMO_INPUT DEMO_COLUMN DEMO_ROWS
 
 .PHONY: help
@@ -87,6 +89,16 @@ fuzz: $(VENV)/.dev-stamp ## odd bytes on the wire: TRIES=100000
 .PHONY: chaos
 chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7, SCALE=10 for a tenth of the rows
 	@$(RUN) -m tests.chaos --seed $(SEED) --scale $(SCALE) --only '$(ONLY)'
+
+.PHONY: image
+image: ## the container image of the server: ENGINE=podman, IMAGE_PLUGINS='./plugins/udf_geo acme-udfs==1.2'
+	@$(ENGINE) build -f deploy/container/Dockerfile -t udf-server --build-arg PLUGINS='$(IMAGE_PLUGINS)' \
+		--build-arg VERSION="$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' proto/remote_udf/version.py)" \
+		--build-arg REVISION="$$(git rev-parse HEAD)" .
+
+.PHONY: container-test
+container-test: jdk $(VENV)/.dev-stamp ## build the image with buildah, as root, and run a Spark job against it
+	@UDF_CONTAINER_TEST=1 $(RUN) -m pytest -q tests/deploy/test_container.py
 
 .PHONY: clean
 clean: ## remove everything that make made, .venv included
