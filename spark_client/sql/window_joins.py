@@ -8,6 +8,7 @@ does not have the shape, the query stays as it is.
 from collections.abc import Sequence
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
@@ -15,7 +16,7 @@ from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, watermark_of, without_watermark
-from spark_client.windows.joining import held
+from spark_client.windows.partners import each_once, told_apart, without_repeats
 
 __all__ = ["join_windows"]
 
@@ -33,6 +34,11 @@ class _Side:
 
     def column(self, name: str) -> Any:
         return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self.name, quoted=True))
+
+    def over(self, table: Any) -> Any:
+        """Another table under the same name."""
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(self.name, quoted=True)))
+        return table
 
     def qualified(self, tree: Any) -> Any:
         """A copy in which plain names of its columns say whose they are."""
@@ -117,7 +123,7 @@ def _missed(select: Any, join: Any) -> str:
 
 
 def _filtered(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Side, found: Sequence[Any]) -> Any:
-    """EXISTS and IN, which Spark does not know on streams, as joins; their opposites as rows without a partner."""
+    """EXISTS and IN, which Spark does not know on streams: rows with a partner; their opposites: rows without one."""
     changed = None
     for part in found:
         subquery = _subquery(part)
@@ -130,11 +136,11 @@ def _filtered(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Sid
         if right.time is None or right.name.lower() == left.name.lower():
             continue
         changed = (changed or select).copy()
-        _replace(workspace, changed, left, right, part)
+        _replace(workspace, changed, ctes, left, right, part)
     return changed or select
 
 
-def _replace(workspace: Workspace, select: Any, left: _Side, right: _Side, part: Any) -> None:
+def _replace(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Side, right: _Side, part: Any) -> None:
     same = next(each for each in _parts(select.args["where"]) if each == part)
     subquery = _subquery(same)
     assert left.time is not None and right.time is not None
@@ -165,11 +171,32 @@ def _replace(workspace: Workspace, select: Any, left: _Side, right: _Side, part:
         select.append("joins", exp.Join(this=right.table.copy(), side="LEFT", on=on))
         rest.append(exp.Is(this=right.column(right.time), expression=exp.Null()))
     else:
-        table = workspace.table(held(left.frame))
-        table.set("alias", exp.TableAlias(this=exp.to_identifier(left.name, quoted=True)))
-        select.args["from_"].set("this", table)
-        select.append("joins", exp.Join(this=right.table.copy(), side="LEFT", kind="SEMI", on=on))
+        left.frame = _with_partner(workspace, ctes, left, right, on)
+        select.args["from_"].set("this", left.over(workspace.table(left.frame)))
     select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
+
+
+def _with_partner(workspace: Workspace, ctes: Sequence[Any], left: _Side, right: _Side, on: Any) -> DataFrame:
+    """The rows of the left side that have a partner, once each."""
+    assert left.time is not None
+    equal = [_compared(part, left, right) for part in _parts_of(on)]
+    once = all(equal)
+    rows = left.frame if once else told_apart(left.frame)
+    names = [name for name in right.frame.columns if name.lower() in equal]
+    partners = without_repeats(right.frame, names) if once else right.frame
+    star = exp.Column(this=exp.Star(), table=exp.to_identifier(left.name, quoted=True))
+    select = exp.Select(expressions=[star]).from_(left.over(workspace.table(rows)))
+    select.append("joins", exp.Join(this=right.over(workspace.table(partners)), on=on))
+    joined = workspace.run(select, ctes)
+    return joined if once else each_once(joined, left.time)
+
+
+def _compared(part: Any, left: _Side, right: _Side) -> str:
+    """The column of the right side, in lower case, that is equal to one of the left; "" for any other condition."""
+    if not isinstance(part, exp.EQ) or not all(isinstance(each, exp.Column) for each in (part.this, part.expression)):
+        return ""
+    own = {each.table.lower(): each.name.lower() for each in (part.this, part.expression)}
+    return own[right.name.lower()] if own.keys() == {left.name.lower(), right.name.lower()} else ""
 
 
 def _equal_windows(parts: Sequence[Any]) -> bool:

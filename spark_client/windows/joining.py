@@ -18,8 +18,9 @@ from spark_client.windows.columns import (
     watermark_of,
 )
 from spark_client.windows.netting import ARRIVAL, settled
+from spark_client.windows.partners import each_once, told_apart, without_repeats
 
-__all__ = ["held", "window_join"]
+__all__ = ["window_join"]
 
 _MATCHED = hidden("matched")
 _KINDS = {
@@ -66,15 +67,12 @@ def window_join(
         equal.append(one.eqNullSafe(other) if null_safe and index >= len(windows) else one == other)
     if condition is not None:
         equal.append(condition)
-    if kind == "left_semi" and left.isStreaming:
-        left = held(left)
     matches = reduce(lambda one, other: one & other, equal)
-    if kind == "left_anti" and left.isStreaming and right.isStreaming:
-        # Spark has no such join of streams: rows without a match are those an outer join pads.
+    if kind in ("left_semi", "left_anti") and left.isStreaming and right.isStreaming:
         taken = {name.casefold() for name in left.columns}
-        wanted = [name for name in renamed.columns if name.casefold() not in taken]
-        marked = renamed.select(*map(column_named, wanted), F.lit(True).alias(_MATCHED))
-        joined = left.join(marked, matches, "left").where(F.col(_MATCHED).isNull())
+        wanted = renamed.select(*(column_named(name) for name in renamed.columns if name.casefold() not in taken))
+        join = _semi if kind == "left_semi" else _anti
+        joined = join(left, wanted, matches, list(hide.values()) if condition is None else None)
     else:
         joined = left.join(renamed, matches, kind)
     shown = []
@@ -97,15 +95,18 @@ def _settled(frame: DataFrame, changelog: bool | None) -> DataFrame:
     return frame if kind is None else settled(frame, kind).drop(ARRIVAL)
 
 
-def held(frame: DataFrame) -> DataFrame:
-    """The frame behind a projection Spark does not move.
+def _semi(left: DataFrame, right: DataFrame, matches: Column, equal: Sequence[str] | None) -> DataFrame:
+    """`equal` are the columns of the right frame that are compared, unless something else is as well."""
+    if equal is not None:
+        return left.join(without_repeats(right, equal), matches)
+    both = told_apart(left)
+    return each_once(both.join(right, matches).select(*map(column_named, both.columns)), WINDOW_TIME)
 
-    It would put a semi join below the one that makes the time column a plain time, and find two columns
-    with a watermark there.
-    """
-    always = F.rand() >= 0
-    held = F.when(always, F.col(WINDOW_COLUMNS[0]))
-    return frame.withColumn(WINDOW_COLUMNS[0], held)
+
+def _anti(left: DataFrame, right: DataFrame, matches: Column, equal: Sequence[str] | None) -> DataFrame:
+    """Spark has no such join of streams: rows without a match are those an outer join pads."""
+    marked = right.select("*", F.lit(True).alias(_MATCHED))
+    return left.join(marked, matches, "left").where(F.col(_MATCHED).isNull())
 
 
 def _check_streams(left: DataFrame, right: DataFrame, kind: str) -> None:

@@ -116,6 +116,7 @@ def test_outer_join_of_aggregated_windows_gives_what_has_no_partner_when_the_win
     ("condition", "expected"),
     [
         ("EXISTS (SELECT * FROM {right} r WHERE {on})", [1, 1, 1, 5, 7]),
+        ("EXISTS (SELECT * FROM {right} r WHERE {on} AND l.v <= r.v) AND v < 7", [1, 1, 1, 5]),
         ("NOT EXISTS (SELECT * FROM {right} r WHERE {on})", [2, 50]),
         ("l.v NOT IN (SELECT v FROM {right} r WHERE {on})", [2, 50]),
     ],

@@ -178,6 +178,25 @@ def test_streams_are_joined_by_window(stream, appended, how):
     assert sorted((seconds(row), row.k, row.v, row.v2) for row in rows) == pairs
 
 
+def test_windows_that_aggregates_give_out_find_their_partners(stream, appended):
+    """In the micro-batch in which they end, whatever of them Spark would keep."""
+
+    def summed(name):
+        groups = tumble(stream(), "at", "10 seconds").groupBy(*WINDOW, "window_time", "k")
+        return groups.agg(F.sum("v").alias(name))  # fmt: skip
+
+    rows = appended(window_join(summed("s"), summed("s2"), "k", "semi"))
+    assert sorted((seconds(row), row.s) for row in rows) == TUMBLED
+
+
+def test_a_row_of_a_semi_join_comes_once_however_many_partners_a_condition_leaves_it(stream, appended):
+    left, right = tumble(stream(), "at", "10 seconds"), tumble(stream(), "at", "10 seconds")
+    some = right.where("v > 1 OR k = 'x'").withColumnsRenamed({"k": "k2", "v": "v2", "at": "at2"})
+    rows = appended(window_join(left, some, how="semi", condition=F.col("v") <= F.col("v2")))
+    assert sorted((seconds(row), row.k, row.v) for row in rows) == ALONE
+    assert "v2" not in rows[0]
+
+
 def test_outer_rows_come_when_the_watermark_has_passed_their_window(stream, appended):
     left, right = tumble(stream(), "at", "10 seconds"), tumble(stream(), "at", "10 seconds")
     # Not null, by which Spark would filter before it sees the time.
