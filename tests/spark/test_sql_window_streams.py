@@ -112,6 +112,16 @@ def test_outer_join_of_aggregated_windows_gives_what_has_no_partner_when_the_win
     assert sql(query) == [("x", 1, 1), ("x", 2, 6), ("y", 1, 7), ("y", 1, None), ("y", 1, None)]
 
 
+def test_null_keys_of_a_full_join_find_no_partner(sql):
+    sides = (
+        f"(SELECT nullif(v, 1) AS v, window_start, window_end FROM {table})"
+        for table in (TUMBLED, TUMBLED.replace("events", "others"))
+    )
+    found = sql("SELECT l.v, r.v FROM {} l FULL JOIN {} r {} AND l.v = r.v".format(*sides, JOINED))
+    # Three on the left, two of which are in windows that end, as those on the right.
+    assert found == [(2, 2), (5, 5), (50, 50), (7, 7), *[(None, None)] * 5]
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

@@ -197,6 +197,17 @@ def test_a_row_of_a_semi_join_comes_once_however_many_partners_a_condition_leave
     assert "v2" not in rows[0]
 
 
+def test_null_keys_of_a_full_join_find_no_partner(stream, appended):
+    """Spark takes them for equal where they are in its state."""
+    key = F.when(F.col("v") > 2, F.col("k"))
+    left, right = (tumble(stream(), "at", "20 seconds").withColumn("k", key) for _ in range(2))
+    rows = appended(window_join(left, right.withColumnsRenamed({"v": "v2", "at": "at2"}), "k", "full"))
+    early = [(row.k, row.v, row.v2) for row in rows if seconds(row) == 0]
+    assert sorted(early, key=str) == [
+        ("x", 5, 5), (None, 1, None), (None, 2, None), (None, None, 1), (None, None, 2),
+    ]  # fmt: skip
+
+
 def test_outer_rows_come_when_the_watermark_has_passed_their_window(stream, appended):
     left, right = tumble(stream(), "at", "10 seconds"), tumble(stream(), "at", "10 seconds")
     # Not null, by which Spark would filter before it sees the time.
