@@ -70,6 +70,10 @@ proto: $(VENV)/.dev-stamp ## generate the code of proto/ anew
 docs: $(VENV)/.dev-stamp ## write the tables of the documentation anew, from the code
 	@$(RUN) -m cogapp -r -I tests/docs docs/*.md ARCHITECTURE.md
 
+.PHONY: monitoring
+monitoring: $(VENV)/.dev-stamp ## write the Grafana dashboard and the rules for Kubernetes anew, from deploy/
+	@$(RUN) -m deploy
+
 .PHONY: bench
 bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, table, peers or all
 	@$(RUN) -m benchmarks --suite $(SUITE)

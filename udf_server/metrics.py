@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from remote_udf.errors import ErrorCode
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import __version__
 
@@ -194,6 +195,11 @@ class ServerMetrics:
             "udf_file_reloads_total", "Files of TLS or access that changed, by whether they could be read.",
             ["files", "outcome"], registry=registry,
         )  # fmt: skip
+        # A counter that appears with its first event has no rate of it, and these may have one only.
+        for files in ("tls", "access"):
+            for outcome in ("ok", "failed"):
+                self.file_reloads.labels(files, outcome)
+        self.rejected.labels(ErrorCode.OVERLOADED)
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
 
     def reloads(self, files: str, good: bool) -> None:

@@ -60,6 +60,8 @@ class Server:
             registry = Registry(load_functions(manager))
         self.registry = registry
         self.metrics = ServerMetrics()
+        for function in registry:
+            self.metrics.function(function.spec.name, function.spec.version)  # at 0, so that the first rows have a rate
         limits = HostLimits(config.threads_per_function, config.lost_calls_per_function)
         self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
         self._check_guards()

@@ -12,7 +12,7 @@ from udf_server.config import TABLES, ServerConfig, settings
 from udf_server.metrics import BulkHistogram, ServerMetrics
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "plugins", "examples", "benchmarks")
+PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "plugins", "examples", "benchmarks", "deploy")
 
 
 PIPE = "\\|"

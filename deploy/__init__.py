@@ -1,0 +1,1 @@
+"""What an operator starts from: container image, Compose, Kubernetes, Prometheus, Grafana."""

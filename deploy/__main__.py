@@ -1,0 +1,47 @@
+"""`python -m deploy`: writes what is generated here, the Grafana dashboard and the rules as a Kubernetes resource."""
+
+import json
+from pathlib import Path
+
+from deploy.dashboard import dashboard
+
+__all__ = ["generated", "main"]
+
+FOLDER = Path(__file__).parent
+RULES_HEAD = """\
+# Made by `python -m deploy` of prometheus/rules; the operator of Prometheus reads it.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: udf-server
+spec:
+  groups:
+"""
+
+
+def _rules() -> str:
+    """The groups of every rule file, as the resource of Kubernetes that holds them."""
+    parts = []
+    for path in sorted((FOLDER / "prometheus/rules").glob("*.yml")):
+        _, _, groups = path.read_text().partition("groups:\n")
+        parts += [f"  {line}" if line.strip() else line for line in groups.splitlines(keepends=True)]
+    return RULES_HEAD + "".join(parts)
+
+
+def generated() -> dict[Path, str]:
+    """What each generated file should hold."""
+    return {
+        FOLDER / "grafana/dashboards/udf-server.json": json.dumps(dashboard(), indent=2) + "\n",
+        FOLDER / "kubernetes/components/monitoring/rules.yaml": _rules(),
+    }
+
+
+def main() -> None:
+    """Writes them."""
+    for path, text in generated().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

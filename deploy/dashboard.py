@@ -1,0 +1,205 @@
+"""The Grafana dashboard as code: rows of panels, each a few queries of the server's metrics."""
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["dashboard"]
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+SERVERS = 'job=~"$job", instance=~"$instance"'
+FUNCTIONS = f'{SERVERS}, function=~"$function"'
+BY = "sum by (function, version)"
+NAME = "{{function}}@{{version}}"
+WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel. `queries` are pairs of PromQL and the legend of its series."""
+
+    title: str
+    description: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    kind: str = "timeseries"
+
+
+def _rate(metric: str, labels: str = FUNCTIONS) -> str:
+    return f"rate({metric}{{{labels}}}[$__rate_interval])"
+
+
+def _quantile(quantile: float, metric: str, by: str = "function, version", labels: str = FUNCTIONS) -> str:
+    return f"histogram_quantile({quantile}, sum by ({by}, le) ({_rate(f'{metric}_bucket', labels)}))"
+
+
+def _per_function(metric: str) -> tuple[tuple[str, str], ...]:
+    return ((f"{BY} ({_rate(metric)})", NAME),)
+
+
+FAILED = 'function=~"$function", outcome="failed"'
+OVERVIEW = (
+    Panel("Servers ready", "Servers that take new streams.",
+          ((f"sum(udf_server_ready{{{SERVERS}}})", ""),), kind="stat"),
+    Panel("Streams", "Streams open now: one per running task and call.",
+          ((f"sum(udf_streams_open{{{FUNCTIONS}}})", ""),), kind="stat"),
+    Panel("Rows", "Rows answered per second.", ((f"sum({_rate('udf_rows_total')})", ""),), "cps", "stat"),
+    Panel("Rows in flight", "Rows received and not yet answered.",
+          ((f"sum(udf_rows_in_flight{{{FUNCTIONS}}})", ""),), kind="stat"),
+    Panel("Failed", "Share of the rows that fail.",
+          ((f"sum({_rate('udf_rows_total', f'{SERVERS}, {FAILED}')}) / sum({_rate('udf_rows_total')})", ""),),
+          "percentunit", "stat"),
+    Panel("Row p99", "99 % of the rows take no longer, retries included.",
+          ((f"histogram_quantile(0.99, sum by (le) ({_rate('udf_row_duration_seconds_bucket')}))", ""),), "s", "stat"),
+)  # fmt: skip
+ROWS = (
+    Panel("Rows by outcome", "ok, failed or skipped.",
+          ((f"sum by (function, version, outcome) ({_rate('udf_rows_total')})", f"{NAME} {{{{outcome}}}}"),), "cps"),
+    Panel("Errors by code", "docs/errors.md explains the codes.",
+          ((f"sum by (function, version, code) ({_rate('udf_row_errors_total')})", f"{NAME} {{{{code}}}}"),), "cps"),
+    Panel("Retries", "Calls beyond the first of their row, per second.", _per_function("udf_retries_total"), "cps"),
+    Panel("Rows sent again", "Rows that came again because the server they were on was lost.",
+          _per_function("udf_rows_replayed_total"), "cps"),
+)  # fmt: skip
+TIMES = (
+    Panel("Row", "From a row's turn to its outcome, retries included.",
+          tuple((_quantile(q, "udf_row_duration_seconds"), f"{NAME} p{q * 100:g}") for q in (0.5, 0.99)), "s"),
+    Panel("Batch", "From a batch's arrival to its last result, p99.",
+          ((_quantile(0.99, "udf_batch_duration_seconds"), NAME),), "s"),
+    Panel("Wait for room", "How long a batch waits before it is taken, p99. Rises when the server is full.",
+          ((_quantile(0.99, "udf_batch_wait_seconds"), NAME),), "s"),
+    Panel("Rows by duration", "Rows per second in each range of durations.",
+          ((f"sum by (le) ({_rate('udf_row_duration_seconds_bucket')})", "{{le}}"),), "s", "heatmap"),
+)  # fmt: skip
+LOAD = (
+    Panel("Rows in flight by function", "Received and not yet answered; what the service behind a function sees.",
+          ((f"{BY} (udf_rows_in_flight{{{FUNCTIONS}}})", NAME),)),
+    Panel("Streams by function", "Open now.", ((f"{BY} (udf_streams_open{{{FUNCTIONS}}})", NAME),)),
+    Panel("Streams ended", "By how they ended.",
+          ((f"sum by (end) ({_rate('udf_streams_total')})", "{{end}}"),), "cps"),
+    Panel("Streams refused", "Before a function was called, by code.",
+          ((f"sum by (code) ({_rate('udf_streams_rejected_total', SERVERS)})", "{{code}}"),), "cps"),
+    Panel("Bytes", "Payload, in and out.",
+          ((f"sum by (direction) ({_rate('udf_bytes_total')})", "{{direction}}"),), "Bps"),
+    Panel("Rows per batch", "Small batches cost more per row.",
+          ((f"{BY} ({_rate('udf_batch_rows_sum')}) / {BY} ({_rate('udf_batch_rows_count')})", NAME),)),
+)  # fmt: skip
+BUNDLES = (
+    Panel("Rows per key", "Rows per segment of a bundle; near 1, bundling gains little.",
+          ((f"{BY} ({_rate('udf_bundle_rows_sum')}) / {BY} ({_rate('udf_bundle_segments_sum')})", NAME),)),
+    Panel("Keys per bundle", "Segments that one call of the function gets.",
+          ((f"{BY} ({_rate('udf_bundle_segments_sum')}) / {BY} ({_rate('udf_bundle_segments_count')})", NAME),)),
+    Panel("Rows applied", "To accumulators: accumulate or retract.",
+          ((f"sum by (function, version, change) ({_rate('udf_applied_rows_total')})", f"{NAME} {{{{change}}}}"),),
+          "cps"),
+    Panel("Accumulators merged", "With others of their key.", _per_function("udf_merged_accumulators_total"), "cps"),
+    Panel("Rows emitted, timers fired", "By process table functions.",
+          ((f"{BY} ({_rate('udf_emitted_rows_total')})", f"{NAME} rows"),
+           (f"{BY} ({_rate('udf_timers_fired_total')})", f"{NAME} timers")), "cps"),
+    Panel("State", "Bytes of state and timers that come with segments and go back with them.",
+          ((f"sum by (function, version, direction) ({_rate('udf_state_bytes_total')})",
+            f"{NAME} {{{{direction}}}}"),), "Bps"),
+)  # fmt: skip
+GUARDS = (
+    Panel("Circuit open", "1 while a guard makes no calls.",
+          ((f"max by (function, version) (udf_circuit_open{{{FUNCTIONS}}})", NAME),)),
+    Panel("Calls allowed at once", "By guards, over all servers.",
+          ((f"{BY} (udf_concurrency_limit{{{FUNCTIONS}}})", NAME),)),
+    Panel("Calls not made, calls that waited", "Because the circuit was open; for the rate limit.",
+          ((f"{BY} ({_rate('udf_circuit_refusals_total')})", f"{NAME} circuit"),
+           (f"{BY} ({_rate('udf_rate_waits_total')})", f"{NAME} rate")), "cps"),
+)  # fmt: skip
+SERVER = (
+    Panel("Event loop lag", "p99. Above some 50 ms the process is short of processor time.",
+          ((_quantile(0.99, "udf_event_loop_lag_seconds", "instance", SERVERS), "{{instance}}"),), "s"),
+    Panel("Calls lost, loops blocked", "Calls that never came back; async def functions that block, per second.",
+          ((f"{BY} (udf_calls_lost{{{FUNCTIONS}}})", f"{NAME} lost"),
+           (f"{BY} ({_rate('udf_function_loop_blocked_total')})", f"{NAME} blocked"))),
+    Panel("Worker processes restarted", "With the setting processes; per second.",
+          ((f"sum({_rate('udf_process_restarts_total', SERVERS)}) or vector(0)", "restarts"),), "cps"),
+    Panel("Files read anew", "Of TLS and access, by whether they could be read.",
+          ((f"sum by (files, outcome) ({_rate('udf_file_reloads_total', SERVERS)})", "{{files}} {{outcome}}"),), "cps"),
+    Panel("Versions", "Servers by version.",
+          ((f"count by (version) (udf_server_info{{{SERVERS}}})", "{{version}}"),)),
+)  # fmt: skip
+SECTIONS = {
+    "Overview": OVERVIEW,
+    "Rows": ROWS,
+    "Time": TIMES,
+    "Load": LOAD,
+    "Aggregates and process table functions": BUNDLES,
+    "Guards": GUARDS,
+    "Server": SERVER,
+}
+
+
+def dashboard() -> dict[str, Any]:
+    """The dashboard as Grafana imports it."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for section, members in SECTIONS.items():
+        panels.append(_placed({"type": "row", "title": section, "collapsed": False, "panels": []}, 0, top, WIDTH, 1))
+        top += 1
+        across = len(members) if members[0].kind == "stat" else 3 if len(members) % 3 == 0 else 2
+        width, height = WIDTH // across, STAT_HEIGHT if members[0].kind == "stat" else HEIGHT
+        for place, panel in enumerate(members):
+            panels.append(_placed(_panel(panel), place % across * width, top + place // across * height, width, height))
+        top += -(-len(members) // across) * height
+    for number, made in enumerate(panels, 1):
+        made["id"] = number
+    return {
+        "uid": "udf-server",
+        "title": "udf-server",
+        "description": "Remote functions: rows, errors, times, load. Made by `python -m deploy`.",
+        "tags": ["remote-udf"],
+        "schemaVersion": 39,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [_source(), *(_variable(*each) for each in VARIABLES)]},
+        "panels": panels,
+    }
+
+
+VARIABLES = (
+    ("job", "label_values(udf_server_info, job)"),
+    ("instance", 'label_values(udf_server_info{job=~"$job"}, instance)'),
+    ("function", 'label_values(udf_streams_open{job=~"$job"}, function)'),
+)
+
+
+def _placed(panel: dict[str, Any], left: int, top: int, width: int, height: int) -> dict[str, Any]:
+    return {**panel, "gridPos": {"x": left, "y": top, "w": width, "h": height}}
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    heatmap = panel.kind == "heatmap"
+    targets = [
+        {
+            "datasource": DATASOURCE, "expr": expression, "legendFormat": legend, "refId": chr(ord("A") + number),
+            "format": "heatmap" if heatmap else "time_series",
+        }
+        for number, (expression, legend) in enumerate(panel.queries)
+    ]  # fmt: skip
+    options = {"calculate": False, "yAxis": {"unit": panel.unit}} if heatmap else {}
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.description,
+        "datasource": DATASOURCE,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": options,
+        "targets": targets,
+    }
+
+
+def _source() -> dict[str, Any]:
+    return {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0}
+
+
+def _variable(name: str, query: str) -> dict[str, Any]:
+    return {
+        "type": "query", "name": name, "label": name.capitalize(), "datasource": DATASOURCE,
+        "query": {"query": query, "refId": name}, "definition": query, "refresh": 2, "sort": 1,
+        "includeAll": True, "multi": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"},
+    }  # fmt: skip
