@@ -78,6 +78,10 @@ monitoring: $(VENV)/.dev-stamp ## write the Grafana dashboard and the rules for 
 bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, table, peers or all
 	@$(RUN) -m benchmarks --suite $(SUITE)
 
+.PHONY: bench-quick
+bench-quick: jdk $(VENV)/.dev-stamp ## three minutes: are ratios as good as the committed ones?
+	@$(RUN) -m benchmarks.guard
+
 .PHONY: conformance
 conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder, FUNCTIONS=file.py for functions of your own
 	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS))

@@ -3,28 +3,27 @@
 import argparse
 import os
 import platform
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.aggregate import run_aggregate
+from benchmarks.peers.suite import run_peers
 from benchmarks.results import Results
 from benchmarks.scalar import run_scalar
 from benchmarks.table import run_table
 from benchmarks.window import run_window
 
-SUITES: dict[str, Callable[[Results, bool], None] | None] = {
+SUITES: dict[str, Callable[[Results, bool], None]] = {
     "scalar": run_scalar,
     "aggregate": run_aggregate,
     "window": run_window,
     "table": run_table,
-    "peers": None,
+    "peers": run_peers,
 }
-"""None for a suite whose subject does not exist yet."""
 
 
-def main() -> int:
-    """Runs what the command line asks for; status 2 for a suite that does not exist yet."""
+def main() -> None:
+    """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
     parser.add_argument("--quick", action="store_true", help="small inputs, to see that all runs; not for numbers")
@@ -37,17 +36,12 @@ def main() -> int:
     if load > 0.5:
         print("other processes are using this machine: the numbers below are too low; run again when it is quiet")
     for name in names:
-        run = SUITES[name]
-        if run is None:
-            print(f"{name}: there is no such suite yet" + ("; skipped" if chosen.suite == "all" else ""))
-            continue
         print(f"{name}:")
         results = Results(name)
         results.add("load_before", load, "load average of the last minute; 0 is a quiet machine")
-        run(results, chosen.quick)
+        SUITES[name](results, chosen.quick)
         print(f"written to {results.write(chosen.output)}")
-    return 2 if all(SUITES[name] is None for name in names) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

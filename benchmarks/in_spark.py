@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pandas as pd
@@ -17,8 +18,9 @@ from benchmarks.spark import TASKS, run_query
 from benchmarks.timing import alternating, medians
 from spark_client import RemoteSession, connect
 
-__all__ = ["measure_look_ups", "measure_stragglers", "measure_vectorized"]
+__all__ = ["gathering", "local_identity", "measure_look_ups", "measure_stragglers", "measure_vectorized"]
 
+CONCURRENCY_LEVEL = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 MESSAGE_ROWS = {"": 10_000, "_64k": 65_536}
 """Rows Spark hands over at a time: its default, and what suits cheap functions."""
 
@@ -30,7 +32,7 @@ def measure_vectorized(results: Results, quick: bool, spark: SparkSession, serve
     remote = connect(spark, server.target).function("first_of_two")
     for suffix, batch in MESSAGE_ROWS.items():
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch))
-        sides = {"local": frame.select(_local_identity()("a", "b")), "remote": frame.select(remote("a", "b"))}
+        sides = {"local": frame.select(local_identity()("a", "b")), "remote": frame.select(remote("a", "b"))}
         time_ = medians(alternating(_timed(sides), repetitions))
         note = f"rows/s of ours over a local Arrow UDF's, {batch} rows at a time"
         results.add(f"vectorized_vs_local_arrow_udf{suffix}", time_["local"] / time_["remote"], note)
@@ -38,8 +40,8 @@ def measure_vectorized(results: Results, quick: bool, spark: SparkSession, serve
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
-    """Look-ups of 10 ms on two tasks, rows/s: one at a time, gathered by hundreds or thousands, and ours."""
+def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> dict[str, float]:
+    """Look-ups of 10 ms on two tasks, rows/s: one at a time, gathered, by threads, and ours."""
     rows, repetitions = (2_000, 1) if quick else (20_000, 3)
     remote = connect(spark, server.target)
     look_up = remote.function("look_up", buffer_capacity=1000)
@@ -48,18 +50,25 @@ def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server:
     few = _numbers(spark, rows // 20)
     sides = {
         "blocking_udf": few.select(F.udf(partial(_blocking, LOOKUP_SECONDS), "bigint", useArrow=False)("x")),
-        "pandas_gather_100": frame.select(_gathering(100)("x")),
-        "pandas_gather_1000": frame.select(_gathering(1000)("x")),
+        "pandas_gather_100": frame.select(gathering(100)("x")),
+        "pandas_gather_1000": frame.select(gathering(1000)("x")),
+        "map_in_pandas_100": frame.mapInPandas(_threads_per_partition(100), "x bigint"),
+        "arrow_concurrency_level_100": frame.select(
+            F.udf(partial(_blocking, LOOKUP_SECONDS), "bigint", useArrow=True)("x")
+        ),
         "remote_ordered": frame.select(look_up("x")),
         "remote_unordered": _unordered(remote, frame, look_up("x")),
     }
     counts = dict.fromkeys(sides, rows) | {"blocking_udf": rows // 20}
+    spark.conf.set(CONCURRENCY_LEVEL, "100")  # only UDFs with Arrow, of a row each, look at it
     time_ = medians(alternating(_timed(sides), repetitions))
+    spark.conf.unset(CONCURRENCY_LEVEL)
     rates = {name: counts[name] / time_[name] for name in sides}
     results.add_all(
         {f"look_ups_{name}": rate for name, rate in rates.items()}, f"rows/s, {rows} look-ups of 10 ms, {TASKS} tasks"
     )
     results.add("look_ups_vs_pandas_gather_100", rates["remote_ordered"] / rates["pandas_gather_100"], "ours, ordered")
+    return rates
 
 
 def measure_stragglers(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
@@ -89,7 +98,7 @@ def _numbers(spark: SparkSession, rows: int) -> DataFrame:
     return spark.range(0, rows, 1, TASKS).withColumnRenamed("id", "x")
 
 
-def _local_identity() -> Callable[..., Column]:
+def local_identity() -> Callable[..., Column]:
     def first(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
         for a, _ in batches:
             yield a
@@ -102,7 +111,18 @@ def _blocking(seconds: float, x: int) -> int:
     return x
 
 
-def _gathering(at_once: int) -> Callable[..., Column]:
+def _threads_per_partition(at_once: int) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
+    """What careful people write: `mapInPandas` with one client, here a pool of threads, per partition."""
+
+    def mapped(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        with ThreadPoolExecutor(at_once) as threads:
+            for frame in frames:
+                yield pd.DataFrame({"x": list(threads.map(partial(_blocking, LOOKUP_SECONDS), frame["x"]))})
+
+    return mapped
+
+
+def gathering(at_once: int) -> Callable[..., Column]:
     """What people write: a pandas UDF that gathers so many requests, waits for all of them, and goes on."""
 
     async def one(x: int) -> int:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,15 +42,19 @@ def server_process(plugin: Path = FUNCTIONS, *, one_core: bool = False) -> Itera
         sys.executable, "-m", "udf_server", "serve", "--plugin", str(plugin), "--no-entry-points",
         "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin",
     ]  # fmt: skip
-    try:
-        if one_core:
-            os.sched_setaffinity(0, cores[-1:])  # the child inherits it
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        os.sched_setaffinity(0, cores[:-1] if one_core and len(cores) > 1 else cores)
-        with child:
-            assert child.stdout is not None and child.stdin is not None
-            ready = json.loads(child.stdout.readline())
-            yield ServerProcess(ready["target"], psutil.Process(child.pid))
-            child.stdin.close()
-    finally:
-        os.sched_setaffinity(0, cores)
+    with tempfile.TemporaryFile("w+") as log:  # its audit log has a line per stream
+        try:
+            if one_core:
+                os.sched_setaffinity(0, cores[-1:])  # the child inherits it
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            os.sched_setaffinity(0, cores[:-1] if one_core and len(cores) > 1 else cores)
+            with child:
+                assert child.stdout is not None and child.stdin is not None
+                line = child.stdout.readline()
+                if not line:
+                    log.seek(0)
+                    raise RuntimeError(f"the server did not start: {log.read()}")
+                yield ServerProcess(json.loads(line)["target"], psutil.Process(child.pid))
+                child.stdin.close()
+        finally:
+            os.sched_setaffinity(0, cores)

@@ -1,0 +1,192 @@
+"""The suite of peers: the same function over the same data, each server on one core, sides taking turns.
+
+A side is a server, a function of its and a setting. The best setting of a side is what ratios are about;
+what a server does out of the box stands beside them.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+
+from benchmarks.direct import Client
+from benchmarks.in_spark import measure_look_ups, measure_stragglers, measure_vectorized
+from benchmarks.peers.processes import PEERS, peer_process
+from benchmarks.results import Results
+from benchmarks.server import server_process
+from benchmarks.spark import local_spark
+from benchmarks.timing import alternating, medians
+
+__all__ = ["run_peers"]
+
+FUNCTIONS = Path(__file__).with_name("functions.py")
+ENVIRONMENT = Path("build/bench/peers")
+ROWS_PER_BATCH = {"": 10_000, "_1k": 1_000, "_64k": 65_536}
+OURS = "ours"
+
+
+def run_peers(results: Results, quick: bool) -> None:
+    """Every comparison with peers, then those inside Spark."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(server_process(FUNCTIONS, one_core=True))
+        sides = {OURS: _Side(server.process, Client(server.target).seconds)}
+        for name, package in PEERS.items():
+            peer = stack.enter_context(peer_process(package, ENVIRONMENT))
+            sides[name] = _Side(peer.process, peer.seconds)
+        _measure_arithmetic(results, quick, sides)
+        _measure_shapes(results, quick, sides)
+        _measure_look_ups(results, quick, sides)
+    with local_spark() as spark, server_process() as server:
+        measure_vectorized(results, quick, spark, server)
+        rates = measure_look_ups(results, quick, spark, server)
+        measure_stragglers(results, quick, spark, server)
+    note = "rows/s of ours in Spark, ordered, over those of {}"
+    for other, name in (
+        ("blocking_udf", "vs_blocking_udf"), ("pandas_gather_1000", "vs_pandas_gather"),
+        ("arrow_concurrency_level_100", "vs_arrow_concurrency_level"), ("map_in_pandas_100", "vs_map_in_pandas"),
+    ):  # fmt: skip
+        results.add(name, rates["remote_ordered"] / rates[other], note.format(other))
+
+
+@dataclass
+class _Side:
+    """A server, and how to send batches to one of its functions, with options of ours."""
+
+    process: psutil.Process
+    seconds: Callable[..., float]
+
+    def processor(self) -> float:
+        """CPU seconds so far, of the server and of this process."""
+        times = [self.process.cpu_times(), psutil.Process().cpu_times()]
+        return sum(each.user + each.system for each in times)
+
+
+@dataclass
+class _Run:
+    """One side of a comparison."""
+
+    side: _Side
+    function: str
+    batches: Sequence[pa.RecordBatch]
+    options: Mapping[str, str]
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+
+def _rates(runs: Mapping[str, _Run], repetitions: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Rows per second, and per CPU second of server and client, by run."""
+    processor: dict[str, list[float]] = {name: [] for name in runs}
+
+    def measure(name: str, run: _Run) -> float:
+        before = run.side.processor()
+        seconds = run.side.seconds(run.function, run.batches, **run.options)
+        processor[name].append(run.side.processor() - before)
+        return seconds
+
+    seconds = medians(alternating({name: partial(measure, name, run) for name, run in runs.items()}, repetitions))
+    used = medians({name: values[1:] for name, values in processor.items()})
+    return (
+        {name: run.rows / seconds[name] for name, run in runs.items()},
+        {name: run.rows / max(used[name], 1e-3) for name, run in runs.items()},
+    )
+
+
+def _measure_arithmetic(results: Results, quick: bool, sides: Mapping[str, _Side]) -> None:
+    for suffix, size in ROWS_PER_BATCH.items():
+        for function in ("add", "gcd"):
+            _measure_function(
+                results, quick, sides, function, lambda n: [pa.array(range(n)), pa.array(range(7, n + 7))], size, suffix
+            )
+
+
+def _measure_shapes(results: Results, quick: bool, sides: Mapping[str, _Side]) -> None:
+    """Strings of 100 bytes, and structs."""
+    _measure_function(results, quick, sides, "upper", lambda n: [pa.array([f"{i:0100d}" for i in range(n)])], 10_000)
+    _measure_function(
+        results, quick, sides, "swap",
+        lambda n: [pa.StructArray.from_arrays([pa.array([0.5] * n), pa.array([1.5] * n)], ["x", "y"])], 10_000,
+    )  # fmt: skip
+
+
+def _measure_function(
+    results: Results, quick: bool, sides: Mapping[str, _Side], function: str,
+    columns: Callable[[int], list[pa.Array]], size: int, suffix: str = "",
+) -> None:  # fmt: skip
+    """One function, row by row and a batch at a time, on every server."""
+    repetitions = 1 if quick else 5
+
+    def batches(rows: int) -> list[pa.RecordBatch]:
+        arrays = columns(size)
+        batch = pa.RecordBatch.from_arrays(arrays, [f"a{index}" for index in range(len(arrays))])
+        return [batch] * max(1, (rows // 50 if quick else rows) // size)
+
+    many, some = batches(4_000_000), batches(500_000)
+    asynchronous = {OURS + "_async": _Run(sides[OURS], f"{function}_async", many, {})} if function in "add gcd" else {}
+    runs = {
+        f"{OURS}_row": _Run(sides[OURS], f"{function}_row", many, {}),
+        **asynchronous,
+        f"{OURS}_batch": _Run(sides[OURS], f"{function}_batch", many, {}),
+        **{
+            f"{name}_{way}": _Run(sides[name], f"{function}_{way}", some, {})
+            for name in PEERS for way in ("row", "batch")
+        },
+    }  # fmt: skip
+    rates, per_cpu = _rates(runs, repetitions)
+    name = f"{function}{suffix}"
+    results.add_all({f"{name}_{run}": rate for run, rate in rates.items()}, f"rows/s, {size} rows per batch")
+    short = "" if name == "add" else f"_{name}"
+    for peer in PEERS:
+        for measured, unit in ((rates, ""), (per_cpu, "_per_cpu_second")):
+            # Its best: a function of theirs that takes a batch may stand for one that takes a row.
+            best = max(measured[f"{peer}_row"], measured[f"{peer}_batch"])
+            note = f"{name}: ours over the best of {PEERS[peer]}" + (", per CPU second" if unit else "")
+            results.add(f"rowwise{short}_vs_{peer}{unit}", measured[f"{OURS}_row"] / best, note)
+            if asynchronous:
+                results.add(f"rowwise_async{short}_vs_{peer}{unit}", measured[f"{OURS}_async"] / best, note)
+            results.add(f"vectorized{short}_vs_{peer}{unit}", measured[f"{OURS}_batch"] / best, note)
+
+
+def _measure_look_ups(results: Results, quick: bool, sides: Mapping[str, _Side]) -> None:
+    """10 ms per row; a peer has a thread per row in flight, we have an option. Rows for about a second each."""
+    for in_flight in (100, 1000, 4000):
+        rows = min((5 if quick else 100) * in_flight, 30_000)
+        runs = {
+            OURS: _Run(
+                sides[OURS], "look_up", _numbers((10 if quick else 200) * in_flight),
+                {"buffer-capacity": str(in_flight)},
+            ),
+            **{
+                name: _Run(sides[name], f"look_up_{in_flight}", _numbers(rows), {})
+                for name in PEERS
+            },
+        }  # fmt: skip
+        if in_flight == 1000:
+            runs |= {
+                f"{name}_default": _Run(sides[name], "look_up_default", _numbers(50 if quick else 300), {})
+                for name in PEERS
+            }
+        rates, per_cpu = _rates(runs, 1 if quick else 3)
+        results.add_all({f"io_{in_flight}_{run}": rate for run, rate in rates.items()}, "rows/s, 10 ms each, one core")
+        results.add(f"io_{in_flight}_fraction_of_ideal", rates[OURS] * 0.01 / in_flight, "rows x latency / concurrency")
+        for peer in PEERS:
+            note = f"{in_flight} in flight, ours over {PEERS[peer]} with a thread each"
+            results.add(f"io_{in_flight}_vs_{peer}", rates[OURS] / rates[peer], note)
+            results.add(
+                f"io_{in_flight}_vs_{peer}_per_cpu_second", per_cpu[OURS] / per_cpu[peer], note + ", per CPU second"
+            )
+
+
+def _numbers(rows: int) -> list[pa.RecordBatch]:
+    size = 10_000
+    column = pa.array(range(rows), pa.int64())
+    return [
+        pa.RecordBatch.from_arrays([column.slice(first, size)], ["x"])
+        for first in range(0, math.ceil(rows / size) * size, size)
+    ]
