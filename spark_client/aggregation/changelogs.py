@@ -16,6 +16,7 @@ from spark_client.aggregation.request import Aggregation, Request
 from spark_client.errors import PlanError
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, column_named
 from spark_client.windows.netting import ARRIVAL, changes_of, net_changes, sign_of
+from spark_client.windows.updates import update_times
 
 __all__ = ["changelog_request"]
 
@@ -57,6 +58,8 @@ def _needed(aggregation: Aggregation, known: Sequence[Builtin | None], kind: str
         return aggregation.frame
     asked = {*map(str, aggregation.keys), *(each.column for each in known if each is not None and each.column), kind}
     lowered = {name.casefold() for name in asked}
+    if aggregation.updates is not None:
+        lowered |= {name.casefold() for name in update_times(aggregation.frame)}
     if WINDOW_TIME in aggregation.frame.columns and aggregation.frame.isStreaming:
         lowered.add(WINDOW_TIME)
     names = [name for name in aggregation.frame.columns if name.casefold() in lowered]

@@ -30,6 +30,7 @@ from spark_client.types import arrow_type, spark_type
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.emitting import EmitOptions
 from spark_client.windows.session import SESSION
+from spark_client.windows.updates import is_only_updated
 
 __all__ = ["plan_emitting"]
 
@@ -53,6 +54,8 @@ def plan_emitting(
             )
     if SESSION in aggregation.frame.schema[WINDOW_START].metadata:
         raise PlanError("early and late fire are not supported for SESSION windows, whose end is not known before")
+    if is_only_updated(aggregation.frame):
+        raise PlanError("early and late fire, which emit what has changed, exclude emitOnlyOnUpdate of CUMULATE")
     time = names.index(WINDOW_TIME)
     if aggregation.sets is not None and any(time not in each for each in aggregation.sets):
         raise PlanError("early and late fire: every grouping set holds the columns of the window")

@@ -14,13 +14,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from spark_client.aggregate import AggregateExpression
-from spark_client.aggregation.request import Aggregation, Request, Strategy
+from spark_client.aggregation.request import UPDATES, Aggregation, Request, Strategy
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.intervals import MILLISECOND, interval_column
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later
 from spark_client.windows.planned import windowed
+from spark_client.windows.updates import updates
 
-__all__ = ["pane_request", "with_window_time"]
+__all__ = ["pane_request", "with_updates", "with_window_time"]
 
 
 def with_window_time(aggregation: Aggregation) -> Aggregation:
@@ -34,6 +35,14 @@ def with_window_time(aggregation: Aggregation) -> Aggregation:
     if sets is not None:
         sets = [(*each, len(keys)) if end in each else tuple(each) for each in sets]
     return dataclasses.replace(aggregation, keys=[*keys, WINDOW_TIME], sets=sets)
+
+
+def with_updates(aggregation: Aggregation) -> Aggregation:
+    """What makes a window be emitted, where CUMULATE is to emit those with new rows only. Raises PlanError."""
+    if not {WINDOW_START, WINDOW_END} <= set(_names(aggregation.keys)):
+        return aggregation
+    updating = updates(aggregation.frame)
+    return aggregation if updating is None else dataclasses.replace(aggregation, updates=updating)
 
 
 def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> Request | None:
@@ -61,6 +70,8 @@ def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpres
             metadata = watermark_of(time) if name == WINDOW_TIME else None
             value = F.col(column) if name is None else bounds[name]
             columns.append(value.alias(column, metadata=metadata) if metadata else value.alias(column))
+        if aggregation.updates is not None:
+            columns.append((F.col(PANE_END) == later(F.col(PANE), known.windows.pane)).alias(UPDATES))
         return spread.select(*columns)
 
     try:

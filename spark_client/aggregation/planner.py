@@ -22,7 +22,7 @@ from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.builtins import is_distinct, known_builtin, of_stream
 from spark_client.aggregation.changelogs import changelog_request
 from spark_client.aggregation.emitting import plan_emitting
-from spark_client.aggregation.panes import pane_request, with_window_time
+from spark_client.aggregation.panes import pane_request, with_updates, with_window_time
 from spark_client.aggregation.request import PREFIX, Aggregation, Remote, Request, Strategy
 from spark_client.aggregation.rows import Rows
 from spark_client.aggregation.steps import Steps
@@ -35,6 +35,7 @@ from spark_client.executor.rows import OutputColumn, Source
 from spark_client.types import spark_type
 from spark_client.windows.columns import WINDOW_TIME
 from spark_client.windows.emitting import EmitOptions
+from spark_client.windows.updates import without_updates
 
 __all__ = ["plan_aggregation", "plan_fired"]
 
@@ -58,9 +59,10 @@ def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateEx
             else each
             for each in expressions
         ]
+    timed = with_updates(timed)
     request = changelog_request(timed, expressions) or pane_request(timed, expressions) or Request(timed, expressions)
-    result = _Planner(request).plan()
-    return result if timed is aggregation else result.drop(WINDOW_TIME)
+    result = without_updates(_Planner(request).plan())
+    return result if len(timed.keys) == len(aggregation.keys) else result.drop(WINDOW_TIME)
 
 
 def plan_fired(
@@ -81,7 +83,7 @@ class _Planner:
     def plan(self) -> DataFrame:
         request, rows, steps = self._request, Rows(self._request), Steps(self._request)
         base = rows.frame()
-        in_lists = not request.keys or request.passes_rows or request.frame.isStreaming
+        in_lists = not request.keys or request.passes_rows or request.frame.isStreaming or request.only_updated
         if in_lists or not (request.chained or rows.sorts_keys(base)):
             return self._finished(steps.gathered(base))
         if request.chained:

@@ -21,10 +21,12 @@ from spark_client.errors import PlanError
 from spark_client.scalar import column_of
 from spark_client.types import arrow_type
 
-__all__ = ["PREFIX", "Aggregation", "Remote", "Request", "Strategy"]
+__all__ = ["PREFIX", "UPDATES", "Aggregation", "Remote", "Request", "Strategy"]
 
 PREFIX = "__remote_udf_"
 """Of the names of hidden columns."""
+UPDATES = f"{PREFIX}updates"
+"""The hidden column that says whether a row, or one of those in an accumulator, makes its group be emitted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Aggregation:
     """Whether the frame is a changelog; None if its columns say so."""
     spread: "Spread | None" = None
     """What becomes of accumulators before the shuffle, given the names of their keys."""
+    updates: Column | None = None
+    """Whether a row makes its group be emitted; None if every group is."""
 
 
 Spread = Callable[[DataFrame, Sequence[str]], DataFrame]
@@ -107,7 +111,13 @@ class Request:
         for name, key, type_ in zip(self.keys, aggregation.keys, self._key_types(aggregation.keys), strict=True):
             self.hidden[name] = normalized(column_of(key), type_)
         self.remotes = self._planned()
+        self.only_updated = aggregation.updates is not None
+        """Whether groups without a row that UPDATES are left out."""
         self.passes_rows = bool(self.builtins) or any(r.strategy is Strategy.ROWS for r in self.remotes)
+        if aggregation.updates is not None and self._spread is None:
+            # Accumulators do not know it: Spark must see the rows.
+            self.hidden[UPDATES] = aggregation.updates
+            self.passes_rows = True
         if self.kind is not None and any(id(each) not in known for each in self.builtins):
             raise PlanError(
                 "Spark's own aggregates cannot take rows back: on a changelog use remote ones, or aggregate the "

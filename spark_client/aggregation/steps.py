@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import AppliedField
-from spark_client.aggregation.request import PREFIX, Remote, Request, Strategy
+from spark_client.aggregation.request import PREFIX, UPDATES, Remote, Request, Strategy
 from spark_client.executor.aggregates.bundles import PartialPlan
 from spark_client.executor.aggregates.grouped import map_grouped
 from spark_client.executor.aggregates.partial import map_partial
@@ -50,7 +50,11 @@ class Steps:
                 F.when(F.col(f"{PREFIX}kind").isin(_RETRACTS), -1).otherwise(1) if self._request.passes_rows else count
             )
             collected.append(F.sum(sign).alias(count))
+        if self._request.only_updated:
+            collected.append(F.max(UPDATES).alias(UPDATES))
         gathered = partial.groupBy(*self._request.group_keys).agg(*collected)
+        if self._request.only_updated:
+            gathered = gathered.where(UPDATES).drop(UPDATES)
         if counted:
             is_left = F.col(count) != 0 if self._request.windowed else F.col(count) > 0
             gathered = (gathered.where(is_left) if self._request.keys else gathered).drop(count)

@@ -33,8 +33,9 @@ from spark_client.sql.names import FunctionNames
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column, output_names, without_rows
-from spark_client.sql.window_groups import key_names, over_panes, with_time
+from spark_client.sql.window_groups import groups_windows, key_names, over_panes, with_time
 from spark_client.sql.workspace import HIDDEN, Workspace
+from spark_client.windows.updates import is_only_updated, update_times
 
 __all__ = ["GroupedSelect"]
 
@@ -176,6 +177,9 @@ class GroupedSelect:
         kinds = [name for name in self._source.columns if name.lower() in _KINDS]
         if kinds and not self._names_kind():
             items[kinds[0]] = exp.column(kinds[0])
+        if groups_windows(self._grouping.keys) and is_only_updated(self._source.frame):
+            times = update_times(self._source.frame)
+            items |= {self._workspace.hidden("update"): column(name) for name in times}
         return items
 
     def _names_kind(self) -> bool:

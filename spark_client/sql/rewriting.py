@@ -22,6 +22,7 @@ from spark_client.sql.window_ranking import rank_windows
 from spark_client.sql.windows_over import WindowedSelect
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_START
+from spark_client.windows.updates import is_only_updated
 
 __all__ = ["Rewriting"]
 
@@ -106,8 +107,9 @@ class Rewriting:
             return select
         if grouping.sets is not None:
             select = with_plain_grouping_id(select, grouping.keys)
-        changes = kind_column(source.frame) is not None
-        if not source.frame.isStreaming and not changes:
+        # What Spark's GROUP BY does not know, the planner of remote aggregates does.
+        planned = kind_column(source.frame) is not None or is_only_updated(source.frame)
+        if not source.frame.isStreaming and not planned:
             return select
         source = Source(self._workspace, select, ctes)
         # Spark's streams know no DISTINCT; the planner has it by a set of the values.
@@ -115,7 +117,7 @@ class Rewriting:
             isinstance(node.parent, exp.Func) for node in select.find_all(exp.Distinct)
         )
         return GroupedSelect(
-            self._workspace, select, source, self._names, self._call, planned=changes or distinct
+            self._workspace, select, source, self._names, self._call, planned=planned or distinct
         ).rewritten()  # fmt: skip
 
     def _calls(self, select: Any) -> Any:

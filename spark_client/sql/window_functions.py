@@ -234,8 +234,6 @@ def _windowed(workspace: Workspace, call: _Call, ctes: Sequence[Any], rewrite: R
         tree = sqlglot.parse_one(text.sql, dialect=RemoteSpark)
         frame = without_time(workspace.run(rewrite(tree, inner), ctes))
         values = _constants(workspace, call)
-        if values.pop("EMITONLYONUPDATE", False):
-            raise PlanError("CUMULATE: emitOnlyOnUpdate is not supported; leave it out")
         return _FUNCTIONS[call.function](frame, call, **{name.lower(): value for name, value in values.items()})
     except SqlglotError as error:
         raise PlanError(f"{call.where}{call.function}: its table cannot be read: {error}") from error
@@ -260,7 +258,9 @@ def _constants(workspace: Workspace, call: _Call) -> dict[str, Any]:
 _FUNCTIONS: Mapping[str, Callable[..., DataFrame]] = {
     "TUMBLE": lambda frame, call, size, offset=None: tumble(frame, call.time_col, size, offset),
     "HOP": lambda frame, call, slide, size, offset=None: hop(frame, call.time_col, slide, size, offset),
-    "CUMULATE": lambda frame, call, step, size, offset=None: cumulate(frame, call.time_col, step, size, offset),
+    "CUMULATE": lambda frame, call, step, size, offset=None, emitonlyonupdate=False: cumulate(
+        frame, call.time_col, step, size, offset, emit_only_on_update=emitonlyonupdate
+    ),
     "SESSION": lambda frame, call, gap: session(frame, call.time_col, gap, call.partition_by),
     "TUMBLE_ROW": lambda frame, call, size: tumble_rows(
         frame, size, order_by=call.time_col, partition_by=call.partition_by

@@ -4,7 +4,8 @@ intervals  lengths of windows
 columns    the columns a window function adds, and the watermark
 panes      the arithmetic of windows that are cut from time; tumble, hop, cumulate on top of it
 session    windows cut by gaps; rows: windows cut by counting
-joining    window join; partners: semi join of streams; ranking: window top-N and deduplication; netting: what is left of a changelog's windows
+joining    window join; partners: semi join of streams; ranking: window top-N and deduplication
+netting    what is left of a changelog's windows; updates: windows that are emitted only if rows came in their last step
 emitting   when windows of a stream fire; watermarks: a watermark that moves on beside an idle source
 """
 

@@ -22,6 +22,7 @@ class Cumulate(PaneWindows):
     step: int
     size: int
     offset: int = 0
+    emit_only_on_update: bool = False
     name = "CUMULATE"
 
     def __post_init__(self) -> None:
@@ -46,6 +47,10 @@ class Cumulate(PaneWindows):
         return self.size // self.step
 
     @property
+    def only_updated(self) -> bool:
+        return self.emit_only_on_update
+
+    @property
     def pane(self) -> int:
         return self.step
 
@@ -63,16 +68,22 @@ class Cumulate(PaneWindows):
 
 
 def cumulate(
-    frame: DataFrame, time_col: str, step: Interval, max_size: Interval, offset: Interval | None = None
+    frame: DataFrame, time_col: str, step: Interval, max_size: Interval, offset: Interval | None = None, *,
+    emit_only_on_update: bool = False,
 ) -> DataFrame:  # fmt: skip
     """Every row once for each window that its time is in, with window_start, window_end and window_time.
 
     Windows begin at multiples of `max_size`, moved by `offset`, and end at every `step` after that, until
-    they are `max_size` long, which is a multiple of the step. Everything else as `tumble`.
+    they are `max_size` long, which is a multiple of the step. With `emit_only_on_update` the aggregates of
+    `remote.group_by` and `remote.sql` leave out a window of a key in whose last step no row of it came, for it
+    is what the window before was; the time column must be there then. Everything else as `tumble`.
     """
+    if not isinstance(emit_only_on_update, bool):
+        raise PlanError(f"CUMULATE: emitOnlyOnUpdate {emit_only_on_update!r} is neither true nor false")
     windows = Cumulate(
         micros_of(step, "CUMULATE: step"),
         micros_of(max_size, "CUMULATE: maxSize"),
         micros_of(offset or "0 s", "CUMULATE: offset"),
+        emit_only_on_update,
     )
     return remember(assign(frame, time_col, windows), frame, time_col, windows)

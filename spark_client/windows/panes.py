@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from spark_client.windows.columns import check_input, hidden, wall_clock, with_bounds
 from spark_client.windows.intervals import interval_column
+from spark_client.windows.updates import only_updated
 
 __all__ = ["PANE", "PANE_END", "PANE_START", "PaneWindows", "assign", "floor", "in_panes", "later", "numbered"]
 
@@ -47,6 +48,11 @@ class PaneWindows(ABC):
     @property
     def one_pane(self) -> bool:
         """Whether every window is a pane and every pane a window."""
+        return False
+
+    @property
+    def only_updated(self) -> bool:
+        """Whether a window is emitted only if a row came in its last pane."""
         return False
 
     @property
@@ -98,7 +104,8 @@ def assign(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
         )
     else:
         spread = windows.windows(in_panes(frame, time_col, windows))
-    return with_bounds(spread, field, F.col(PANE_START), F.col(PANE_END))
+    bounded = with_bounds(spread, field, F.col(PANE_START), F.col(PANE_END))
+    return only_updated(bounded, field.name, windows.pane) if windows.only_updated else bounded
 
 
 def numbered(frame: DataFrame, count: int) -> tuple[DataFrame, Column]:

@@ -97,6 +97,26 @@ def test_deduplication_keeps_the_last_row_of_a_window(sql):
     assert sql(query) == [(2, 10), (5, 0), (50, 80), (7, 30)]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "remote_one"),
+    [
+        ("INTERVAL '10' SECOND, INTERVAL '1' MINUTE, INTERVAL '0' SECOND, true", ""),
+        ("STEP => INTERVAL '10' SECOND, SIZE => INTERVAL '1' MINUTE, EMITONLYONUPDATE => true", ", total(v).sum"),
+    ],
+)
+def test_a_window_that_grew_without_rows_is_left_out_when_only_updates_are_asked_for(sql, arguments, remote_one):
+    named = "=>" in arguments
+    table = f"{'DATA => ' * named}TABLE events, {'TIMECOL => ' * named}DESCRIPTOR(at), {arguments}"
+    end = START.replace("window_start", "window_end")
+    found = sql(
+        f"SELECT {end}, sum(v), max(at) IS NULL {remote_one} FROM CUMULATE({table}) GROUP BY window_start, window_end"
+    )
+    # The late row, of the first step, counts in the windows that are open, and updates none of them.
+    sums = [(10, 6), (20, 8), (40, 115), (90, 50), (100, 51)]
+    assert sorted((row[0], row[1]) for row in found) == sums
+    assert all(row[3:] == row[1:2] for row in found) or not remote_one
+
+
 JOINED = "ON l.window_start = r.window_start AND l.window_end = r.window_end"
 RIGHT = "TUMBLE(TABLE (SELECT * FROM others WHERE v % 2 = 1), DESCRIPTOR(at), INTERVAL '10' SECOND)"
 

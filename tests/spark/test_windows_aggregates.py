@@ -5,6 +5,7 @@ import datetime as dt
 import pytest
 from pyspark.sql import functions as F
 
+from spark_client import PlanError
 from spark_client.windows import cumulate, hop, session, tumble
 from tests.spark_client.aggregates.world import ALL, Total
 from udf_server.aggregates.declaration import declare_aggregate
@@ -107,6 +108,35 @@ def test_an_aggregate_of_windows_is_aggregated_by_larger_windows(functions, even
     large = functions.group_by(tumble(inner, "rowtime", "1 minute"), *WINDOW).agg(total("v").alias("t")).collect()
     at_once = functions.group_by(tumble(events, "t", "1 minute"), *WINDOW).agg(total("v").alias("t")).collect()
     assert {row.window_start: row.t["sum"] for row in large} == {row.window_start: row.t["sum"] for row in at_once}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_window_that_grew_without_rows_is_left_out_when_only_updates_are_asked_for(functions, spark, known):
+    """By panes, beside Spark's own aggregates, and where a filter hides how the windows were made."""
+    rows = [(dt.datetime(2024, 1, 1, 0, m), k, v) for m, k, v in [(0, "x", 1), (2, "x", 4), (1, "y", 2), (5, "y", 8)]]
+    frame = spark.createDataFrame(rows, "t timestamp_ntz, k string, v bigint")
+    total = functions.function("total")
+    windowed = cumulate(frame, "t", "1 minute", "3 minutes", emit_only_on_update=True)
+    windowed = windowed if known else windowed.where("v > 0")
+    expected = [(1, "x", 1), (2, "y", 2), (3, "x", 5), (6, "y", 8)]
+    for aggregates in (
+        [total("v").alias("t")],
+        [total("v").alias("t"), F.max("v")],
+        [F.struct(F.sum("v").alias("sum")).alias("t")],
+    ):
+        found = functions.group_by(windowed, *WINDOW, "k").agg(*aggregates)
+        assert sorted((row.window_end.minute, row.k, row.t["sum"]) for row in found.collect()) == expected
+    # What was emitted is grouped as any other.
+    again = functions.group_by(found, *WINDOW).agg(F.count("*").alias("n"))
+    assert again.count() == 4
+
+
+def test_only_updates_can_be_told_while_the_time_is_there(functions, events):
+    windowed = cumulate(events, "t", "20 s", "1 minute", emit_only_on_update=True)
+    with pytest.raises(PlanError, match="emitOnlyOnUpdate needs the time column"):
+        functions.group_by(windowed.drop("t"), *WINDOW).agg(F.sum("v"))
+    with pytest.raises(PlanError, match="emitOnlyOnUpdate 1 is neither true nor false"):
+        cumulate(events, "t", "20 s", "1 minute", emit_only_on_update=1)
 
 
 def test_changes_count_in_the_windows_of_their_own_time(functions, spark):

@@ -1,0 +1,77 @@
+"""emitOnlyOnUpdate of CUMULATE: a window is emitted if rows came in its last step (FLINK-39030).
+
+    step 2, size 6     |--a--|-----|--c--|
+                       [-----)              emitted: a row came in it
+                       [-----------)        left out: the same as before
+                       [-----------------)  emitted
+
+A window function gives out rows, and which windows have some of a key is known where they are grouped. So the columns
+remember, in their metadata, that this is asked for.
+"""
+
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_client.errors import PlanError
+from spark_client.windows.columns import WINDOW_END, column_named, wall_clock
+from spark_client.windows.intervals import interval_column
+
+__all__ = ["is_only_updated", "only_updated", "update_times", "updates", "without_updates"]
+
+_STEP = "remote_udf.only_updated"
+"""In the metadata of window_end: microseconds of the last step."""
+_TIME = "remote_udf.update_time"
+"""In the metadata of the time column."""
+_PLAIN = "remote_udf.emitted"
+
+
+def only_updated(frame: DataFrame, time_col: str, step: int) -> DataFrame:
+    """The windowed frame, of whose windows aggregates emit those with a row in their last `step`, of microseconds."""
+    for name, mark in ((WINDOW_END, {_STEP: step}), (time_col, {_TIME: True})):
+        frame = frame.withMetadata(name, {**frame.schema[name].metadata, **mark})
+    return frame
+
+
+def is_only_updated(frame: DataFrame) -> bool:
+    """Whether that is asked for."""
+    return _end(frame) is not None
+
+
+def update_times(frame: DataFrame) -> list[str]:
+    """The columns that tell in which step a row is, one but for copies and joins. Raises PlanError if there is none."""
+    times = [field.name for field in frame.schema.fields if _TIME in field.metadata]
+    if not times:
+        raise PlanError(
+            "CUMULATE: emitOnlyOnUpdate needs the time column of the window function where rows are grouped; there is "
+            f"only {', '.join(frame.columns)}"
+        )
+    return times
+
+
+def updates(frame: DataFrame) -> Column | None:
+    """Whether a row makes its window be emitted; None if all are. Raises PlanError as `update_times`."""
+    end = _end(frame)
+    if end is None:
+        return None
+    last = column_named(end.name) - interval_column(int(end.metadata[_STEP]))
+    latest = [F.coalesce(wall_clock(frame.schema[name]) >= last, F.lit(False)) for name in update_times(frame)]
+    return reduce(lambda one, other: one | other, latest)
+
+
+def without_updates(frame: DataFrame) -> DataFrame:
+    """The frame whose window_end is as any other: its windows have been emitted."""
+    end = _end(frame)
+    if end is None:
+        return frame
+    # Spark takes a column that is given no metadata for one that keeps what it has.
+    kept: dict[str, Any] = {key: value for key, value in end.metadata.items() if key != _STEP}
+    return frame.withMetadata(end.name, kept or {_PLAIN: True})
+
+
+def _end(frame: DataFrame) -> T.StructField | None:
+    fields = [field for field in frame.schema.fields if field.name.casefold() == WINDOW_END]
+    return next((field for field in fields if _STEP in field.metadata), None)
