@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.aggregate import run_aggregate
+from benchmarks.charts import write_chart
+from benchmarks.growth import run_growth
 from benchmarks.peers.suite import run_peers
 from benchmarks.results import Results
 from benchmarks.scalar import run_scalar
@@ -19,6 +21,7 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "window": run_window,
     "table": run_table,
     "peers": run_peers,
+    "growth": run_growth,
 }
 
 
@@ -40,7 +43,8 @@ def main() -> None:
         results = Results(name)
         results.add("load_before", load, "load average of the last minute; 0 is a quiet machine")
         SUITES[name](results, chosen.quick)
-        print(f"written to {results.write(chosen.output)}")
+        written = [results.write(chosen.output), write_chart(name, results.numbers, chosen.output)]
+        print("written to " + " and ".join(str(path) for path in written if path))
 
 
 if __name__ == "__main__":

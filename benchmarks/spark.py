@@ -14,10 +14,10 @@ TASKS = 2
 
 
 @contextlib.contextmanager
-def local_spark() -> Iterator[SparkSession]:
+def local_spark(tasks: int = TASKS) -> Iterator[SparkSession]:
     """The session; it ends with the block."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{TASKS}]").appName("benchmarks")
+    builder = SparkSession.builder.master(f"local[{tasks}]").appName("benchmarks")
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.bindAddress", "127.0.0.1")
     session = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR").getOrCreate()
     try:
