@@ -1,10 +1,15 @@
 """Makes remote functions known to Spark SQL."""
 
+import dataclasses
+
 from spark_client.errors import PlanError
 from spark_client.options import session_options
 from spark_client.scalar import RemoteFunction
 
-__all__ = ["register_function"]
+__all__ = ["ONCE", "register_function", "register_once"]
+
+ONCE = "__remote_udf_once_"
+"""What begins the name of a function that Spark takes for nondeterministic, so that it makes no call twice."""
 
 _CARRIER = "__remote_udf_{}"
 
@@ -30,3 +35,19 @@ def register_function(function: RemoteFunction, name: str) -> str:
     result = registered.returnType.simpleString()
     spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION `{name}`() RETURNS {result} RETURN `{carrier}`(true)").collect()
     return name
+
+
+def register_once(function: RemoteFunction, name: str) -> str | None:
+    """Registers a deterministic function as if it were not one, and returns its name then; None for any other.
+
+    Spark neither copies such a call nor moves a condition below it.
+    """
+    spec = function.spec
+    if not spec.deterministic or not spec.parameters:
+        return None
+    session = session_options(function.spark, spec.kind, spec.name)
+    # Another object than that of the function's other calls, which is marked as a whole.
+    own = dataclasses.replace(function, _planned={})
+    udf = own.user_defined_function(None, {**function.options, "output_mode": "ordered"}, session)
+    function.spark.udf.register(f"{ONCE}{name}", udf.asNondeterministic())
+    return f"{ONCE}{name}"

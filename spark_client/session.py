@@ -21,7 +21,7 @@ from spark_client.over_planner import add_over, select_over
 from spark_client.process.inputs import inputs_of, names_of
 from spark_client.process.normalising import normalised_inputs
 from spark_client.process.planner import plan_process
-from spark_client.registration import register_function
+from spark_client.registration import register_function, register_once
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
 from spark_client.security import Security
@@ -78,8 +78,8 @@ class RemoteSession:
         """The embedded server, if `connect` started or found one."""
         self._functions = list(functions)
         self._planned: dict[Any, Any] = {}
-        self._registered: set[str] = set()
-        """Names given by `register`, whose options `sql` must not change."""
+        self._registered: dict[str, Mapping[str, Any]] = {}
+        """Options by name, of functions given by `register`: `sql` must not change them."""
 
     def functions(self) -> list[FunctionSpec]:
         """Every function in every version, by name, then version."""
@@ -145,7 +145,7 @@ class RemoteSession:
             name for spec in scalars for name in (spec.key, *([spec.name] if self._is_highest(spec) else ()))
         ]
         registered = [register_function(self.function(name, **options), prefix + name) for name in wanted]
-        self._registered |= {name.casefold() for name in registered}
+        self._registered |= {name.casefold(): options for name in registered}
         return registered
 
     def sql(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> DataFrame:
@@ -186,6 +186,9 @@ class RemoteSession:
         return run_text(
             self.spark, names, Text(text, args, fields), self._call, self._register_once, self.process,
             lambda name: find_function(self._functions, names.remote(name) or name), stages,
+            lambda name: register_once(
+                self.function(names.remote(name) or name, **self._registered.get(name.casefold(), {})), name.casefold()
+            ),
         )  # fmt: skip
 
     def _call(self, name: str, *arguments: Column) -> AggregateExpression:

@@ -8,6 +8,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from spark_client.errors import PlanError
+from spark_client.registration import ONCE
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text
 
@@ -39,6 +40,7 @@ def scalar_stages(plan: str, functions: Iterable[str], called: Sequence[str]) ->
     `plan` is Spark's physical plan as text, `called` the names before parentheses in the query. Calls that
     are equal and made at one point of the plan are made once.
     """
+    plan = plan.replace(ONCE, "")
     nodes = [_Node(len(found["depth"]), found["node"]) for found in map(_TREE.match, plan.splitlines()) if found]
     return [_of_function(nodes, name, [each.lower() for each in called].count(name.lower())) for name in functions]
 

@@ -58,6 +58,9 @@ class FunctionNames:
     def is_remote_aggregate(self, name: str) -> bool:
         return self.kind(name) is FunctionKind.AGGREGATE
 
+    def is_remote_scalar(self, name: str) -> bool:
+        return self.kind(name) is FunctionKind.SCALAR
+
     def is_built_in_aggregate(self, name: str) -> bool:
         """An aggregate of Spark's, or `grouping` and `grouping_id`, which stand where aggregates do."""
         return name.lower() in _OVER_AGGREGATES or self._class_of(name).startswith(_AGGREGATES)

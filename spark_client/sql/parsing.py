@@ -80,6 +80,8 @@ def parse(text: Text) -> Any:
             begin = details["col"] - max(len(details.get("highlight") or "") - 1, 0)
             place = f"line {details['line']}, column {begin}: "
         raise PlanError(f"{place}{what}; a query with remote aggregates must be understood to be planned") from error
+    if "|>" in text.sql and any(token.token_type is TokenType.PIPE_GT for token in RemoteSpark().tokenize(text.sql)):
+        raise PlanError("remote aggregates cannot be planned in the pipe syntax |>: write a SELECT")
     if isinstance(tree, exp.Command):
         raise PlanError(f"remote aggregates cannot be planned in a statement {tree.name.upper()}")
 

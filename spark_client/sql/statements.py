@@ -1,5 +1,7 @@
 """What `RemoteSession.sql` does: runs a text, with its remote functions, as Spark would without them."""
 
+import functools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
 from spark_client.sql.process_functions import SharedCalls, without_process_calls
 from spark_client.sql.rewriting import Rewriting
+from spark_client.sql.single_calls import SingleCalls
 from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.window_functions import without_window_calls
@@ -27,15 +30,17 @@ def run_text(
     spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
     register: Callable[[str], object], process: Callable[..., DataFrame] | None = None,
     spec_of: Callable[[str], FunctionSpec] | None = None, stages: list[str] | None = None,
+    once: Callable[[str], str | None] = lambda _: None,
 ) -> DataFrame:  # fmt: skip
     """The DataFrame of a query, or what a statement returns.
 
     A text without remote aggregates and table functions goes to Spark as it is. `register` makes a remote
     scalar function known to Spark by its name; `call` is as in Rewriting; `process` calls a process table function.
-    What is made of the text is added to `stages`.
+    What is made of the text is added to `stages`; `once` is as in SingleCalls.
     Raises PlanError, and whatever Spark raises.
     """
     shared = SharedCalls()
+    single = SingleCalls(names, functools.cache(once))
 
     def prepared(one: Text) -> tuple[Workspace, Any] | None:
         """The statement rewritten; None for one without remote aggregates and table functions."""
@@ -50,7 +55,7 @@ def run_text(
             return None
         if isinstance(text.args, (list, tuple)) and text.args:
             raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
-        workspace = Workspace(spark, one)
+        workspace = Workspace(spark, one, single)
         rewriting = Rewriting(workspace, names, call, windows)
         tree = parse(one)
         if functions is not None:
@@ -64,11 +69,16 @@ def run_text(
 
     statements = statements_of(text)
     if statements is not None:
-        trees = [prepared(each) or (Workspace(spark, each), parse(each)) for each in statements]
+        trees = [prepared(each) or (Workspace(spark, each, single), parse(each)) for each in statements]
         return run_set(names, shared, trees, stages)
     found = prepared(text)
     if found is None:
-        return _of_windows(spark, names, text, call, stages) or spark.sql(text.sql, args=text.args, **text.fields)
+        workspace = Workspace(spark, text, single)
+        return (
+            _of_windows(workspace, names, text, call, stages)
+            or _of_single_calls(workspace, names, text, single)
+            or spark.sql(text.sql, args=text.args, **text.fields)
+        )
     workspace, rewritten = found
     if isinstance(rewritten, exp.Create) and rewritten.kind == "VIEW" and rewritten.expression is not None:
         return _create_view(workspace, rewritten)
@@ -76,13 +86,12 @@ def run_text(
 
 
 def _of_windows(
-    spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
+    workspace: Workspace, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
     stages: list[str] | None,
 ) -> DataFrame | None:  # fmt: skip
     """The DataFrame of a query over a view of a stream's windows; None if Spark can have the text as it is."""
     if WINDOW_START not in text.sql.lower() or isinstance(text.args, (list, tuple)):
         return None
-    workspace = Workspace(spark, text)
     try:
         tree = parse(text)
         rewritten = Rewriting(workspace, names, call).statement(tree)
@@ -93,6 +102,19 @@ def _of_windows(
     if rewritten == tree or not isinstance(rewritten, exp.Query):
         return None
     return without_time(workspace.run(rewritten))
+
+
+def _of_single_calls(workspace: Workspace, names: FunctionNames, text: Text, single: SingleCalls) -> DataFrame | None:
+    """The DataFrame of a text in which a call stands in several clauses; None if Spark can have it as it is."""
+    called = Counter(name.casefold() for name in called_names(text.readable()) if names.is_remote_scalar(name))
+    if isinstance(text.args, (list, tuple)) or max(called.values(), default=0) < 2:
+        return None
+    try:
+        tree = parse(text)
+    except PlanError:
+        return None  # Spark says what is wrong, or knows better
+    rewritten = single(workspace.as_is(), tree, ())
+    return None if rewritten is tree else workspace.as_is().run(rewritten)
 
 
 def _create_view(workspace: Workspace, create: Any) -> DataFrame:

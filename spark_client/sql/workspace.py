@@ -4,9 +4,10 @@ A DataFrame stands in the tree as a table of a name nobody else uses, and goes t
 `spark.sql`, which knows it for that text only: nothing is left in the user's catalog.
 """
 
+import copy
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,10 +23,13 @@ HIDDEN = "__remote_sql_"
 
 
 class Workspace:
-    """Of one text."""
+    """Of one text. `ready` has the last word on every tree that is run, with its common table expressions."""
 
-    def __init__(self, spark: SparkSession, text: Text) -> None:
+    def __init__(
+        self, spark: SparkSession, text: Text, ready: "Callable[[Workspace, Any, Sequence[Any]], Any] | None" = None
+    ) -> None:
         self.spark = spark
+        self.ready = ready
         self._args = text.args
         self._values: dict[str, Any] = {}
         self._names: dict[str, str] = {}
@@ -52,8 +56,16 @@ class Workspace:
         value = self._values.get(self._names.get(table.name, "")) if table is not None else None
         return value if isinstance(value, DataFrame) else None
 
+    def as_is(self) -> "Workspace":
+        """The same, which runs trees as they are."""
+        same = copy.copy(self)
+        same.ready = None
+        return same
+
     def run(self, tree: Any, ctes: Sequence[Any] = ()) -> DataFrame:
         """The DataFrame of a query, or of what a statement returns, with these common table expressions."""
+        if self.ready is not None:
+            tree = self.ready(self.as_is(), tree, ctes)
         text = generate(_with(tree, ctes))
         if not self._names:
             return self.spark.sql(text, args=self._args)
@@ -67,9 +79,9 @@ class Workspace:
 def _with(tree: Any, ctes: Sequence[Any]) -> Any:
     if not ctes:
         return tree
-    copy = tree.copy()
-    own = copy.args.get("with_")
+    whole = tree.copy()
+    own = whole.args.get("with_")
     # Of one name the innermost counts.
     named = {cte.alias.lower(): cte for cte in [*ctes, *(own.expressions if own else ())]}
-    copy.set("with_", exp.With(expressions=[cte.copy() for cte in named.values()]))
-    return copy
+    whole.set("with_", exp.With(expressions=[cte.copy() for cte in named.values()]))
+    return whole

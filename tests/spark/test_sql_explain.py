@@ -42,10 +42,16 @@ def test_equal_calls_are_made_once_and_conditions_without_calls_run_before(funct
     assert "run before it: (((id % 3) > 1) AND (id < 7))" in line
 
 
-def test_a_call_in_where_and_select_is_told_as_often_as_spark_makes_it(functions):
+def test_a_call_in_where_and_select_is_made_once_after_the_other_conditions(functions):
     (line,) = stages(functions, "SELECT plus_ten(k) FROM nine WHERE plus_ten(k) > 12 AND v > 1")
-    assert "2 calls per row, plus_ten(id) again for what comes after a condition or a join" in line
+    assert "1 call per row for 2 in the text" in line
     assert "run before it: ((id % 3) > 1)" in line
+
+
+def test_a_call_beside_a_join_is_told_as_often_as_spark_makes_it(functions):
+    query = "SELECT plus_ten(a.k) FROM nine a JOIN nine b USING (v) WHERE plus_ten(a.k) > 12"
+    (line,) = stages(functions, query)
+    assert "2 calls per row" in line
 
 
 def test_a_statement_is_explained_by_its_query_and_not_run(functions, spark):

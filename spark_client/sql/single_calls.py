@@ -1,0 +1,227 @@
+"""One call for WHERE and SELECT: a call that a SELECT names in several of its clauses becomes a hidden column below it.
+
+Spark evaluates a condition and a projection apart, so `SELECT f(k) FROM t WHERE f(k) > 12 AND v > 1` calls `f` twice
+for rows that pass. It becomes
+
+    SELECT h AS `f(k)` FROM (SELECT *, f(k) AS h FROM t WHERE v > 1) AS t WHERE h > 12
+
+with an `f` that is registered as nondeterministic, which Spark neither copies nor moves. What it would have moved,
+the conditions that need no call, is written below the call here. That takes a SELECT over one relation: with joins,
+and where a subquery names columns from around it, the SELECT stays as it is.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from sqlglot import exp
+
+from spark_client.sql.calls import has_aggregate, walk_query
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.sources import Source, column, output_names
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["SingleCalls"]
+
+_KNOWN = {
+    "kind", "hint", "expressions", "distinct", "from_", "where", "group", "having", "qualify", "windows", "order",
+    "sort", "cluster", "distribute", "limit", "offset", "with_", "operation_modifiers",
+}  # fmt: skip
+"""Parts of a SELECT that mean the same over its rows and over a subquery of them."""
+_LATE = ("having", "qualify", "order", "sort", "cluster", "distribute")
+"""Clauses in which a name is that of an item before it is that of a column."""
+_SORTED = ("order", "sort", "cluster", "distribute")
+_NOT_OF_ONE_ROW = (exp.Query, exp.Window, exp.Lambda, exp.Star)
+
+
+class SingleCalls:
+    """Of one text. `once` registers a function as nondeterministic and returns what it is called then.
+
+    It returns None for a function whose calls may differ where they look equal.
+    """
+
+    def __init__(self, names: FunctionNames, once: Callable[[str], str | None]) -> None:
+        self._names = names
+        self._once = once
+
+    def __call__(self, workspace: Workspace, tree: Any, ctes: Sequence[Any]) -> Any:
+        """The tree with every SELECT rewritten that can be; the same tree if there is none.
+
+        `workspace` runs trees as they are.
+        """
+        if not any(isinstance(node, exp.Anonymous) and self._is_remote(node) for node in tree.walk()):
+            return tree
+        holder, changed = exp.Tuple(expressions=[tree.copy()]), False
+        for select in reversed(list(holder.find_all(exp.Select))):  # from the inside out
+            if select.args.get("where") is None and not any(select.args.get(part) for part in _LATE):
+                continue
+            rewritten = self._select(workspace, select, [*ctes, *_visible(select)])
+            if rewritten is not None:
+                select.replace(rewritten)
+                changed = True
+        return holder.expressions[0] if changed else tree
+
+    def _select(self, workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+        """The SELECT over its calls; None if it has none to make once, or cannot be rewritten."""
+        if any(value and part not in _KNOWN for part, value in select.args.items()):
+            return None
+        try:
+            rewritten = select
+            # A call of a call is below a call: f(g(k)) after g(k).
+            while (layer := self._layer(workspace, rewritten, ctes)) is not None:
+                rewritten = layer
+            if rewritten is select or _columns(workspace, rewritten, ctes) != _columns(workspace, select, ctes):
+                return None
+        except PySparkException:
+            return None  # the SELECT names columns from around it, or Spark says what is wrong with it
+        return rewritten
+
+    def _layer(self, workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+        relation = _only_relation(select)
+        if relation is None:
+            return None
+        source = Source(workspace, select, ctes)
+        repeated = self._repeated(source, select)
+        if not repeated:
+            return None
+        names = {same: workspace.hidden("call") for same in repeated}
+        outer = select.copy()
+        for call in list(self._calls(outer)):
+            if (same := source.same(call)) in names:
+                call.replace(column(names[same]))
+        group = select.args["group"].copy() if select.args.get("group") else None
+        shown = output_names(source, select, lambda _: False, group)
+        for item, name, written in zip(list(outer.expressions), shown, select.expressions, strict=True):
+            if name is not None and item != written and not isinstance(item, exp.Alias):
+                item.replace(exp.alias_(item.copy(), name, quoted=True))
+        alias = relation.alias_or_name or workspace.hidden("rows")
+        _leave_out(outer, list(names.values()), alias)
+        below, above = self._conditions(select, outer)
+        made = [exp.alias_(self._made(repeated[same]), name, quoted=True) for same, name in names.items()]
+        inner = exp.Select(expressions=[exp.Star(), *made], from_=exp.From(this=relation.copy()))
+        inner.set("where", exp.Where(this=exp.and_(*below)) if below else None)
+        outer.set("where", exp.Where(this=exp.and_(*above)) if above else None)
+        quoted = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
+        outer.set("from_", exp.From(this=exp.Subquery(this=inner, alias=quoted)))
+        return outer
+
+    def _repeated(self, source: Source, select: Any) -> dict[str, Any]:
+        """Calls that stand in clauses which Spark evaluates apart; of calls in calls the inner ones."""
+        grouped = bool(select.args.get("group")) or has_aggregate(select, self._names)
+        clauses: dict[str, set[str]] = {}
+        found: dict[str, Any] = {}
+        for call in self._calls(select):
+            clause = _clause(call, select)
+            if (clause in _SORTED and grouped) or clause in ("group", "windows"):
+                clause = "expressions"
+            same = source.same(call)
+            clauses.setdefault(same, set()).add("order" if clause in _SORTED else clause)
+            found.setdefault(same, call)
+        repeated = {same: call for same, call in found.items() if len(clauses[same]) > 1}
+        return {
+            same: call for same, call in repeated.items()
+            if not any(source.same(inner) in repeated for inner in self._calls(call) if inner is not call)
+        }  # fmt: skip
+
+    def _calls(self, tree: Any) -> Iterator[Any]:
+        """Calls of remote functions on the columns of a row, queries inside the tree left out."""
+        aliases = _aliases(tree) if isinstance(tree, exp.Select) else set()
+        for node in walk_query(tree):
+            if not isinstance(node, exp.Anonymous) or isinstance(node.parent, exp.Dot) or not self._is_remote(node):
+                continue
+            nodes = list(node.walk())
+            columns = [each for each in nodes if isinstance(each, exp.Column)]
+            several = any(isinstance(each, _NOT_OF_ONE_ROW) for each in nodes) or has_aggregate(node, self._names)
+            inside = node.find_ancestor(exp.Lambda, exp.Select)
+            if not columns or several or isinstance(inside, exp.Lambda):
+                continue
+            late = isinstance(tree, exp.Select) and _clause(node, tree) in _LATE
+            if not (late and any(each.parts[0].name.lower() in aliases for each in columns)):
+                yield node
+
+    def _is_remote(self, node: Any) -> bool:
+        return self._names.is_remote_scalar(node.name) and self._once(node.name) is not None
+
+    def _made(self, call: Any) -> Any:
+        copy = call.copy()
+        copy.set("this", exp.to_identifier(self._once(call.name), quoted=True))
+        return copy
+
+    def _conditions(self, select: Any, outer: Any) -> tuple[list[Any], list[Any]]:
+        """The conditions of a WHERE before its calls, as they were, and those after, with hidden columns."""
+        if select.args.get("where") is None:
+            return [], []
+        below: list[Any] = []
+        above: list[Any] = []
+        pairs = zip(_conjuncts(select.args["where"].this), _conjuncts(outer.args["where"].this), strict=True)
+        for written, replaced in pairs:
+            called = (node.name for node in written.walk() if isinstance(node, exp.Anonymous))
+            if any(self._names.is_remote_scalar(name) for name in called):
+                above.append(replaced.copy())
+            else:
+                below.append(written.copy())
+        return below, above
+
+
+def _visible(select: Any) -> list[Any]:
+    """The common table expressions that a SELECT inside a tree may name, its own left out."""
+    found: list[Any] = []
+    node = select
+    while node.parent is not None:
+        holder, arg = node.parent, node.arg_key
+        if isinstance(holder, exp.With):
+            before = holder.expressions if holder.args.get("recursive") else holder.expressions[: node.index]
+            found = [*before, *found]
+        elif arg != "with_" and holder.args.get("with_") is not None:
+            found = [*holder.args["with_"].expressions, *found]
+        node = holder
+    return found
+
+
+def _only_relation(select: Any) -> Any:
+    """The one table or subquery that a SELECT is over; None for joins and for LATERAL VIEW."""
+    source = select.args.get("from_")
+    relation = source.this if source is not None else None
+    if not isinstance(relation, (exp.Table, exp.Subquery)):
+        return None
+    several = any(relation.args.get(part) for part in ("joins", "laterals", "pivots"))
+    return None if several else relation
+
+
+def _columns(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(field.name, field.dataType) for field in workspace.run(select, ctes).schema.fields]
+
+
+def _aliases(select: Any) -> set[str]:
+    """The names of items that are not columns of that name, in lower case."""
+    named = (item for item in select.expressions if isinstance(item, exp.Alias))
+    return {
+        item.alias.lower() for item in named
+        if not (isinstance(item.this, exp.Column) and item.this.name.lower() == item.alias.lower())
+    }  # fmt: skip
+
+
+def _clause(node: Any, select: Any) -> str:
+    """The part of a SELECT that a node stands in."""
+    while node.parent is not select:
+        node = node.parent
+    return str(node.arg_key)
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    while isinstance(condition, exp.Paren):
+        condition = condition.this
+    if isinstance(condition, exp.And):
+        return [*_conjuncts(condition.this), *_conjuncts(condition.expression)]
+    return [condition]
+
+
+def _leave_out(select: Any, hidden: Collection[str], alias: str) -> None:
+    """Leaves hidden columns out of every star. `count(*)` counts rows."""
+    for star in [node for node in walk_query(select) if isinstance(node, exp.Star)]:
+        holder = star.parent
+        if isinstance(holder, exp.Anonymous) and holder.name.lower() == "count":
+            continue
+        if isinstance(holder, exp.Column) and [each.name.lower() for each in holder.parts[:-1]] != [alias.lower()]:
+            continue  # all fields of a struct
+        star.set("except_", [*(star.args.get("except_") or ()), *(column(name) for name in hidden)])
