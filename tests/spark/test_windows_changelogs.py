@@ -30,16 +30,21 @@ def _one_partition(spark):
     spark.conf.set("spark.sql.shuffle.partitions", "4")
 
 
+def written(folder, number):
+    """The changes of a micro-batch as a file. Spark takes files by their age."""
+    path = folder / f"{number}.csv"
+    rows = CHANGES[number]
+    path.write_text("".join(f"{kind},{k},{v},2024-01-01T00:{s // 60:02}:{s % 60:02}\n" for kind, k, v, s in rows))
+    os.utime(path, (1_700_000_000 + number,) * 2)
+
+
 @pytest.fixture(params=["table", "stream"])
 def run(request, spark, tmp_path):
     """Runs a query, made from its sources, over the changes, and leaves out the window of z."""
     folder = tmp_path / "in"
     folder.mkdir()
-    for number, rows in enumerate(CHANGES):
-        path = folder / f"{number}.csv"
-        path.write_text("".join(f"{kind},{k},{v},2024-01-01T00:{s // 60:02}:{s % 60:02}\n" for kind, k, v, s in rows))
-        # Spark takes files by their age.
-        os.utime(path, (1_700_000_000 + number,) * 2)
+    for number in range(len(CHANGES)):
+        written(folder, number)
 
     def read():
         if request.param == "table":
@@ -79,6 +84,26 @@ def test_built_in_and_remote_aggregates_take_rows_back(remote, run):
         # More was taken back than came.
         (10, "x"): (-9, -1, -9, 9.0, None, None, 0),
     }
+
+
+def test_a_query_that_is_stopped_and_started_again_takes_back_rows_of_before(remote, spark, tmp_path):
+    folder, out = tmp_path / "in", str(tmp_path / "out")
+    folder.mkdir()
+    functions = remote(declare_aggregate(Total))
+    total = functions.function("total")
+    for stop in ([0], [1], [2, 3, 4]):
+        for number in stop:
+            written(folder, number)
+        source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).csv(str(folder))
+        windowed = tumble(source.withWatermark("at", "0 seconds"), "at", "10 seconds")
+        summed = functions.group_by(windowed, *WINDOW, "k").agg(total("v").alias("t"), F.sum("v").alias("s"))
+        writer = summed.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(path=out, format="parquet", outputMode="append")
+        assert query.awaitTermination(200)
+        assert query.exception() is None
+    found = sorted((r.window_start.second, r.k, r.t["sum"], r.s) for r in spark.read.parquet(out).collect())
+    # b, of the first run, is taken back in the second; each window that ends is there once.
+    assert found == [(0, "a", 12, 12), (10, "a", 1, 1), (10, "c", 2, 2), (10, "x", -9, -9)]
 
 
 def test_the_rows_that_are_left_are_ranked(run):
