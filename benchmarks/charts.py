@@ -24,6 +24,7 @@ def write_chart(suite: str, numbers: Mapping[str, float], directory: Path) -> Pa
         bar.set_color(BETTER if ratio >= 1 else WORSE)
         axes.annotate(f"{ratio:.3g}", (bar.get_width(), bar.get_y() + bar.get_height() / 2), va="center", fontsize=8)
     axes.axvline(0, color="black", linewidth=0.8)
+    axes.margins(y=0.01)
     axes.invert_yaxis()
     ticks = range(
         math.floor(min(0.0, *map(math.log10, ratios.values()))), math.ceil(max(map(math.log10, ratios.values()))) + 1
