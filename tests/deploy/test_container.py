@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,11 +22,8 @@ pytestmark = [
     pytest.mark.usefixtures("spark"),  # so that one worker has them all, and builds the images once
 ]
 
-CHILD = """\
-FROM localhost/udf-server
-COPY acme_udfs-1.0-py3-none-any.whl /tmp/
-RUN pip install --no-cache-dir --no-index /tmp/acme_udfs-1.0-py3-none-any.whl
-"""
+PAGE = (ROOT / "docs/deployment.md").read_text()
+CHILD = re.findall(r"^```dockerfile\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0]
 ACME = """
 import os
 import udf_server as udf

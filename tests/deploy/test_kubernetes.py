@@ -187,3 +187,22 @@ def test_the_certificate_is_of_the_name_that_clients_connect_to():
 def test_no_secret_is_in_the_manifests(name: str):
     assert "Secret" not in {resource["kind"] for resource in rendered(f"overlays/{name}")}
     assert "secretGenerator" not in "".join(path.read_text() for path in FOLDER.rglob("kustomization.yaml"))
+
+
+def test_a_sidecar_shares_its_socket_with_spark_and_has_its_user():
+    template = yaml.safe_load((FOLDER / "spark/pod-template.yaml").read_text())
+    kubernetes_validate.validate(template, VERSIONS[0], strict=True)
+    kubernetes_validate.validate(template, VERSIONS[-1], strict=True)
+    (server,), (spark,) = template["spec"]["initContainers"], template["spec"]["containers"]
+    assert server["restartPolicy"] == "Always"
+    settings = load_config(
+        None, {"UDF_CONFIG_HOST": "0.0.0.0"} | {each["name"]: each["value"] for each in server["env"]}
+    )
+    check_exposure(settings)
+    assert server["ports"][0]["containerPort"] == settings.metrics_port
+    folder = str(Path(settings.unix_socket or "").parent)
+    shared = {(mount["name"], mount["mountPath"]) for mount in spark["volumeMounts"]}
+    assert shared == {("udf-socket", folder)}
+    assert shared <= {(mount["name"], mount["mountPath"]) for mount in server["volumeMounts"]}
+    assert server["securityContext"]["runAsUser"] == template["spec"]["securityContext"]["fsGroup"] == 185
+    assert f"unix:{settings.unix_socket}" in (FOLDER / "spark/pod-template.yaml").read_text()

@@ -24,8 +24,8 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_RUN = {"mermaid", "bash"}
-"""Pictures, and commands that set up or run the whole project."""
+NOT_RUN = {"mermaid", "bash", "dockerfile"}
+"""Pictures, commands that set up or run the whole project, and what tests/deploy builds."""
 FILE_NAME = re.compile(r"# ([\w-]+\.(?:py|toml))\n")
 TARGET, METRICS = re.compile(r"(?:localhost|127\.0\.0\.1):50051"), re.compile(r"(?:localhost|127\.0\.0\.1):9464")
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, Option
@@ -77,6 +78,16 @@ def metrics() -> str:
         name = family.name + ("_total" if family.type == "counter" else "")
         rows.append((f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), family.documentation))
     return table(("metric", "type", "labels", "meaning"), rows)
+
+
+def alerts() -> str:
+    groups = yaml.safe_load((ROOT / "deploy/prometheus/rules/alerts.yml").read_text())["groups"]
+    rows = [
+        (f"`{rule['alert']}`", f"`{rule['expr']}`", rule.get("for", ""), rule["annotations"]["action"])
+        for group in groups
+        for rule in group["rules"]
+    ]
+    return table(("alert", "fires while", "for", "what to do"), rows)
 
 
 def modules() -> list[Path]:
