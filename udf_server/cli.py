@@ -1,4 +1,4 @@
-"""`udf-server`: serve, health, functions, describe, call, check, token."""
+"""`udf-server`: serve, health, functions, describe, call, check, new-plugin, token."""
 
 import asyncio
 import json
@@ -21,6 +21,7 @@ from udf_server.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, set
 from udf_server.functions import Function
 from udf_server.health import health_url, is_well
 from udf_server.logs import configure_logging
+from udf_server.new_plugin import new_plugin
 from udf_server.plugins import build_plugin_manager, load_functions
 from udf_server.processes import Processes
 from udf_server.registry import Registry
@@ -222,3 +223,22 @@ def check(plugin: str) -> None:
     registry = Registry(load_functions(build_plugin_manager([plugin], entry_points=False)))
     click.echo(listed(registry))
     click.echo(f"{plugin}: {len(list(registry))} functions, nothing wrong")
+
+
+@main.command("new-plugin")
+@click.argument("name")
+@click.option(
+    "--directory", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where its folder is put.",
+    show_default="here",
+)  # fmt: skip
+def new_plugin_command(name: str, directory: Path) -> None:
+    """Write the package of a new plugin, with functions to replace, tests and settings of tools.
+
+    NAME is the package's, such as acme-prices. A folder that is there is never written to.
+    """
+    try:
+        written = new_plugin(name, directory)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo("\n".join(str(path) for path in written))
+    click.echo(f"next: pip install -e '{directory / name}[dev]', then pytest and mypy in that folder")

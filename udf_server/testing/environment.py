@@ -35,7 +35,7 @@ class FunctionEnvironment:
     ```python
     async with FunctionEnvironment() as environment:
         result = await environment.run(geocode, ["Main St 1", None], timeout="1 s")
-        assert result.to_pylist() == [Point(1.0, 2.0), None]
+        assert result.to_pylist() == [{"lat": 1.0, "lon": 2.0}, None]
         assert await environment.aggregate(Median, [1.0, 2.0, 4.0], keys=["a", "a", "b"]) == {"a": 1.5, "b": 4.0}
     ```
     """
