@@ -1,0 +1,12 @@
+"""The plugin `redis`: look-ups at one Redis server."""
+
+import udf_server as udf
+from udf_redis.functions import redis_get, redis_hash
+
+__all__ = ["redis_get", "redis_hash", "udf_functions"]
+
+
+@udf.hookimpl
+def udf_functions() -> list[udf.Function]:
+    """What this plugin offers."""
+    return [redis_get, redis_hash]
