@@ -161,16 +161,23 @@ def test_streams_go_to_all_servers_and_past_one_that_is_not_there():
             assert everything(stream) == {row: row + 1 for row in range(5)}
             stream.finish()
 
+        made = 0
+
         def used():
-            return [counted(server) for server in servers]
+            """Once all are counted: a server counts a stream after it has said its last word."""
+            while sum(counts := [counted(server) for server in servers]) < made and time.monotonic() < deadline:
+                time.sleep(0.005)
+            return counts
 
         # Until both are connected, the first to be is all there is.
         deadline = time.monotonic() + 30
         while min(used()) < 1 and time.monotonic() < deadline:
             call_once()
+            made += 1
         before = used()
         for _ in range(6):
             call_once()
+            made += 1
         assert [now - then for now, then in zip(used(), before, strict=True)] == [3, 3]
 
 
