@@ -8,6 +8,7 @@ from spark_client.errors import (
     NotARemoteUdfServer,
     PlanError,
     ServerUnavailable,
+    SummaryUnavailable,
     UnknownFunction,
 )
 from spark_client.grouping import RemoteGrouping
@@ -15,11 +16,13 @@ from spark_client.over import Window, desc
 from spark_client.scalar import RemoteFunction
 from spark_client.security import Security
 from spark_client.session import RemoteSession, connect
+from spark_client.summary import JobSummary
 
 __all__ = [
     "AccessDenied",
     "AggregateExpression",
     "EmbeddedServerFailed",
+    "JobSummary",
     "NotARemoteUdfServer",
     "PlanError",
     "RemoteAggregate",
@@ -28,6 +31,7 @@ __all__ = [
     "RemoteSession",
     "Security",
     "ServerUnavailable",
+    "SummaryUnavailable",
     "UnknownFunction",
     "Window",
     "__version__",

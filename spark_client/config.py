@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from spark_client.executor.figures import Reporter
 from spark_client.security import Security
 
 __all__ = ["ClientConfig"]
@@ -21,6 +22,8 @@ class ClientConfig:
     """After this long a stream moves to the next server, at the border of a batch, so that new servers get work."""
     max_replays: int = 50
     """How often rows are sent again before they fail as SERVER_UNAVAILABLE: a row may be what kills the servers."""
+    reporter: Reporter | None = field(default=None, compare=False, repr=False)
+    """Takes the figures of each task's calls; see `RemoteSession.summary`."""
 
     def __post_init__(self) -> None:
         if self.max_stream_seconds <= 0 or self.max_replays < 0:

@@ -7,13 +7,14 @@
     ├── EmbeddedServerFailed        the server that connect() starts by default did not start
     ├── UnknownFunction             the server has no function of that name and version
     ├── PlanError                   a call cannot be planned: arguments, types, or what it is used with
+    ├── SummaryUnavailable          this Spark session cannot report what tasks did
     ├── FunctionFailed              a row failed and the policy is to fail
     ├── ErrorBudgetExceeded         more rows failed than the caller allows
     ├── DeadLetterFailed            failed rows cannot be written where the caller wants them; correct the path
     ├── StateMismatch               the state of a checkpoint is not of this function as it is now; start a new one
     └── AccountingMismatch          rows that went in and outcomes that came out differ; a bug, never ignored
 
-The first six are raised on the driver. The others are raised in an executor: what reaches the driver
+The first seven are raised on the driver. The others are raised in an executor: what reaches the driver
 is Spark's own PythonException with their text.
 """
 
@@ -30,6 +31,7 @@ __all__ = [
     "PlanError",
     "ServerUnavailable",
     "StateMismatch",
+    "SummaryUnavailable",
     "UnknownFunction",
 ]
 
@@ -56,6 +58,10 @@ class UnknownFunction(RemoteUdfError, LookupError):
 
 class PlanError(RemoteUdfError, ValueError):
     """A call cannot be planned. The message names the function and the argument or column."""
+
+
+class SummaryUnavailable(RemoteUdfError, NotImplementedError):
+    """The session is one of Spark Connect, which has no accumulators for tasks to report in."""
 
 
 class FunctionFailed(RemoteUdfError):

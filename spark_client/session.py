@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.aggregate import AggregateExpression, RemoteAggregate
+from spark_client.collecting import Collector, reporter_for, require_context
 from spark_client.config import ClientConfig
 from spark_client.directory import find_function, list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
@@ -29,6 +30,7 @@ from spark_client.sql.explaining import query_of, scalar_stages
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names
 from spark_client.sql.statements import run_text
+from spark_client.summary import JobSummary
 
 __all__ = ["RemoteSession", "connect"]
 
@@ -61,8 +63,12 @@ def connect(
         target = embedded.target
     elif plugins:
         raise ValueError("plugins are for the embedded server; a server at a target has its own")
-    config = ClientConfig(target, connect_seconds, security or Security(), max_stream_seconds, max_replays)
-    return RemoteSession(spark, config, list_functions(config), embedded)
+    collector = Collector()
+    config = ClientConfig(
+        target, connect_seconds, security or Security(), max_stream_seconds, max_replays,
+        reporter=reporter_for(spark, collector),
+    )  # fmt: skip
+    return RemoteSession(spark, config, list_functions(config), embedded, collector)
 
 
 class RemoteSession:
@@ -70,12 +76,13 @@ class RemoteSession:
 
     def __init__(
         self, spark: SparkSession, config: ClientConfig, functions: Sequence[FunctionSpec],
-        embedded: EmbeddedServer | None = None,
+        embedded: EmbeddedServer | None = None, collector: Collector | None = None,
     ) -> None:  # fmt: skip
         self.spark = spark
         self.config = config
         self.embedded = embedded
         """The embedded server, if `connect` started or found one."""
+        self._collector = collector or Collector()
         self._functions = list(functions)
         self._planned: dict[Any, Any] = {}
         self._registered: dict[str, Mapping[str, Any]] = {}
@@ -256,6 +263,14 @@ class RemoteSession:
             self.spark, self.config, spec, inputs, scalars=arguments, on_time=names_of(on_time, "on_time"), uid=uid,
             options=options or {},
         )  # fmt: skip
+
+    def summary(self, *, progress: bool | float = False) -> JobSummary:
+        """What this session's calls do inside a `with` block: `with remote.summary() as summary: df.write...`.
+
+        Every Spark job that runs meanwhile counts, whichever thread started it. With `progress` a line
+        is printed to standard error every ten seconds, or so many. Raises SummaryUnavailable on Spark Connect.
+        """
+        return JobSummary(self.spark, require_context(self.spark), self._collector, progress)
 
     def __repr__(self) -> str:
         return f"<remote session with {self.config.target}, {len(self._functions)} functions>"

@@ -30,6 +30,10 @@ class _Pending:
     rows: int
     size: int
     arrived: float
+    began: float = 0.0
+    """When the function was first called for one of its rows; 0.0 before."""
+    ready: float = 0.0
+    """When the latest of its results was ready to be sent."""
 
 
 class RowAccounts:
@@ -50,6 +54,7 @@ class RowAccounts:
         self._unanswered_bytes = 0
         self._changed = asyncio.Event()
         self.unanswered_rows = 0
+        self._queue_seconds = self._function_seconds = 0.0
 
     @property
     def rows_done(self) -> int:
@@ -71,6 +76,16 @@ class RowAccounts:
         self._counts.rows_in += batch.rows
         self._metrics.batch_received(batch.rows, size, self._clock() - arrived, again=batch.waited > 0)
 
+    def began(self, first_row: int) -> None:
+        """The function is called for rows of the batch that begins there; the first time counts. From any thread."""
+        pending = self._pending.get(first_row)
+        if pending is not None and not pending.began:
+            pending.began = self._clock()
+
+    def ready(self, output: Output) -> None:
+        """A Result waits to be sent."""
+        self._pending[output.batch].ready = self._clock()
+
     def answer(self, output: Output) -> None:
         """A Result was sent: its rows are answered."""
         counts, failed = self._counts, output.failed
@@ -87,6 +102,10 @@ class RowAccounts:
             self._unanswered_bytes -= pending.size
             self._admission.give_back(self._function, 0, pending.size)
             self._metrics.batch_answered(self._clock() - pending.arrived)
+            # Without a call, as of rows that are skipped, all of it was waiting.
+            began = pending.began or pending.ready
+            self._queue_seconds += began - pending.arrived
+            self._function_seconds += pending.ready - began
         self._metrics.rows_answered(ok, failed, output.skipped, len(output.message))
         for code, count in output.codes.items():
             self._metrics.row_failed(code, count)
@@ -105,6 +124,13 @@ class RowAccounts:
         """The counts so far, of a stream whose runner has seen so many retries."""
         self._counts.retries = retries
         return self._counts
+
+    def times(self) -> pb.StreamTimes:
+        """How long the batches answered so far took, and at what."""
+        times = pb.StreamTimes()
+        times.queue.FromNanoseconds(round(self._queue_seconds * 1e9))
+        times.function.FromNanoseconds(round(self._function_seconds * 1e9))
+        return times
 
     def balanced(self, retries: int) -> pb.StreamCounts:
         """The counts of a stream whose rows are all answered. Raises RuntimeError if they do not add up."""

@@ -144,8 +144,9 @@ class ExecuteStream:
             elif isinstance(action, Stop):
                 return self._cancelled()
             elif await self._drained(requests, tasks):
-                counts = self._accounts.balanced(self._retries()) if self._accounts else None
-                return pb.ExecuteResponse(finished=pb.Finished(counts=counts)), "finished"
+                assert self._accounts is not None
+                counts = self._accounts.balanced(self._retries())
+                return pb.ExecuteResponse(finished=pb.Finished(counts=counts, times=self._accounts.times())), "finished"
             else:
                 return self._cancelled()
         # The client closed its side without Finish: it wants no more, and may not listen.
@@ -172,7 +173,8 @@ class ExecuteStream:
             writer=OutputWriter(
                 opening.function.spec.result, ordered=ordered, max_message_bytes=self._limits.message_bytes
             ),
-            emit=self._outgoing.put_nowait,
+            emit=self._emit,
+            began=self._accounts.began,
             fail=self._fail,
             post=_poster(asyncio.get_running_loop()),
             spawn=lambda coroutine: self._spawn(coroutine, tasks),
@@ -218,6 +220,11 @@ class ExecuteStream:
         if self._accounts is not None:
             progress = pb.Progress(rows_done=self._accounts.rows_done, draining=True)
             self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=progress)))
+
+    def _emit(self, output: Output) -> None:
+        assert self._accounts is not None
+        self._accounts.ready(output)
+        self._outgoing.put_nowait(output)
 
     def _fail(self, error: BaseException) -> None:
         if self._error is None:

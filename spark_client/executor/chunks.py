@@ -48,6 +48,8 @@ class Chunk:
     answered: int = 0
     replays: int = 0
     """Times its rows were sent again."""
+    sent_at: float = 0.0
+    """When it, or the chunk its rows were in before, was first sent; 0.0 before."""
     _open: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     """True for rows without an answer; None while there is none at all."""
     _held: IntArray | None = None
@@ -82,7 +84,9 @@ class Chunk:
         """Some consecutive rows of a chunk that was not sent."""
         columns = [column.slice(start, rows) for column in self.columns]
         size = self.bytes * rows // len(self.rows)
-        return Chunk(self.owner, self.rows[start : start + rows], columns, size, replays=self.replays)
+        return Chunk(
+            self.owner, self.rows[start : start + rows], columns, size, replays=self.replays, sent_at=self.sent_at
+        )
 
     def compact(self) -> int:
         """Lets go of rows that were answered, once most were; returns the bytes that freed.
@@ -98,9 +102,10 @@ class Chunk:
     def rest(self) -> "Chunk":
         """The rows without an answer, as a chunk to be sent again."""
         if self._open is None:
-            return Chunk(self.owner, self.rows, self.columns, self.bytes, replays=self.replays + 1)
-        rows = as_array(self.rows)[self._open]
-        return Chunk(self.owner, rows, self._open_columns(), self._open_bytes(), replays=self.replays + 1)
+            again = (self.rows, self.columns, self.bytes)
+        else:
+            again = (as_array(self.rows)[self._open], self._open_columns(), self._open_bytes())
+        return Chunk(self.owner, *again, replays=self.replays + 1, sent_at=self.sent_at)
 
     @property
     def _holding(self) -> int:

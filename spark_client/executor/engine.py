@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -55,8 +56,9 @@ class RowEngine:
     """
 
     def __init__(
-        self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True
-    ) -> None:
+        self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         """Without `merging`, an ordered engine gives back one Completed for each batch that has rows."""
         self._calls = calls
         self._open_stream = open_stream
@@ -69,6 +71,10 @@ class RowEngine:
         """Groups that got outcomes since rows last left."""
         self._held_bytes = 0
         self._readers: _Readers | None = None
+        self._clock = clock
+        self._left: float | None = None
+        """Since when the task is elsewhere; None while it is here."""
+        self._away_seconds = 0.0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Completed]:
         """Rows in, rows out. Streams are opened with the first batch that has rows, and closed at the end.
@@ -77,25 +83,26 @@ class RowEngine:
         """
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.close)
-            for table in merged(batches, self._wanted_rows):
+            for table in merged(self._taken(batches), self._wanted_rows):
                 self.open(table.schema)
-                yield from self._feed(table)
+                yield from self._handed(self._feed(table))
             yield from self.drain()
             self.finish()
 
     def send(self, batch: pa.RecordBatch) -> Iterator[Completed]:
         """Sends a batch and gives back what is complete by now. `drain` and `finish` are due after the last one."""
         self.open(batch.schema)
-        yield from self._feed(pa.Table.from_batches([batch]))
+        yield from self._handed(self._feed(pa.Table.from_batches([batch])))
 
     def exchange(self, batch: pa.RecordBatch) -> Completed:
         """Sends one batch, by itself, and waits for its outcomes. `close` is due when something is raised."""
         self.open(batch.schema)
-        (completed,) = [*self._feed(pa.Table.from_batches([batch])), *self.drain()]
+        (completed,) = [*self._handed(self._feed(pa.Table.from_batches([batch]))), *self.drain()]
         return completed
 
     def finish(self) -> None:
         """Ends the streams after the last outcome and compares accounts."""
+        self._come()
         for stream in self._streams.values():
             stream.finish()
 
@@ -114,9 +121,40 @@ class RowEngine:
 
     def drain(self) -> Iterator[Completed]:
         """Waits for everything that was sent."""
+        yield from self._handed(self._drain())
+
+    def _drain(self) -> Iterator[Completed]:
         while self._here:
             self._receive()
             yield from self._ready()
+
+    def _taken(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The input. While it is made the task is not here."""
+        while True:
+            self._leave()
+            batch = next(batches, None)
+            self._come()
+            if batch is None:
+                return
+            yield batch
+
+    def _handed(self, completed: Iterator[Completed]) -> Iterator[Completed]:
+        """The output. While somebody does something with it the task is not here."""
+        self._come()
+        for rows in completed:
+            self._leave()
+            yield rows
+            self._come()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._left is None and self._streams:
+            self._left = self._clock()
+
+    def _come(self) -> None:
+        if self._left is not None:
+            self._away_seconds += self._clock() - self._left
+            self._left = None
 
     def _wanted_rows(self) -> int:
         """Rows that the fastest of the calls would take in one message."""
@@ -241,8 +279,10 @@ class RowEngine:
         """Cancels what is under way. Safe to call twice."""
         if self._readers is not None:
             self._readers.stop()
+        self._come()
         for stream in self._streams.values():
             stream.close()
+            stream.report(self._away_seconds)
 
 
 class _Unsent:

@@ -1,7 +1,7 @@
 """Pending: the chunks of one stream that are under way, and which of their rows a result answers."""
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ __all__ = ["Pending"]
 class Pending:
     """Chunks by their place in the stream. An answered row is forgotten; an answer for it is a violation."""
 
-    def __init__(self) -> None:
+    def __init__(self, answered: Callable[[Chunk], object] = lambda chunk: None) -> None:
+        """`answered` is told of each chunk whose last row was answered."""
+        self._answered = answered
         self.rows = 0
         """Rows without an answer."""
         self.bytes = 0
@@ -78,6 +80,7 @@ class Pending:
             del self._chunks[chunk.first_row]
             self._starts.remove(chunk.first_row)
             self.bytes -= chunk.bytes
+            self._answered(chunk)
         return Answer(chunk.owner, rows, values, errors)
 
 

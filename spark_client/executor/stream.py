@@ -18,6 +18,7 @@ from spark_client.calls import ScalarCall
 from spark_client.errors import AccountingMismatch, ServerUnavailable
 from spark_client.executor.chunks import Answer, Chunk
 from spark_client.executor.connection import Connection
+from spark_client.executor.figures import Figures, TaskReport
 from spark_client.executor.pending import Pending
 from spark_client.executor.task import TaskInfo
 from spark_client.executor.transport import Transport, TransportLost
@@ -52,20 +53,21 @@ class CallStream:
         row may take. `sleep` is by default one that `close` interrupts.
         """
         self.call = call
-        self.replays = 0
-        """Times that rows were sent again."""
+        self.figures = Figures(streams=1)
+        """What has happened so far."""
+        self._task = task
+        self._began = clock()
+        self._reported = False
         self._connector: Callable[[], Connection] = functools.partial(
             Connection, call, arguments, task, transport, clock
         )
-        self.moves = 0
-        """Times that the stream went on on another connection, with nothing under way."""
         self._clock = clock
         # With some spread, so that the tasks of a job do not all move at once.
         self._max_age = call.config.max_stream_seconds * random.uniform(0.75, 1.0)
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._lock = threading.RLock()
-        self._pending = Pending()
+        self._pending = Pending(self._answered)
         self._finishing = False
         self._done = False
         self._lost_at: float | None = None
@@ -161,6 +163,31 @@ class CallStream:
         finally:
             self.close()
 
+    @property
+    def replays(self) -> int:
+        """Times that rows were sent again."""
+        return self.figures.replays
+
+    @property
+    def moves(self) -> int:
+        """Times that the stream went on on another connection, with nothing under way."""
+        return self.figures.reconnects
+
+    def report(self, spark_seconds: float) -> None:
+        """Hands the figures to whom the plan says, the first time; so long was the task in Spark meanwhile."""
+        reporter, call, task = self.call.config.reporter, self.call, self._task
+        if reporter is None or self._reported:
+            return
+        self._reported = True
+        figures = self.figures
+        figures.task_seconds, figures.spark_seconds = self._clock() - self._began, spark_seconds
+        reporter.report(
+            TaskReport(
+                call.spec.key, call.operation_id, call.policy.on_error.value, task.stage, task.partition,
+                task.task_attempt, task.micro_batch, figures,
+            )
+        )  # fmt: skip
+
     def close(self) -> None:
         """Gives up whatever is under way. Safe to call twice."""
         done, self._done = self._done, True
@@ -174,8 +201,11 @@ class CallStream:
     def _send(self, chunk: Chunk, waited: float = 0.0) -> list[Answer]:
         connection = self._connection
         payload = connection.payload(chunk)
-        if payload is not None and (size := sum(map(len, payload))) > connection.payload_bytes:
+        size = sum(map(len, payload)) if payload is not None else 0
+        if size > connection.payload_bytes:
             return self._send_halves(chunk, size, waited)
+        self.figures.bytes_out += size
+        chunk.sent_at = chunk.sent_at or self._clock()
         connection.send(chunk, payload, waited)
         self._pending.add(chunk)
         return []
@@ -193,6 +223,9 @@ class CallStream:
     def _refused(self, chunk: Chunk, error: RowError) -> Answer:
         """The same error for every row of a chunk that is not on its way."""
         count = len(chunk.rows)
+        self.figures.rows += count
+        self.figures.failed += count
+        self.figures.unsent += count
         nulls = pa.nulls(count, self.call.result_type)
         return Answer(chunk.owner, chunk.rows, nulls, dict.fromkeys(range(count), error))
 
@@ -200,6 +233,7 @@ class CallStream:
 
     def _receive_one(self) -> list[Answer]:
         """The outcomes in the next message; none in most kinds of message."""
+        asked = self._clock()
         try:
             envelope, data = self._connection.read()
         except TransportLost as lost:
@@ -208,6 +242,8 @@ class CallStream:
             if not error.retryable:
                 raise
             return self._recover(error, error.retry_after or 0.0)
+        finally:
+            self.figures.waiting_seconds += self._clock() - asked
         kind = envelope.WhichOneof("response")
         if kind == "progress" and envelope.progress.draining:
             self._connection.distrust()
@@ -216,7 +252,7 @@ class CallStream:
             with self._lock:
                 return self._take(envelope.result, data)
         if kind == "finished":
-            self._check_counts(envelope.finished.counts)
+            self._check_finished(envelope.finished)
             self._done = True
         elif kind != "progress":
             raise ProtocolViolation(f"the server sent {kind} in the middle of the stream")
@@ -236,9 +272,25 @@ class CallStream:
         counts.rows_ok += result.rows - len(errors) - result.skipped
         counts.rows_failed += len(errors)
         counts.rows_skipped += result.skipped
+        figures = self.figures
+        figures.rows += result.rows
+        figures.ok += result.rows - len(errors) - result.skipped
+        figures.failed += len(errors)
+        figures.skipped += result.skipped
+        figures.bytes_in += len(data)
         if self.ordered:
             return self._pending.answer(result.first_row, values, errors)
         return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
+
+    def _answered(self, chunk: Chunk) -> None:
+        self.figures.answered(self._clock() - chunk.sent_at)
+
+    def _check_finished(self, finished: pb.Finished) -> None:
+        self._check_counts(finished.counts)
+        figures, times = self.figures, finished.times
+        figures.retries += finished.counts.retries
+        figures.queue_seconds += times.queue.ToNanoseconds() / 1e9
+        figures.function_seconds += times.function.ToNanoseconds() / 1e9
 
     def _check_counts(self, theirs: pb.StreamCounts) -> None:
         ours = self._counts
@@ -309,7 +361,7 @@ class CallStream:
             error = RowError(ErrorCode.SERVER_UNAVAILABLE, str(unavailable), attempts=0, retryable=True)
             return self._refused(chunk, error)
         self._connection, self._moving, self._counts = connection, False, pb.StreamCounts()
-        self.moves += 1
+        self.figures.reconnects += 1
         return None
 
     def _end_connection(self) -> None:
@@ -321,7 +373,7 @@ class CallStream:
         while True:
             envelope, _ = connection.read()
             if envelope.HasField("finished"):
-                self._check_counts(envelope.finished.counts)
+                self._check_finished(envelope.finished)
                 break
         connection.close(cancel=False)
 
@@ -349,7 +401,7 @@ class CallStream:
             if self._done:  # closed meanwhile
                 self._connection.close(cancel=True)
                 return []
-            self.replays += 1
+            self.figures.replays += 1
             self._moving = False
             waited = self._clock() - self._lost_at
             return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
@@ -377,7 +429,7 @@ class CallStream:
         Not before there is a server: the room in the window would be taken for room on one.
         """
         rest = self._pending.rest()
-        self._pending, self._counts = Pending(), pb.StreamCounts()
+        self._pending, self._counts = Pending(self._answered), pb.StreamCounts()
         return rest
 
 

@@ -181,6 +181,7 @@ class CoroutinePool:
                 continue
             batch = worker.batch = self._queue[0]
             batch.workers += 1
+            self._setup.began(batch.first_row)
             values, woken = batch.values, False
             while not self._closed:
                 done, self._running = 0, worker

@@ -84,6 +84,8 @@ class RunnerSetup:
     metrics: FunctionMetrics
     clock: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
+    began: Callable[[int], None] = lambda first_row: None
+    """The function is called for rows of the batch that begins there; from any thread, more than once."""
 
 
 class Runner(ABC):

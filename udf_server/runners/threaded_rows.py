@@ -206,6 +206,7 @@ class ThreadedRows(Runner):
             self._decoding += 1
         columns = self.setup.arguments.columns(arrived)
         batch = RowBatch(self.function, self._codecs, columns, arrived.first_row, arrived.rows, arrived.waited)
+        self.setup.began(arrived.first_row)
         with self._lock:
             self._decoding -= 1
             self._open.append(batch)

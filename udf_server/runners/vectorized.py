@@ -284,6 +284,7 @@ class Vectorized(Runner):
             columns = [column.take(pa.array(work.called)) for column in columns]
             work.outcomes.rows = len(work.called)
         work.began = self.setup.clock()
+        self.setup.began(batch.first_row)
         return columns
 
     def _call(self, work: _Work, columns: Sequence[pa.Array], call: Call) -> Any:

@@ -206,10 +206,12 @@ class Cancel(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("counts",)
+    __slots__ = ("counts", "times")
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     counts: StreamCounts
-    def __init__(self, counts: _Optional[_Union[StreamCounts, _Mapping]] = ...) -> None: ...
+    times: StreamTimes
+    def __init__(self, counts: _Optional[_Union[StreamCounts, _Mapping]] = ..., times: _Optional[_Union[StreamTimes, _Mapping]] = ...) -> None: ...
 
 class Cancelled(_message.Message):
     __slots__ = ("counts",)
@@ -230,6 +232,14 @@ class StreamCounts(_message.Message):
     rows_skipped: int
     retries: int
     def __init__(self, rows_in: _Optional[int] = ..., rows_ok: _Optional[int] = ..., rows_failed: _Optional[int] = ..., rows_skipped: _Optional[int] = ..., retries: _Optional[int] = ...) -> None: ...
+
+class StreamTimes(_message.Message):
+    __slots__ = ("queue", "function")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    queue: _duration_pb2.Duration
+    function: _duration_pb2.Duration
+    def __init__(self, queue: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., function: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("kind", "code", "message", "traceback", "retryable", "retry_after")

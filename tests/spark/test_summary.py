@@ -1,0 +1,60 @@
+"""The summary of real Spark jobs."""
+
+import pytest
+from pyspark.sql import functions as F
+
+import udf_server as udf
+from spark_client import SummaryUnavailable, connect
+from tests.spark_client.aggregates.world import Total
+from udf_server.aggregates.declaration import declare_aggregate
+
+
+@udf.scalar
+async def checked(x: int) -> int:
+    if x % 10 == 0:
+        raise ValueError(x)
+    return x
+
+
+def test_a_job_is_summed_up_over_its_tasks(remote, spark, capsys):
+    session = remote(checked)
+    check = session.function("checked", on_error="null")
+    frame = spark.range(0, 1000, 1, 4).select(check("id").alias("y"))
+    frame.collect()
+    with session.summary(progress=3600) as summary:
+        assert frame.where("y is not null").count() == 900
+    (row,) = [row for row in summary.rows() if row.figures.rows]
+    figures = row.figures
+    assert (row.function, row.on_error, row.tasks) == ("checked@1", "null", 4)
+    assert (figures.rows, figures.ok, figures.failed, figures.calls) == (1000, 900, 100, 1000)
+    assert figures.batches >= 4 and figures.bytes_out > 8000 and figures.bytes_in > 8000
+    assert 0 < figures.function_seconds <= figures.batch_seconds
+    assert figures.quantile(0.5) <= figures.quantile(0.99)
+    (shown,) = summary.frame().select("function", "rows", "failed", "p99_seconds").collect()
+    assert tuple(shown)[:3] == ("checked@1", 1000, 100)
+    assert shown.p99_seconds > 0
+    assert "remote-udf: " in capsys.readouterr().err
+
+
+def test_whole_rows_and_aggregates_are_in_it(remote, spark):
+    session = remote(checked, declare_aggregate(Total))
+    frame = spark.range(1, 10, 1, 2)
+    with session.summary() as summary:
+        session.with_columns(frame, y=session.function("checked")("id")).collect()
+        session.group_by(frame, (F.col("id") % 2).alias("k")).agg(session.function("total")("id")).collect()
+    found = {row.function: row.figures for row in summary.rows()}
+    assert found["checked@1"].rows == 9
+    assert found["total@1"].rows > 0
+    assert {row.function for row in summary.rows()} == {"checked@1", "total@1"}
+
+
+@pytest.mark.connect
+def test_spark_connect_says_that_it_has_none(spark, serve):
+    session = connect(spark, serve(checked).target)
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        with pytest.raises(SummaryUnavailable):
+            session.summary()
+    else:
+        with session.summary() as summary:
+            pass
+        assert summary.rows() == []

@@ -1,0 +1,192 @@
+"""Figures of calls: how they add up, and what a stream counts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import udf_server as udf
+from remote_udf.errors import ErrorCode
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.config import ClientConfig
+from spark_client.executor.engine import PlannedCall, RowEngine
+from spark_client.executor.figures import SMALLEST_SECONDS, Figures, bucket_of, latency
+from spark_client.executor.transport import transport_for
+from tests.spark_client.scripted import (
+    Clock,
+    Scripted,
+    call_of,
+    chunk_of,
+    everything,
+    gone,
+    honest,
+    numbers,
+    opened,
+    result,
+    row_error,
+    stream_of,
+)
+
+seconds = st.floats(SMALLEST_SECONDS, 3600)
+
+
+@udf.scalar
+async def plus_one(x: int) -> int:
+    return x + 1
+
+
+@given(seconds)
+def test_a_latency_is_right_to_nine_percent(value):
+    assert latency(bucket_of(value)) == pytest.approx(value, rel=0.091)
+
+
+def test_latencies_beyond_all_bounds_have_a_bucket():
+    assert bucket_of(0.0) == bucket_of(-1.0) == 0
+    assert bucket_of(1e9) == bucket_of(1e12)
+
+
+@given(st.lists(seconds, min_size=1, max_size=50), st.lists(seconds, max_size=50))
+def test_quantiles_of_a_sum_are_those_of_all_values(some, others):
+    one, other = Figures(), Figures()
+    for value in some:
+        one.answered(value)
+    for value in others:
+        other.answered(value)
+    one.add(other)
+    everything = sorted(some + others)
+    median = everything[(len(everything) - 1) // 2]
+    assert one.quantile(0.5) == pytest.approx(median, rel=0.091)
+    assert one.quantile(1.0) == pytest.approx(everything[-1], rel=0.091)
+    assert (one.batches, one.batch_seconds) == (len(everything), pytest.approx(sum(everything)))
+
+
+def test_without_batches_there_is_no_quantile():
+    assert Figures().quantile(0.5) is None
+
+
+def test_every_figure_is_added():
+    one = Figures(*range(1, 19), latencies={3: 1})
+    one.add(Figures(*range(1, 19), latencies={3: 1, 4: 1}))
+    assert one == Figures(*range(2, 38, 2), latencies={3: 2, 4: 1})
+
+
+class Reports(list):
+    report = list.append
+
+
+def reporting(call):
+    """The same call, and where its streams report."""
+    reports = Reports()
+    object.__setattr__(call, "config", ClientConfig(call.config.target, reporter=reports))
+    return call, reports
+
+
+def test_a_stream_counts_rows_bytes_and_where_its_batches_were():
+    clock = Clock()
+
+    def server(requests):
+        next(requests)
+        yield opened()
+        batch = next(requests)
+        clock.now += 2.0
+        yield result(0, [1, None, None], {1: row_error()}, skipped=1)
+        next(requests)
+        finished = pb.Finished(counts=pb.StreamCounts(rows_in=3, rows_ok=1, rows_failed=1, rows_skipped=1, retries=4))
+        finished.times.queue.FromNanoseconds(500_000_000)
+        finished.times.function.FromNanoseconds(1_200_000_000)
+        assert len(numbers(batch)) == 3
+        yield pb.ExecuteResponse(finished=finished).SerializeToString()
+
+    call, reports = reporting(call_of(plus_one))
+    stream = stream_of(call, Scripted(server), clock=clock, sleep=clock.sleep)
+    stream.submit(chunk_of([0, 1, None]))
+    everything(stream)
+    stream.finish()
+    clock.now += 1.0
+    stream.report(0.25)
+    stream.report(0.25)
+    (report,) = reports
+    figures = report.figures
+    assert (report.function, report.operation_id, report.on_error) == ("plus_one@1", "operation", "fail")
+    assert (figures.rows, figures.ok, figures.failed, figures.skipped, figures.unsent) == (3, 1, 1, 1, 0)
+    assert (figures.retries, figures.calls, figures.batches) == (4, 6, 1)
+    assert figures.bytes_out > 24 and figures.bytes_in > 24
+    assert (figures.task_seconds, figures.spark_seconds, figures.waiting_seconds) == (3.0, 0.25, 2.0)
+    assert (figures.batch_seconds, figures.queue_seconds, figures.function_seconds) == (2.0, 0.5, 1.2)
+    assert figures.wire_seconds == pytest.approx(0.3)
+
+
+def test_a_batch_that_is_sent_again_has_taken_all_the_time_since_it_was_first():
+    clock = Clock()
+
+    def dies(requests):
+        next(requests)
+        yield opened()
+        next(requests)
+        clock.now += 3.0
+        yield from gone(requests)
+
+    call, _ = reporting(call_of(plus_one))
+    stream = stream_of(call, Scripted(dies, honest), clock=clock, sleep=clock.sleep)
+    stream.submit(chunk_of([1, 2]))
+    assert everything(stream) == {0: 2, 1: 3}
+    assert stream.figures.replays == 1
+    assert stream.figures.quantile(0.5) == pytest.approx(3.0, rel=0.1)
+
+
+def test_rows_that_are_not_sent_are_no_calls():
+    def server(requests):
+        next(requests)
+        yield opened(max_message_bytes=4096 + 32)
+
+    stream = stream_of(call_of(plus_one), Scripted(server))
+    (answer,) = stream.submit(chunk_of([1]))
+    assert answer.errors[0].code is ErrorCode.ARGUMENT_TOO_LARGE
+    assert (stream.figures.failed, stream.figures.unsent, stream.figures.calls) == (1, 1, 0)
+
+
+def test_a_real_server_tells_what_share_was_its_own(serve):
+    import asyncio
+
+    import pyarrow as pa
+
+    @udf.scalar
+    async def slowly(x: int) -> int:
+        await asyncio.sleep(0.05)
+        return x
+
+    call, reports = reporting(call_of(slowly, serve(slowly).target))
+    batches = [pa.record_batch({"x": list(range(50))}) for _ in range(4)]
+    engine = RowEngine(
+        [PlannedCall(call, (0,))],
+        lambda call, schema: stream_of(call, transport_for(call.config), schema),
+        ordered=True,
+    )
+    assert sum(completed.table.num_rows for completed in engine.run(iter(batches))) == 200
+    figures = reports[0].figures
+    assert figures.rows == figures.ok == 200
+    assert 0.05 <= figures.function_seconds <= figures.batch_seconds
+    assert 0.0 <= figures.queue_seconds <= figures.batch_seconds
+    assert figures.spark_seconds + figures.waiting_seconds <= figures.task_seconds
+
+
+def test_time_in_spark_is_input_and_output(serve):
+    import pyarrow as pa
+
+    clock = Clock()
+
+    def batches():
+        for _ in range(3):
+            clock.now += 2.0  # Spark makes a batch
+            yield pa.record_batch({"x": [1, 2]})
+
+    call, reports = reporting(call_of(plus_one, serve(plus_one).target))
+    engine = RowEngine(
+        [PlannedCall(call, (0,))],
+        lambda call, schema: stream_of(call, transport_for(call.config), schema, clock=clock),
+        ordered=True, merging=False, clock=clock,
+    )  # fmt: skip
+    for _ in engine.run(batches()):
+        clock.now += 10.0  # Spark takes one
+    # The first batch is there before the stream is.
+    assert reports[0].figures.spark_seconds == 2 * 2.0 + 3 * 10.0
+    assert reports[0].figures.task_seconds == 34.0

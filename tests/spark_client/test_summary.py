@@ -1,0 +1,162 @@
+"""Summaries from reports of tasks, without Spark; tests/spark/test_summary.py has Spark's."""
+
+import io
+import pickle
+from types import SimpleNamespace
+
+import pytest
+from pyspark.accumulators import Accumulator, _accumulatorRegistry
+
+from spark_client.collecting import Collector, _Accumulated, _ReportsParam, require_context
+from spark_client.errors import SummaryUnavailable
+from spark_client.executor.figures import Figures, TaskReport
+from spark_client.progress import Progress
+from spark_client.summary import JobSummary
+
+
+class Tracker:
+    def __init__(self):
+        self.stages = {}
+
+    def getActiveStageIds(self):
+        return list(self.stages)
+
+    def getStageInfo(self, stage):
+        done, tasks = self.stages[stage]
+        return SimpleNamespace(numCompletedTasks=done, numTasks=tasks) if tasks else None
+
+
+def report(*, rows=10, stage=1, partition=0, attempt=1, micro_batch=-1, function="f@1", failed=0, operation="o"):
+    figures = Figures(streams=1, rows=rows, ok=rows - failed, failed=failed, task_seconds=1.0)
+    figures.answered(0.5)
+    return TaskReport(function, operation, "null", stage, partition, attempt, micro_batch, figures)
+
+
+@pytest.fixture
+def collector():
+    return Collector()
+
+
+@pytest.fixture
+def summary(collector):
+    return JobSummary(None, SimpleNamespace(statusTracker=Tracker), collector)
+
+
+def test_reports_count_while_the_block_runs(summary, collector):
+    collector.take([report()])
+    with summary:
+        collector.take([report(), report(partition=1)])
+    collector.take([report(partition=2)])
+    assert summary.total()[0] == 2
+    assert summary.total()[1].rows == 20
+
+
+def test_two_summaries_count_each_for_itself(collector):
+    context = SimpleNamespace(statusTracker=Tracker)
+    with JobSummary(None, context, collector) as outer:
+        collector.take([report()])
+        with JobSummary(None, context, collector) as inner:
+            collector.take([report(partition=1)])
+    assert (outer.total()[1].rows, inner.total()[1].rows) == (20, 10)
+    assert collector._sinks == ()
+
+
+def test_of_a_task_that_ran_twice_the_last_attempt_counts(summary, collector):
+    with summary:
+        collector.take([report(rows=3, attempt=7), report(rows=5, attempt=9), report(rows=4, attempt=8)])
+    assert (summary.total()[0], summary.total()[1].rows) == (1, 5)
+
+
+def test_an_operator_that_runs_twice_in_one_task_counts_twice(summary, collector):
+    with summary:
+        collector.take([report(rows=3), report(rows=4)])
+    assert (summary.total()[0], summary.total()[1].rows) == (1, 7)
+
+
+def test_a_row_per_function_and_stage_and_one_for_all_micro_batches(summary, collector):
+    with summary:
+        collector.take([report(stage=2), report(stage=1), report(stage=1, function="g@1")])
+        collector.take([report(stage=7, micro_batch=0), report(stage=8, micro_batch=1)])
+    assert [(row.function, row.stage, row.tasks) for row in summary.rows()] == [
+        ("f@1", None, 2),
+        ("f@1", 1, 1),
+        ("g@1", 1, 1),
+        ("f@1", 2, 1),
+    ]
+
+
+def test_old_tasks_are_folded_and_still_count(summary, collector, monkeypatch):
+    monkeypatch.setattr("spark_client.summary.TASKS_KEPT", 5)
+    with summary:
+        for partition in range(12):
+            collector.take([report(partition=partition)])
+    assert len(summary._tasks) == 5
+    assert (summary.total()[0], summary.total()[1].rows) == (12, 120)
+    assert summary.total()[1].latencies == {report().figures.latencies.copy().popitem()[0]: 12}
+
+
+def test_it_reads_as_text_and_html(summary, collector):
+    with summary:
+        collector.take([report(rows=12_345, failed=5, function="<b>@1")])
+    lines = summary.text().splitlines()
+    assert lines[0] == "<b>@1, stage 1: 12,345 rows: 12,340 ok, 5 failed (null), 0 skipped"
+    assert lines[3].startswith("  a batch took 531 ms (p50), 531 ms (p99): 0% function")
+    page = summary._repr_html_()
+    assert "&lt;b&gt;@1" in page and "<b>" not in page
+    assert "12,345" in page
+    assert "12,345 rows in 1 tasks, 5 failed" in repr(summary)
+
+
+def test_without_calls_it_says_so(summary):
+    with summary:
+        pass
+    assert summary.text().startswith("no remote call has ended in 0.")
+
+
+def test_the_accumulator_travels_empty_and_comes_back_as_reports():
+    """What Spark does: the plan is pickled, a task adds, the driver's accumulator takes the update."""
+    collector, taken = Collector(), []
+    collector.open(SimpleNamespace(take=taken.append))
+    accumulator = Accumulator(-7, collector, _ReportsParam())
+    plan = pickle.dumps(_Accumulated(accumulator))
+    del _accumulatorRegistry[-7]  # another process
+    in_task = pickle.loads(plan)
+    in_task.report(report())
+    in_task.report(report(partition=1))
+    accumulator += pickle.loads(pickle.dumps(_accumulatorRegistry.pop(-7)._value))
+    assert [each.partition for each in taken] == [0, 1]
+    assert accumulator._value is collector
+
+
+def test_spark_connect_has_no_summary():
+    with pytest.raises(SummaryUnavailable, match="classic Spark session"):
+        require_context(object())
+
+
+def test_a_line_of_progress_has_rates_and_stages():
+    now = [100.0]
+    figures = [Figures(rows=1_000, failed=2, retries=3)]
+    tracker = Tracker()
+    tracker.stages = {4: (12, 200), 5: (0, 0)}
+    out = io.StringIO()
+    progress = Progress(lambda: (7, figures[0]), tracker, 60, out, lambda: now[0])
+    now[0] += 2.0
+    assert progress.line() == "2 s, 1,000 rows in 7 tasks (500 rows/s), 2 failed, 3 retries, stage 4: 12 of 200 tasks"
+    progress.start()
+    progress.stop()
+    progress.stop()
+    assert out.getvalue().count("remote-udf: ") == 1
+
+
+def test_progress_prints_on_and_on():
+    out = io.StringIO()
+    progress = Progress(lambda: (0, Figures()), Tracker(), 0.001, out)
+    progress.start()
+    while out.getvalue().count("\n") < 3:
+        pass
+    progress.stop()
+
+
+def test_progress_needs_seconds():
+    with pytest.raises(ValueError, match="above 0"):
+        Progress(lambda: (0, Figures()), Tracker(), -1.0)
