@@ -1,0 +1,21 @@
+"""The plugin `sql`: a function for each statement that the operator names."""
+
+import os
+
+import udf_server as udf
+from udf_sql.settings import SqlSettings
+
+__all__ = ["udf_functions"]
+
+
+@udf.hookimpl
+def udf_functions() -> list[udf.Function]:
+    """The functions of the file UDF_SQL_STATEMENTS; none without it.
+
+    Raises InvalidSetting or InvalidStatement.
+    """
+    if not os.environ.get("UDF_SQL_STATEMENTS"):
+        return []
+    from udf_sql.functions import functions_of  # noqa: PLC0415 - SQLAlchemy takes a while, for servers that need it
+
+    return functions_of(SqlSettings.from_environment())
