@@ -1,12 +1,19 @@
 """Guards of functions: concurrency that adapts, rates, circuit breakers; and what all streams share."""
 
 import asyncio
+import contextlib
 import logging
+import shutil
+import socket
+import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import grpc
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -178,6 +185,50 @@ def test_a_rate_holds_and_waiting_is_counted(serve):
     assert answers(serving.target, plain, range(50)) == {row: row for row in range(50)}
     assert 1.5 <= time.monotonic() - began < 20
     assert serving.metric("udf_rate_waits_total", function="f", version="1") > 0
+
+
+@pytest.fixture
+def redis_url():
+    """A Redis that asks for a password. `stop` of what is yielded ends it."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("needs redis-server, a Debian package")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = ["redis-server", "--port", str(port), "--save", "", "--requirepass", "pa55"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    client = redis.Redis(port=port, password="pa55")
+    for _ in range(1000):
+        with contextlib.suppress(redis.ConnectionError):
+            client.ping()
+            break
+        time.sleep(0.01)
+    client.close()
+    yield SimpleNamespace(url=f"redis://:pa55@127.0.0.1:{port}/0", stop=process.kill)
+    process.kill()
+    process.wait()
+
+
+def test_one_rate_holds_over_two_servers_that_share_a_redis(serve, redis_url, monkeypatch):
+    calls = []
+
+    @udf.scalar(name="f", timeout="60 s", max_attempts=2, fixed_delay="1 ms")
+    async def plain(x: int) -> int:
+        calls.append(time.monotonic())
+        return x
+
+    monkeypatch.setenv("RATES", redis_url.url)
+    rate = {"rate": "20/second", "rate-storage-variable": "RATES"}
+    servers = [serve(plain, guards=guards(**rate)) for _ in range(2)]
+    with ThreadPoolExecutor() as threads:
+        every = list(threads.map(lambda server: answers(server.target, plain, range(40)), servers))
+    assert every == [{row: row for row in range(40)}] * 2
+    # One limit for both: 80 calls take three seconds after the first twenty, not one.
+    assert max(calls) - min(calls) > 2.5
+    redis_url.stop()
+    failed = answers(servers[0].target, plain, [1])[0]
+    assert failed.retryable
+    assert "f@1: the storage of rates does not answer: ConnectionError" in failed.message
+    assert "pa55" not in failed.message + (failed.traceback or "")
 
 
 def test_a_service_that_only_fails_is_left_alone_and_tried_again(serve):

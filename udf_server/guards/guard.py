@@ -4,20 +4,17 @@ import asyncio
 import collections
 import functools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from limits.aio.strategies import MovingWindowRateLimiter
-from limits.storage import storage_from_string
-
 from udf_server.errors import CircuitOpen, InvalidConfig, RetryableError
 from udf_server.functions import Function
 from udf_server.guards.adaptive import AdaptiveLimit
 from udf_server.guards.breaker import Breaker
+from udf_server.guards.rates import Rate
 from udf_server.guards.settings import GuardSettings
 from udf_server.metrics import GuardMetrics
 
@@ -27,7 +24,6 @@ log = logging.getLogger(__name__)
 
 ADAPTIVE_MOST = 1_000
 """Calls at once with `adaptive` alone."""
-_MEMORY = "async+memory://"
 
 
 class Guard:
@@ -46,7 +42,7 @@ class Guard:
         self._breaker = (
             Breaker(settings.breaker_failures, settings.breaker_delay) if settings.breaker_failures else None
         )
-        self._limiter = _limiter(key, settings)
+        self._rate = Rate(key, settings.rate, settings.rate_storage_variable) if settings.rate is not None else None
         # A loop that blocks is replaced by another, so the books are no loop's.
         self._lock = threading.Lock()
         self._waiting: collections.deque[asyncio.Future[None]] = collections.deque()
@@ -73,7 +69,10 @@ class Guard:
             finally:
                 self._leave(went_well, self._clock() - began)
 
-        return replace(function, call=guarded)
+        if self._rate is None:
+            return replace(function, call=guarded)
+        opens, closes = [self._rate.open, *function.opens], [*function.closes, self._rate.close]
+        return replace(function, call=guarded, opens=opens, closes=closes)
 
     async def _enter(self) -> None:
         """Waits for a place and for the rate. Raises CircuitOpen."""
@@ -93,8 +92,8 @@ class Guard:
                         self._wake()
                 raise
         try:
-            if self._limiter is not None:
-                await self._wait_for_rate(self._limiter)
+            if self._rate is not None:
+                await self._rate.wait(self._metrics.rate_waited)
             # Last, since the only call that probes must be made.
             wait = self._breaker.ask(self._clock()) if self._breaker else 0.0
             if wait:
@@ -147,33 +146,8 @@ class Guard:
                 continue  # of a loop that is gone
             return
 
-    async def _wait_for_rate(self, limiter: MovingWindowRateLimiter) -> None:
-        item = self._settings.rate
-        assert item is not None
-        while not await limiter.hit(item, self._key):
-            self._metrics.rate_waited()
-            window = await limiter.get_window_stats(item, self._key)
-            await asyncio.sleep(min(max(window.reset_time - time.time(), 0.01), 1.0))
-
     def _show(self) -> None:
         self._metrics.show(self._limit(), closed=self._breaker is None or self._breaker.closed)
-
-
-def _limiter(key: str, settings: GuardSettings) -> MovingWindowRateLimiter | None:
-    if settings.rate is None:
-        return None
-    variable = settings.rate_storage_variable
-    url = os.environ.get(variable, "") if variable else _MEMORY
-    try:
-        if variable:
-            return MovingWindowRateLimiter(storage_from_string(f"async+{url}", implementation="redispy"))
-        return MovingWindowRateLimiter(storage_from_string(url))
-    except Exception as error:
-        # The URL is not shown: it may hold a password.
-        raise InvalidConfig(
-            f"setting guards, function {key}: environment variable {variable} is no URL of a storage of rates: "
-            f"{type(error).__name__}"
-        ) from None
 
 
 def _settle(future: "asyncio.Future[None]") -> None:
