@@ -130,5 +130,5 @@ $(VENV)/.run-stamp: pyproject.toml constraints.txt $(PLUGINS)
 	@touch $@
 
 $(VENV)/.dev-stamp: $(VENV)/.run-stamp
-	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo,dev]'
+	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo,dev,tracing]'
 	@touch $@

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from remote_udf.tracing import NO_SPAN, Span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.admission import Admission
 from udf_server.metrics import FunctionMetrics
@@ -34,6 +35,8 @@ class _Pending:
     """When the function was first called for one of its rows; 0.0 before."""
     ready: float = 0.0
     """When the latest of its results was ready to be sent."""
+    span: Span = NO_SPAN
+    failed: int = 0
 
 
 class RowAccounts:
@@ -41,9 +44,13 @@ class RowAccounts:
 
     def __init__(
         self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float] = time.monotonic,
-        *, admission: Admission | None = None, function: str = "",
+        *, admission: Admission | None = None, function: str = "", span: Span = NO_SPAN,
     ) -> None:  # fmt: skip
-        """`admission` has the limits that all streams share; `function` is this one's, for its sake."""
+        """`admission` has the limits that all streams share; `function` is this one's, for its sake.
+
+        Spans of batches are below `span`, the stream's.
+        """
+        self._span = span
         self._admission = admission or Admission()
         self._function = function
         self._limits = limits
@@ -67,20 +74,32 @@ class RowAccounts:
         Raises StreamError OVERLOADED if other streams fill the server.
         """
         arrived = self._clock()
+        span = self._span.child("udf.batch", first_row=batch.first_row, rows=batch.rows, bytes=size)
         while self._pending and not self._has_room(batch.rows, size):
             await self._change()
         await self._admission.take(self._function, batch.rows, size, patient=bool(self._pending))
-        self._pending[batch.first_row] = _Pending(batch.rows, size, arrived)
+        self._pending[batch.first_row] = _Pending(batch.rows, size, arrived, span=span)
+        span.event("taken")
         self.unanswered_rows += batch.rows
         self._unanswered_bytes += size
         self._counts.rows_in += batch.rows
         self._metrics.batch_received(batch.rows, size, self._clock() - arrived, again=batch.waited > 0)
 
     def began(self, first_row: int) -> None:
-        """The function is called for rows of the batch that begins there; the first time counts. From any thread."""
+        """This thread, or task, calls the function for rows of the batch that begins there; the first time counts."""
         pending = self._pending.get(first_row)
-        if pending is not None and not pending.began:
+        if pending is None:
+            return
+        pending.span.make_current()
+        if not pending.began:
             pending.began = self._clock()
+            pending.span.event("called")
+
+    def retried(self, first_row: int, row: int, attempts: int, error: BaseException) -> None:
+        """A row of the batch that begins at `first_row` is called again. From any thread."""
+        pending = self._pending.get(first_row)
+        if pending is not None:
+            pending.span.event("retry", row=row, attempts=attempts, error=type(error).__name__)
 
     def ready(self, output: Output) -> None:
         """A Result waits to be sent."""
@@ -97,6 +116,7 @@ class RowAccounts:
         self._admission.give_back(self._function, output.rows, 0)
         pending = self._pending[output.batch]
         pending.rows -= output.rows
+        pending.failed += failed
         if pending.rows == 0:
             del self._pending[output.batch]
             self._unanswered_bytes -= pending.size
@@ -106,6 +126,8 @@ class RowAccounts:
             began = pending.began or pending.ready
             self._queue_seconds += began - pending.arrived
             self._function_seconds += pending.ready - began
+            pending.span.set(failed=pending.failed)
+            pending.span.end()
         self._metrics.rows_answered(ok, failed, output.skipped, len(output.message))
         for code, count in output.codes.items():
             self._metrics.row_failed(code, count)
@@ -119,6 +141,8 @@ class RowAccounts:
     def drop(self) -> None:
         """The stream has ended: what is unanswered holds nothing any more. Called once."""
         self._admission.give_back(self._function, self.unanswered_rows, self._unanswered_bytes)
+        for pending in self._pending.values():
+            pending.span.end("not answered")
 
     def counts(self, retries: int) -> pb.StreamCounts:
         """The counts so far, of a stream whose runner has seen so many retries."""

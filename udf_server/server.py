@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
+from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.accounting import StreamLimits
 from udf_server.admission import Admission, AdmissionLimits
 from udf_server.config import ServerConfig
@@ -83,6 +84,8 @@ class Server:
     async def start(self) -> None:
         """Listens and is ready when it returns. Raises InvalidConfig if an address cannot be listened on."""
         config = self.config
+        # Here, so that the first stream need not wait for the import of OpenTelemetry.
+        prepare_tracing("udf-server")
         self._http = self._start_http()
         self.metrics_url = self._http.url
         self._grpc = aio.server(
@@ -136,6 +139,8 @@ class Server:
             self._heart.cancel()
         if self._http is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._http.close)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, flush_spans), FLUSH_SECONDS)
         log.info("server stopped")
 
     def _check_guards(self) -> None:

@@ -85,7 +85,10 @@ class UdfService:
             self._metrics.rejected.labels(refusal.code).inc()
             await context.write(encode(message_pb2.ExecuteResponse(error=refusal)))
             return
-        stream = ExecuteStream(self._host, self._metrics, self._limits, caller=caller, admission=self._admission)
+        stream = ExecuteStream(
+            self._host, self._metrics, self._limits, caller=caller, admission=self._admission,
+            headers=context.invocation_metadata() or (),
+        )  # fmt: skip
         self._open.add(stream)
         self._idle.clear()
         try:

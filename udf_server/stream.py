@@ -12,6 +12,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.functions import Execution
 from remote_udf.messages import encode, read_request
 from remote_udf.options import OutputMode
+from remote_udf.tracing import NO_SPAN, Headers, Span, start_span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.accounting import RowAccounts, StreamLimits
 from udf_server.admission import Admission
@@ -53,6 +54,7 @@ class ExecuteStream:
         *,
         caller: Caller = ANYBODY,
         admission: Admission | None = None,
+        headers: Headers = (),
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
@@ -61,6 +63,8 @@ class ExecuteStream:
         self._limits = limits
         self._caller = caller
         self._admission = admission
+        self._headers = headers
+        self._span: Span = NO_SPAN
         self._began = clock()
         self._opened: pb.Open | None = None
         self._draining = False
@@ -99,6 +103,7 @@ class ExecuteStream:
                     task.cancel()
         finally:
             self._report(end)
+            self._span.end("" if end in {"finished", "cancelled"} else end)
 
     async def _serve(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> tuple[pb.ExecuteResponse, str]:
         """The last message of the stream, and how it ended."""
@@ -154,6 +159,12 @@ class ExecuteStream:
 
     async def _open(self, request: pb.Open, tasks: asyncio.TaskGroup) -> None:
         self._opened = request
+        context = request.context
+        self._span = start_span(
+            "udf-server", f"udf.stream {request.function[:200]}", self._headers, server=True,
+            function=request.function[:200], operation_id=context.operation_id, job=context.job, stage=context.stage,
+            partition=context.partition, task_attempt=context.task_attempt, micro_batch=context.micro_batch,
+        )  # fmt: skip
         self._caller.require(request.function)
         opening = await open_function(self._host, request, self._server_metrics)
         spec = opening.hosted.spec
@@ -161,8 +172,9 @@ class ExecuteStream:
         self._metrics = self._server_metrics.function(spec.name, spec.version)
         self._metrics.stream_opened()
         self._accounts = RowAccounts(
-            self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key
+            self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key, span=self._span
         )
+        self._span.event("opened")
         ordered = opening.options.output_mode is OutputMode.ORDERED
         setup = RunnerSetup(
             hosted=opening.hosted,
@@ -175,6 +187,7 @@ class ExecuteStream:
             ),
             emit=self._emit,
             began=self._accounts.began,
+            retried=self._accounts.retried,
             fail=self._fail,
             post=_poster(asyncio.get_running_loop()),
             spawn=lambda coroutine: self._spawn(coroutine, tasks),
@@ -286,6 +299,9 @@ class ExecuteStream:
         if self._hosted is None or self._metrics is None or self._accounts is None:
             return
         counts = self._accounts.counts(self._retries())
+        self._span.set(
+            end=end, rows=counts.rows_in, ok=counts.rows_ok, failed=counts.rows_failed, retries=counts.retries
+        )
         self._accounts.drop()
         self._metrics.rows_dropped(self._accounts.unanswered_rows)
         self._metrics.stream_ended(end, counts)

@@ -3,6 +3,7 @@
 import pyarrow as pa
 
 from remote_udf.segments import checked_segments
+from remote_udf.tracing import start_span
 from spark_client.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.executor.stream import CallStream
 from spark_client.executor.task import current_task
@@ -20,4 +21,11 @@ def open_stream(call: ScalarCall, arguments: pa.Schema) -> CallStream:
         checked_segments(call.spec, arguments)
     elif not isinstance(call, ProcessTableCall):
         call.spec.check_arguments(arguments.types)
-    return CallStream(call, arguments, current_task(), transport_for(call.config))
+    task = current_task()
+    parent = [("traceparent", task.traceparent)] if task.traceparent else []
+    span = start_span(
+        "remote-udf-client", f"udf.call {call.spec.key}", parent,
+        function=call.spec.key, operation_id=call.operation_id, target=call.config.target, job=task.job,
+        stage=task.stage, partition=task.partition, task_attempt=task.task_attempt, micro_batch=task.micro_batch,
+    )  # fmt: skip
+    return CallStream(call, arguments, task, transport_for(call.config, span.headers()), span=span)

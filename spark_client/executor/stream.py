@@ -13,6 +13,7 @@ from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
 from remote_udf.options import AggregateOptions
 from remote_udf.outcomes import RowError, read_errors
+from remote_udf.tracing import NO_SPAN, Span, flush_spans
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import ScalarCall
 from spark_client.errors import AccountingMismatch, ServerUnavailable
@@ -46,12 +47,14 @@ class CallStream:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
+        span: Span = NO_SPAN,
     ) -> None:
         """Connects and opens. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
 
         A function's `open` hook may take its time, of which the server says nothing: it gets as long as a
-        row may take. `sleep` is by default one that `close` interrupts.
+        row may take. `sleep` is by default one that `close` interrupts. `span` is ended with the stream.
         """
+        self._span = span
         self.call = call
         self.figures = Figures(streams=1)
         """What has happened so far."""
@@ -81,7 +84,11 @@ class CallStream:
         """The connection that is being made."""
         seconds = call.config.connect_seconds
         timeout = call.timeout
-        self._connection = self._connect(clock() + seconds, max(seconds, timeout))
+        try:
+            self._connection = self._connect(clock() + seconds, max(seconds, timeout))
+        except BaseException as error:
+            self._end_span(type(error).__name__)
+            raise
         options = self._connection.options
         self._window = Window(call.spec.execution, options.buffer_capacity, options.batch_rows, clock)
 
@@ -195,6 +202,19 @@ class CallStream:
         for connection in (self._opening, self._connection):
             if connection is not None:
                 connection.close(cancel=not done)
+        self._end_span("" if done or not self._pending.rows else "closed with rows under way")
+
+    def _end_span(self, error: str = "") -> None:
+        if self._span is NO_SPAN:
+            return
+        figures = self.figures
+        self._span.set(
+            rows=figures.rows, ok=figures.ok, failed=figures.failed, skipped=figures.skipped, retries=figures.retries,
+            batches=figures.batches, replays=figures.replays, reconnects=figures.reconnects,
+        )  # fmt: skip
+        self._span.end(error)
+        # Spark ends its workers without a word. Nothing waits for this.
+        threading.Thread(target=flush_spans, name="remote-udf-spans", daemon=True).start()
 
     # Sending.
 
@@ -324,6 +344,7 @@ class CallStream:
                 why = f"the server at {target} does not take the stream: {error}"
             pause = max(_backoff(attempts), hint)
             attempts += 1
+            self._span.event("connect failed", attempt=attempts, error=type(problem).__name__, pause=pause)
             if self._clock() + pause > deadline:
                 raise ServerUnavailable(f"function {function}: {why}") from problem
             self._sleep(pause)
@@ -362,6 +383,7 @@ class CallStream:
             return self._refused(chunk, error)
         self._connection, self._moving, self._counts = connection, False, pb.StreamCounts()
         self.figures.reconnects += 1
+        self._span.event("reconnect")
         return None
 
     def _end_connection(self) -> None:
@@ -389,6 +411,7 @@ class CallStream:
             # The first time at once; a server that takes streams and loses them needs a rest.
             pause = max(hint, _backoff(self._losses - 1) if self._losses else 0.0)
             self._losses += 1
+            self._span.event("server lost", rows=self._pending.rows, error=type(problem).__name__, pause=pause)
             self._connection.distrust(hint)
             self._connection.close(cancel=True)
             if now + pause >= deadline:
@@ -404,6 +427,7 @@ class CallStream:
             self.figures.replays += 1
             self._moving = False
             waited = self._clock() - self._lost_at
+            self._span.event("replay", rows=self._pending.rows, waited=waited)
             return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
 
     def _send_again(self, chunk: Chunk, waited: float, problem: Exception) -> list[Answer]:
@@ -420,6 +444,7 @@ class CallStream:
     def _give_up(self, problem: str) -> list[Answer]:
         """The deadline has passed without a server: the rows under way fail, and the next ones try anew."""
         self._lost_at, self._losses = None, 0
+        self._span.event("gave up", rows=self._pending.rows)
         error = RowError(ErrorCode.SERVER_UNAVAILABLE, problem, attempts=0, retryable=True)
         return [self._refused(chunk, error) for chunk in self._start_anew()]
 

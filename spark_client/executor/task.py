@@ -16,6 +16,8 @@ class TaskInfo:
     partition: int = 0
     task_attempt: int = 0
     micro_batch: int = -1
+    traceparent: str = ""
+    """The span the job belongs to (W3C), if the driver has set the local property of that name."""
 
     def to_proto(self, operation_id: str) -> pb.CallContext:
         return pb.CallContext(
@@ -42,4 +44,5 @@ def current_task() -> TaskInfo:
         partition=context.partitionId(),
         task_attempt=context.taskAttemptId(),
         micro_batch=int(micro_batch) if micro_batch else -1,
+        traceparent=context.getLocalProperty("traceparent") or "",
     )

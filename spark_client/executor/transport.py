@@ -12,6 +12,7 @@ from typing import Protocol
 
 import grpc
 
+from remote_udf.tracing import Headers
 from remote_udf.v1 import service_pb2
 from spark_client.config import ClientConfig
 from spark_client.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
@@ -91,14 +92,17 @@ class Transport(Protocol):
 class GrpcTransport:
     """Streams over the process's channels, to the endpoints of the target in turn."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, headers: Headers = ()) -> None:
+        """`headers` go with every stream."""
+        self._headers = tuple(headers)
         self._security = config.security
         self._endpoints = process_endpoints(config.target)
 
     def execute(self, requests: Iterator[bytes]) -> Responses:
         endpoint = self._pick()
         method = _channel(endpoint, self._security).stream_stream(f"/{SERVICE_NAME}/Execute")
-        return _GrpcResponses(method(requests, metadata=self._security.metadata()), endpoint, self._endpoints)
+        metadata = (*(self._security.metadata() or ()), *self._headers)
+        return _GrpcResponses(method(requests, metadata=metadata), endpoint, self._endpoints)
 
     def list_functions(self, seconds: float) -> service_pb2.ListFunctionsResponse:
         endpoint = self._pick()
@@ -145,14 +149,17 @@ class _GrpcResponses:
         self._endpoints.failed(self._endpoint, seconds)
 
 
-def transport_for(config: ClientConfig) -> Transport:
-    """The way to the configured target: over the network, or into this process for "local:...", as tests have it."""
+def transport_for(config: ClientConfig, headers: Headers = ()) -> Transport:
+    """The way to the configured target: over the network, or into this process for "local:...", as tests have it.
+
+    `headers` go along with every stream over the network.
+    """
     scheme, _, plugin = config.target.partition(":")
     if scheme == "local" and not plugin.isdigit():  # a port makes it a host of that name
         from spark_client.testing import local_transport  # noqa: PLC0415 - needs the server's package, which only tests have
 
         return local_transport(plugin)
-    return GrpcTransport(config)
+    return GrpcTransport(config, headers)
 
 
 ChannelKey = tuple[int, str, str, Security, tuple[int, ...]]

@@ -266,6 +266,7 @@ class CoroutinePool:
                 return True
             try:
                 await asyncio.sleep(delay)
+                self._setup.retried(batch.first_row, batch.first_row + index, attempts, error)
                 attempts += 1
                 batch.attempts[index] = attempts
                 batch.values[index] = await self._call(batch, index, arguments, attempts, deadline)

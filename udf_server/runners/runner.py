@@ -85,7 +85,9 @@ class RunnerSetup:
     clock: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
     began: Callable[[int], None] = lambda first_row: None
-    """The function is called for rows of the batch that begins there; from any thread, more than once."""
+    """This thread, or task, calls the function for rows of the batch that begins there; more than once."""
+    retried: Callable[[int, int, int, BaseException], None] = lambda batch, row, attempts, error: None
+    """A row of that batch is called again after so many attempts, the last of which failed. From any thread."""
 
 
 class Runner(ABC):

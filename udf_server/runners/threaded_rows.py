@@ -192,6 +192,12 @@ class ThreadedRows(Runner):
 
     def _join(self, worker: _Worker) -> RowBatch | None:
         """The oldest batch with rows left, decoded by whoever comes first."""
+        batch = self._next_batch(worker)
+        if batch is not None:
+            self.setup.began(batch.first_row)
+        return batch
+
+    def _next_batch(self, worker: _Worker) -> RowBatch | None:
         with self._lock:
             if self._closed:
                 return None
@@ -206,7 +212,6 @@ class ThreadedRows(Runner):
             self._decoding += 1
         columns = self.setup.arguments.columns(arrived)
         batch = RowBatch(self.function, self._codecs, columns, arrived.first_row, arrived.rows, arrived.waited)
-        self.setup.began(arrived.first_row)
         with self._lock:
             self._decoding -= 1
             self._open.append(batch)
@@ -273,6 +278,7 @@ class ThreadedRows(Runner):
                 return
             if worker.stop.wait(delay):
                 return
+            self.setup.retried(batch.first_row, batch.first_row + index, attempts, error)
             attempts += 1
             batch.attempts[index] = attempts
             try:

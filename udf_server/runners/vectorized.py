@@ -223,6 +223,7 @@ class Vectorized(Runner):
             columns = self._prepare(work)
             steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
             answer: Answer | None = None
+            failure: BaseException | None = None
             while (step := _next(steps, answer)) is not None and not work.stopped and not self._stop.is_set():
                 if isinstance(step, Wait):
                     late = self._too_late(work, step)
@@ -230,10 +231,11 @@ class Vectorized(Runner):
                         self._stop.wait(step.seconds)
                     answer = (None, late)
                     continue
+                self._tell_retry(work, step, failure)
                 try:
-                    answer = (self._call(work, columns, step), None)
+                    answer, failure = (self._call(work, columns, step), None), None
                 except BaseException as error:
-                    answer = (None, error)
+                    answer, failure = (None, error), error
         except Exception as error:
             self.setup.post(self.setup.fail, error)
             return work.claim()
@@ -249,6 +251,7 @@ class Vectorized(Runner):
             columns = self._prepare(work)
             steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
             answer: Answer | None = None
+            failure: BaseException | None = None
             while (step := _next(steps, answer)) is not None:
                 try:
                     if isinstance(step, Wait):
@@ -256,9 +259,10 @@ class Vectorized(Runner):
                         await asyncio.sleep(0.0 if late else step.seconds)
                         answer = (None, late)
                     else:
-                        answer = (await self._call(work, columns, step), None)
+                        self._tell_retry(work, step, failure)
+                        answer, failure = (await self._call(work, columns, step), None), None
                 except BaseException as error:
-                    answer = (None, error)
+                    answer, failure = (None, error), error
                 if self._stop.is_set():
                     return
                 if work.told:
@@ -268,6 +272,11 @@ class Vectorized(Runner):
             self.setup.post(self.setup.fail, error)
             return
         self._end(work)
+
+    def _tell_retry(self, work: _Work, call: Call, failure: BaseException | None) -> None:
+        if failure is not None and call.attempt > 1:
+            first = work.batch.first_row
+            self.setup.retried(first, first + call.first, call.attempt - 1, failure)
 
     def _too_late(self, work: _Work, wait: Wait) -> TimeoutError | None:
         """An error if the batch's deadline would pass during the wait."""

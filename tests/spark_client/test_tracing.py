@@ -1,0 +1,202 @@
+"""Traces of real processes: a client below Spark, `udf-server serve`, and a collector that keeps what it gets."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import grpc
+import pytest
+
+pytest.importorskip("opentelemetry.proto", reason="remote-udf[tracing] is not installed")
+
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+PLUGIN = """
+import os
+import pyarrow as pa
+import udf_server as udf
+from opentelemetry import trace
+
+first = set()
+
+@udf.scalar(retry_strategy="fixed-delay", fixed_delay="1 ms", max_attempts=3)
+async def flaky(x: int) -> int:
+    if x % 5 == 0 and x not in first:
+        first.add(x)
+        raise udf.RetryableError("again, with a secret")
+    with trace.get_tracer("author").start_as_current_span("look up"):
+        return x
+
+@udf.scalar(retry_strategy="fixed-delay", fixed_delay="1 ms", max_attempts=3)
+def plain(x: int) -> int:
+    return_value = x
+    if x % 5 == 0 and x not in first:
+        first.add(x)
+        raise udf.RetryableError("again")
+    trace.get_current_span().add_event("seen")
+    return return_value
+
+calls = []
+
+@udf.scalar(retry_strategy="fixed-delay", fixed_delay="1 ms", max_attempts=3, vectorized=True)
+def whole(x: pa.Int64Array) -> pa.Int64Array:
+    calls.append(1)
+    if len(calls) == 1:
+        raise udf.RetryableError("again")
+    trace.get_current_span().add_event("seen")
+    return x
+
+@udf.scalar(timeout="20 s")
+async def fatal(x: int) -> int:
+    if not os.path.exists("died"):
+        open("died", "w").close()
+        os._exit(1)
+    return x
+"""
+
+CLIENT = """
+import sys
+import pyarrow as pa
+from remote_udf.tracing import flush_spans
+from spark_client.calls import ScalarCall
+from spark_client.config import ClientConfig
+from spark_client.directory import find_function, list_functions
+from spark_client.executor.engine import PlannedCall, RowEngine
+from spark_client.executor.opening import open_stream
+
+config = ClientConfig(sys.argv[1])
+spec = find_function(list_functions(config), sys.argv[2])
+call = ScalarCall(spec, 1, {}, "operation-1", config)
+engine = RowEngine([PlannedCall(call, (0,))], open_stream, ordered=True)
+rows = sum(c.table.num_rows for c in engine.run(iter([pa.record_batch({"x": list(range(20))})])))
+flush_spans()
+print(rows)
+"""
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    def __init__(self):
+        self.spans = []
+        self.came = threading.Condition()
+
+    def Export(self, request, context):
+        with self.came:
+            for resource in request.resource_spans:
+                service = next(a.value.string_value for a in resource.resource.attributes if a.key == "service.name")
+                self.spans += [(service, span) for scope in resource.scope_spans for span in scope.spans]
+            self.came.notify_all()
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    def named(self, name):
+        """Waits for a span of this name; all there are then."""
+        with self.came:
+            found = self.came.wait_for(lambda: [each for each in self.spans if each[1].name == name], 30)
+        assert found, [span.name for _, span in self.spans]
+        return found
+
+
+@pytest.fixture
+def collector():
+    collector = Collector()
+    server = grpc.server(ThreadPoolExecutor(4))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    collector.port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield collector
+    server.stop(0).wait()
+
+
+def environment(collector):
+    return {
+        **os.environ,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}",
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+    }
+
+
+@contextmanager
+def server_process(collector, plugin, directory):
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "udf_server", "serve", "--unix-socket", f"{directory}/s", "--metrics-port", "0"),
+            *("--plugin", plugin, "--no-entry-points", "--drain-seconds", "0.2"),
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=directory, env=environment(collector),
+    )  # fmt: skip
+    try:
+        yield json.loads(process.stdout.readline())["target"], process
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def client(collector, target, function, **more):
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT, target, function], env=environment(collector) | more, stdout=subprocess.PIPE
+    )
+
+
+def attributes(span):
+    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in span.attributes}
+
+
+def events(span):
+    return [event.name for event in span.events]
+
+
+@pytest.mark.parametrize("function", ["flaky", "plain", "whole"])
+def test_one_trace_leads_from_the_task_to_the_function_with_its_retries(collector, plugin, tmp_path, function):
+    with server_process(collector, plugin(PLUGIN), str(tmp_path)) as (target, _):
+        with client(collector, target, function) as process:
+            assert process.stdout.read().strip() == b"20"
+        ((service, call),) = collector.named(f"udf.call {function}@1")
+        ((server, stream),) = collector.named(f"udf.stream {function}")
+        batches = [span for _, span in collector.named("udf.batch")]
+    assert (service, server) == ("remote-udf-client", "udf-server")
+    assert {span.trace_id for _, span in collector.spans} == {call.trace_id}
+    assert not call.parent_span_id
+    assert stream.parent_span_id == call.span_id
+    assert {span.parent_span_id for span in batches} == {stream.span_id}
+    assert attributes(call)["udf.rows"] == attributes(stream)["udf.rows"] == 20
+    assert attributes(call)["udf.retries"] == attributes(stream)["udf.retries"] > 0
+    assert attributes(stream)["udf.operation_id"] == "operation-1"
+    assert sum(attributes(span)["udf.rows"] for span in batches) == 20
+    retries = [event for span in batches for event in span.events if event.name == "retry"]
+    assert len(retries) == (1 if function == "whole" else 4)
+    assert attributes(retries[0])["error"] == "RetryableError"
+    assert b"secret" not in b"".join(span.SerializeToString() for _, span in collector.spans)
+    if function == "flaky":
+        own = collector.named("look up")
+        assert len(own) == 20
+        assert {span.parent_span_id for _, span in own} <= {span.span_id for span in batches}
+    else:
+        assert "seen" in events(batches[0])
+
+
+def test_a_server_that_is_lost_and_replaced_is_an_event_of_the_task(collector, plugin, tmp_path):
+    path = plugin(PLUGIN)
+    with server_process(collector, path, str(tmp_path)) as (target, first):
+        with client(collector, target, "fatal") as process:
+            first.wait(30)
+            with server_process(collector, path, str(tmp_path)):
+                assert process.stdout.read().strip() == b"20"
+        ((_, call),) = collector.named("udf.call fatal@1")
+        ((_, stream),) = collector.named("udf.stream fatal")
+    assert [name for name in events(call) if name != "connect failed"] == ["server lost", "replay"]
+    assert attributes(call)["udf.replays"] == 1
+    assert stream.trace_id == call.trace_id
+
+
+def test_a_sampler_of_the_environment_is_obeyed_by_both_ends(collector, plugin, tmp_path):
+    with (
+        server_process(collector, plugin(PLUGIN), str(tmp_path)) as (target, _),
+        client(collector, target, "plain", OTEL_TRACES_SAMPLER="always_off") as process,
+    ):
+        assert process.stdout.read().strip() == b"20"
+    # The server has sent all it had before it ended.
+    assert collector.spans == []
