@@ -1,0 +1,12 @@
+"""The plugin `embeddings`: texts as vectors, by a model that is installed with it."""
+
+import udf_server as udf
+from udf_embeddings.functions import cosine_similarity, embed_text
+
+__all__ = ["cosine_similarity", "embed_text", "udf_functions"]
+
+
+@udf.hookimpl
+def udf_functions() -> list[udf.Function]:
+    """What this plugin offers."""
+    return [cosine_similarity, embed_text]
