@@ -1,14 +1,16 @@
-"""Distances, bearings and geohashes against values published elsewhere, and against their definitions."""
+"""Distances, nearest points, bearings and geohashes against published values and their definitions."""
 
 import importlib.metadata
 import math
 
+import airportsdata
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from udf_geo import bearing, geohash, haversine
+from udf_geo import bearing, geohash, haversine, nearest, reverse_geocode
 from udf_geo.sphere import EARTH_RADIUS_METRES
 from udf_server.testing import FunctionEnvironment
 
@@ -135,7 +137,80 @@ async def test_no_rows_are_no_trouble():
     assert await values(geohash, empty, empty) == []
 
 
+async def test_the_nearest_of_several_points_is_the_first_at_the_least_distance():
+    # Points on the equator, so that a degree of longitude is a degree of distance.
+    degree = math.pi / 180 * EARTH_RADIUS_METRES
+    east = [[5.0, 1.0, 2.0, 1.0], [179.0, -179.0], [], [3.0], None]
+    north = [[0.0] * len(each) if each is not None else None for each in east]
+    found = await values(nearest, [0.0] * 5, [0.0, -178.0, 0.0, 0.0, 0.0], north, east)
+    assert [None if row is None else row["position"] for row in found] == [1, 1, None, 0, None]
+    assert [row["metres"] for row in found if row] == pytest.approx([degree, degree, 3 * degree])
+
+
+points = st.lists(st.tuples(latitudes, longitudes), max_size=5)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(latitudes, longitudes, points), max_size=4))
+def test_no_other_point_is_nearer(rows):
+    north, east = (pa.array([row[side] for row in rows], pa.float64()) for side in (0, 1))
+    lists = (pa.array([[p[side] for p in row[2]] for row in rows], pa.list_(pa.float64())) for side in (0, 1))
+    found = nearest(north, east, *lists).to_pylist()
+    for (latitude, longitude, others), near in zip(rows, found, strict=True):
+        metres = [one(haversine, latitude, longitude, *other) for other in others]
+        assert near == ({"position": metres.index(min(metres)), "metres": min(metres)} if metres else None)
+
+
+async def test_a_row_with_senseless_points_fails_alone():
+    async with FunctionEnvironment() as environment:
+        north = [[0.0], [0.0, 1.0], [91.0], [None]]
+        result = await environment.run(nearest, [0.0] * 4, [0.0] * 4, north, [[1.0], [0.0], [0.0], [0.0]])
+    assert {row: error.message.splitlines()[0] for row, error in result.errors.items()} == {
+        1: "ValueError: 2 latitudes and 1 longitudes",
+        2: "ValueError: latitudes: 91.0 is not a latitude, which lies from -90 to 90 degrees",
+        3: "ValueError: latitudes: nan is not a finite number",
+    }
+
+
+async def test_a_point_is_geocoded_by_the_nearest_airport():
+    (found,) = await values(reverse_geocode, [37.62], [-122.38])
+    assert 0 < found.pop("metres") < 1000
+    assert found == {
+        "iata": "SFO",
+        "icao": "KSFO",
+        "name": "San Francisco International Airport",
+        "city": "San Francisco",
+        "region": "California",
+        "country": "US",
+        "timezone": "America/Los_Angeles",
+    }
+    # Alice Springs, Heathrow, a pole, and Fiji from the other side of the date line.
+    north, east = [-23.70, 51.47, 90.0, -18.04, None], [133.88, -0.45, 0.0, 178.56 - 360, 0.0]
+    found = await values(reverse_geocode, north, east)
+    assert [airport and airport["country"] for airport in found] == ["AU", "GB", found[2]["country"], "FJ", None]
+    assert [found[0]["iata"], found[1]["iata"], found[3]["iata"]] == ["ASP", "LHR", "SUV"]
+
+
+async def test_no_other_airport_is_nearer():
+    rows = 1500  # more than are compared at once
+    generator = np.random.default_rng(1)
+    north, east = generator.uniform(-90, 90, rows), generator.uniform(-180, 180, rows)
+    found = await values(reverse_geocode, pa.array(north), pa.array(east))
+    airports = list(airportsdata.load("IATA").values())
+    for row in range(0, rows, 100):
+        metres = haversine(
+            pa.array([north[row]] * len(airports)), pa.array([east[row]] * len(airports)),
+            pa.array([airport["lat"] for airport in airports]), pa.array([airport["lon"] for airport in airports]),
+        ).to_numpy()  # fmt: skip
+        assert found[row]["metres"] == pytest.approx(metres.min(), abs=0.2)
+
+
+async def test_what_an_airport_has_not_is_null():
+    (found,) = await values(reverse_geocode, [-6.71194], [156.39611])
+    assert (found["iata"], found["city"]) == ("CHY", None)
+
+
 def test_the_installed_package_is_a_plugin():
     (point,) = importlib.metadata.entry_points(group="udf_server", name="geo")
     names = [function.spec.name for function in point.load().udf_functions()]
-    assert names == ["bearing", "geohash", "haversine"]
+    assert names == ["bearing", "geohash", "haversine", "nearest", "reverse_geocode"]

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 
 import udf_server as udf
-from udf_geo.degrees import latitudes, longitudes
+from udf_geo.degrees import Degrees, latitudes, longitudes
 
-__all__ = ["EARTH_RADIUS_METRES", "bearing", "haversine"]
+__all__ = ["EARTH_RADIUS_METRES", "bearing", "great_circle", "haversine"]
 
 EARTH_RADIUS_METRES = 6_371_008.8
 """Mean radius R1 of GRS 80 (H. Moritz, Geodetic Reference System 1980, Journal of Geodesy 74, 2000, p. 131)."""
@@ -22,13 +22,23 @@ def haversine(
     for it the haversine keeps its precision for near points (R. W. Sinnott, Virtues of the
     Haversine, Sky and Telescope 68, 1984, p. 159).
     """
-    north1 = np.radians(latitudes(latitude1, "latitude1"))
-    north2 = np.radians(latitudes(latitude2, "latitude2"))
+    return pa.array(
+        great_circle(
+            latitudes(latitude1, "latitude1"), longitudes(longitude1, "longitude1"),
+            latitudes(latitude2, "latitude2"), longitudes(longitude2, "longitude2"),
+        )
+    )  # fmt: skip
+
+
+def great_circle(latitude1: Degrees, longitude1: Degrees, latitude2: Degrees, longitude2: Degrees) -> Degrees:
+    """Metres from the first points to the second; arrays of degrees of one length."""
+    north1, north2 = np.radians(latitude1), np.radians(latitude2)
     # Reduced first: a sine loses its digits far from zero.
-    east = np.radians(np.remainder(longitudes(longitude2, "longitude2") - longitudes(longitude1, "longitude1"), 360.0))
+    east = np.radians(np.remainder(longitude2 - longitude1, 360.0))
     half = np.sin((north2 - north1) / 2) ** 2 + np.cos(north1) * np.cos(north2) * np.sin(east / 2) ** 2
     # Rounding may carry antipodes past one, where there is no arcsine.
-    return pa.array(2 * EARTH_RADIUS_METRES * np.arcsin(np.sqrt(np.minimum(half, 1.0))))
+    metres: Degrees = 2 * EARTH_RADIUS_METRES * np.arcsin(np.sqrt(np.minimum(half, 1.0)))
+    return metres
 
 
 @udf.scalar(vectorized=True, nulls="skip")
