@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import importlib.metadata
 import logging
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -13,6 +14,7 @@ from remote_udf.errors import StreamError
 from udf_http import http_get, http_get_json
 from udf_http.client import HttpClient, retry_after_seconds
 from udf_http.settings import HttpSettings
+from udf_server.config import load_config
 from udf_server.testing import FunctionEnvironment
 
 SECRET = "s3cr3t-t0k3n"
@@ -279,6 +281,14 @@ async def test_a_wrong_setting_is_named_and_not_shown(configured, monkeypatch, v
         await run(http_get, ["x"])
     assert caught.value.code == "OPEN_FAILED"
     assert SECRET not in str(caught.value) + caught.value.traceback
+
+
+def test_the_guards_of_the_readme_are_settings_of_a_server(tmp_path):
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (tmp_path / "server.toml").write_text(readme.partition("```toml\n")[2].partition("```")[0])
+    guards = load_config(tmp_path / "server.toml", {}, {}).guards
+    assert list(guards) == [http_get.spec.name]
+    assert (guards["http_get"].max_concurrency, str(guards["http_get"].rate)) == (200, "100 per 1 second")
 
 
 def test_the_installed_package_is_a_plugin():
