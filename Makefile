@@ -98,6 +98,11 @@ fuzz: $(VENV)/.dev-stamp ## odd bytes on the wire: TRIES=100000
 chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7, SCALE=10 for a tenth of the rows
 	@$(RUN) -m tests.chaos --seed $(SEED) --scale $(SCALE) --only '$(ONLY)'
 
+.PHONY: wheels
+wheels: $(VENV)/.dev-stamp ## wheels of the project and of its plugins, in dist/
+	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation -w dist . $(PLUGINS:%/pyproject.toml=./%)
+	@ls dist/*.whl
+
 .PHONY: image
 image: ## the container image of the server: ENGINE=podman, IMAGE_PLUGINS='./plugins/udf_geo acme-udfs==1.2'
 	@$(ENGINE) build -f deploy/container/Dockerfile -t udf-server --build-arg PLUGINS='$(IMAGE_PLUGINS)' \

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -27,7 +28,16 @@ class EmbeddedServer:
     """A server process on a Unix socket only its owner can reach; it ends with this process."""
 
     def __init__(self, plugins: Sequence[str], *, start_seconds: float = START_SECONDS) -> None:
-        """Starts it and waits until it is ready. Raises EmbeddedServerFailed with the end of its log."""
+        """Starts it and waits until it is ready.
+
+        Raises EmbeddedServerFailed with the end of its log, or if what a server requires is not installed.
+        """
+        # The server imports it, and no other package of ours.
+        if importlib.util.find_spec("uvloop") is None:
+            raise EmbeddedServerFailed(
+                "the embedded server needs the packages of a server here: pip install 'remote-udf[server]'; or name a "
+                'server that runs elsewhere: connect(spark, "host:50051")'
+            )
         self._start_seconds = start_seconds
         self._copier: threading.Thread | None = None
         self.directory = tempfile.TemporaryDirectory(prefix="remote-udf-")
