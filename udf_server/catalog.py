@@ -1,11 +1,8 @@
 """Functions for people: the list, the description of one, and one call of it."""
 
 import inspect
-import json
 from collections.abc import Sequence
 from typing import Any
-
-import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from remote_udf.segments import AppliedField
@@ -15,6 +12,7 @@ from udf_server.aggregates.segments import BundledKeySegment
 from udf_server.functions import Function
 from udf_server.registry import Registry
 from udf_server.testing import FunctionEnvironment
+from udf_server.texts import argument_columns
 
 __all__ = ["described", "evaluate", "listed"]
 
@@ -54,18 +52,11 @@ def described(function: Function, plugin: str) -> str:
 
 
 async def evaluate(function: Function, arguments: Sequence[str]) -> tuple[Any, RowError | None]:
-    """The outcome of one call; of an aggregate function, over one row. Arguments are JSON, or text where they are not.
+    """The outcome of one call; of an aggregate function, over one row. Arguments are as in `argument_columns`.
 
     Raises StreamError ARGUMENT_COUNT or ARGUMENT_TYPE.
     """
-    function.spec.check_count(len(arguments))
-    columns = []
-    for position, text in enumerate(arguments):
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError:
-            value = text
-        columns.append(_column(function, position, value, text))
+    columns = argument_columns(function, arguments)
     async with FunctionEnvironment() as environment:
         if isinstance(function, Aggregate):
             row = tuple(column.to_pylist(maps_as_pydicts="strict")[0] for column in columns)
@@ -75,16 +66,3 @@ async def evaluate(function: Function, arguments: Sequence[str]) -> tuple[Any, R
             return value and value.final_value, applied.errors.get(0)
         result = await environment.run(function, *columns, rows=1)
     return result.values.to_pylist(maps_as_pydicts="strict")[0], result.errors.get(0)
-
-
-def _column(function: Function, position: int, value: Any, text: str) -> pa.Array:
-    """One value as a column of the first type of its parameter that takes it."""
-    for codec in function.parameters[min(position, len(function.parameters) - 1)]:
-        for candidate in (value, text):
-            try:
-                # Arrow reads dates, times and decimals from text.
-                text_column = isinstance(candidate, str)
-                return pa.array([candidate]).cast(codec.type) if text_column else pa.array([candidate], codec.type)
-            except (pa.ArrowException, TypeError, ValueError):
-                continue
-    return pa.array([text])

@@ -27,6 +27,7 @@ from udf_server.processes import Processes
 from udf_server.registry import Registry
 from udf_server.security.access import hashed, new_token
 from udf_server.server import Server
+from udf_server.texts import with_text_keys
 from udf_server.tuning import tune_process
 
 __all__ = ["main"]
@@ -77,13 +78,6 @@ def _find(registry: Registry, name: str) -> Function:
         return registry.find(*split_name(name))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-
-
-def _with_text_keys(value: Any) -> Any:
-    """The same for JSON, whose objects have no other keys."""
-    if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): _with_text_keys(item) for key, item in value.items()}
-    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
 
 
 class _Group(click.Group):
@@ -201,7 +195,7 @@ def call(name: str, arguments: tuple[str, ...], file: Path | None, **flags: Any)
     value, error = asyncio.run(evaluate(function, arguments))
     if error is not None:
         raise click.ClickException(f"{error.code}: {error.message}\n{error.traceback}".rstrip())
-    click.echo(json.dumps(_with_text_keys(value), default=str, ensure_ascii=False))
+    click.echo(json.dumps(with_text_keys(value), default=str, ensure_ascii=False))
 
 
 @main.command()

@@ -41,6 +41,8 @@ class ServerConfig:
     unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
     metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
     metrics_port: int = _setting(9464, "Port of the HTTP server; 0 picks a free one.")
+    page: bool = _setting(True, "Serve a page for people on the HTTP server: functions, their documentation and rates.")
+    try_calls: bool = _setting(False, "Let people call scalar functions on that page, under the rules of access.")
     tls_certificate: str | None = _setting(None, "PEM file of the server's certificate chain.")
     tls_key: str | None = _setting(None, "PEM file of its private key.")
     tls_client_ca: str | None = _setting(

@@ -1,4 +1,4 @@
-"""The HTTP side: metrics for Prometheus, and whether the server lives and is ready. Nothing else."""
+"""The HTTP side: metrics for Prometheus, whether the server lives and is ready, and the page for people."""
 
 import socket
 import threading
@@ -8,6 +8,8 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from udf_server.page.site import PATHS, Site
 
 __all__ = ["HttpServer"]
 
@@ -29,12 +31,14 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class HttpServer:
-    """`/metrics`, `/livez` and `/readyz` on a thread of its own, so that it answers whatever the loop does."""
+    """`/metrics`, `/livez`, `/readyz` and the page on threads of its own, so that it answers whatever the loop does."""
 
     def __init__(
-        self, host: str, port: int, registry: CollectorRegistry, alive: Callable[[], bool], ready: Callable[[], bool]
-    ) -> None:
-        """Listens at once; raises OSError if the address is taken."""
+        self, host: str, port: int, registry: CollectorRegistry, alive: Callable[[], bool], ready: Callable[[], bool],
+        site: Site | None = None,
+    ) -> None:  # fmt: skip
+        """Listens at once; raises OSError if the address is taken. Without a site there is no page."""
+        self._site = site
         self._metrics = make_wsgi_app(registry)
         self._probes = {"/livez": alive, "/readyz": ready}
         kind = _ServerV6 if ":" in host else _Server
@@ -61,5 +65,13 @@ class HttpServer:
             good = self._probes[path]()
             start_response("200 OK" if good else "503 Service Unavailable", [("Content-Type", "text/plain")])
             return [b"ok\n" if good else b"no\n"]
+        if self._site is not None and path in PATHS:
+            response = self._site.answer(environ)
+            start_response(f"{response.status.value} {response.status.phrase}", response.headers)
+            return [response.body]
         start_response("404 Not Found", [("Content-Type", "text/plain")])
-        return [b"there are /metrics, /livez and /readyz\n"]
+        return [
+            b"there are /metrics, /livez and /readyz\n"
+            if self._site is None
+            else b"there are /, /metrics, /livez and /readyz\n"
+        ]

@@ -25,6 +25,9 @@ from prometheus_client.registry import Collector
 from udf_server.config import ServerConfig
 from udf_server.errors import InvalidConfig
 from udf_server.http import HttpServer
+from udf_server.page.forwarding import ForwardedSource
+from udf_server.page.site import Credentials, Site
+from udf_server.security.exposure import check_exposure, tokens_allowed
 
 __all__ = ["Processes"]
 
@@ -35,6 +38,8 @@ RESTART_SECONDS = (0.5, 30.0)
 STEADY_SECONDS = 60.0
 """A worker that ran for so long has started well."""
 SCRAPE_SECONDS = 5.0
+CALL_SECONDS = 70.0
+"""For a call that somebody tries on the page; the worker gives up before."""
 STOP_SECONDS = 15.0
 """What a worker gets beyond its time to drain before it is killed."""
 
@@ -68,9 +73,12 @@ class _Worker:
             self._print(line)
         raise InvalidConfig(f"worker process {self.number} ended with status {self.process.wait()} before it was ready")
 
-    def ask(self, path: str) -> str:
-        """What its HTTP server answers. Raises OSError."""
-        with urllib.request.urlopen(self.ready["metrics"] + path, timeout=SCRAPE_SECONDS) as answer:  # noqa: S310 - http, ours
+    def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
+        """What its HTTP server answers, to a POST of JSON if there is a body. Raises OSError."""
+        headers = {**dict(credentials), **({} if body is None else {"Content-Type": "application/json"})}
+        request = urllib.request.Request(self.ready["metrics"] + path, body, headers)  # noqa: S310 - http, ours
+        seconds = SCRAPE_SECONDS if body is None else CALL_SECONDS
+        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - http, ours
             text: str = answer.read().decode()
             return text
 
@@ -116,6 +124,7 @@ class Processes:
         """`arguments` are those of the command line this process was started with. Raises InvalidConfig."""
         if config.unix_socket:
             raise InvalidConfig("setting 'processes': several processes cannot listen on one Unix socket")
+        check_exposure(config)
         self._config, self._arguments = config, list(arguments)
         self._stopping = threading.Event()
         self._workers: list[_Worker] = []
@@ -142,7 +151,9 @@ class Processes:
             registry=registry,
         )  # fmt: skip
         try:
-            self._http = HttpServer(config.metrics_host, config.metrics_port, registry, lambda: True, self._is_ready)
+            self._http = HttpServer(
+                config.metrics_host, config.metrics_port, registry, lambda: True, self._is_ready, self._site()
+            )
         except OSError as error:
             self._end(0.0)
             where = f"{config.metrics_host}:{config.metrics_port}"
@@ -165,6 +176,17 @@ class Processes:
         self._end(self._config.drain_seconds + STOP_SECONDS)
         self._http.close()
         self._port.close()
+
+    def _site(self) -> Site | None:
+        config = self._config
+        if not config.page:
+            return None
+        # The workers listen on this machine only, so they cannot know.
+        if config.access_file and not tokens_allowed(config):
+            log.warning("no page: a token would cross the network in the open", extra={"host": config.metrics_host})
+            return None
+        source = ForwardedSource(lambda: [worker.ask for worker in self._workers])
+        return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 
     def _reserve(self) -> socket.socket:
         """A socket that holds the port while workers come and go; it does not listen, so it gets no connection."""

@@ -27,10 +27,12 @@ from udf_server.hosting import FunctionHost, HostedFunction, HostLimits
 from udf_server.http import HttpServer
 from udf_server.loop_watch import LoopWatch
 from udf_server.metrics import GuardMetrics, ServerMetrics
+from udf_server.page.local import LocalSource
+from udf_server.page.site import Site
 from udf_server.plugins import build_plugin_manager, load_functions
 from udf_server.registry import Registry
 from udf_server.security.access import Access, access_rules
-from udf_server.security.exposure import check_exposure
+from udf_server.security.exposure import check_exposure, tokens_allowed
 from udf_server.security.tls import server_credentials
 from udf_server.service import SERVICE_NAME, UdfService
 
@@ -188,9 +190,19 @@ class Server:
     def _start_http(self) -> HttpServer:
         host, port = self.config.metrics_host, self.config.metrics_port
         try:
-            return HttpServer(host, port, self.metrics.registry, self._is_alive, self._is_ready)
+            return HttpServer(host, port, self.metrics.registry, self._is_alive, self._is_ready, self._site())
         except OSError as error:
             raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
+
+    def _site(self) -> Site | None:
+        config = self.config
+        if not config.page:
+            return None
+        source = LocalSource(
+            self.registry, self.metrics, self._access, self._service, asyncio.get_running_loop(), self._is_ready,
+            try_calls=config.try_calls, tokens_allowed=tokens_allowed(config),
+        )  # fmt: skip
+        return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 
     def _listen(self, server: aio.Server) -> str:
         config = self.config

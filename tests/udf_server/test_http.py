@@ -56,10 +56,10 @@ def test_a_loop_that_does_not_turn_is_not_alive(serve):
     assert get(f"{server.metrics_url}/readyz") == (503, "no\n")
 
 
-@pytest.mark.parametrize("path", ["/", "/metric", "/../etc/passwd"])
+@pytest.mark.parametrize("path", ["/metric", "/../etc/passwd", "/assets/page.js"])
 def test_anything_else_is_not_there(serve, path):
     status, text = get(serve(same).server.metrics_url + path)
-    assert (status, text) == (404, "there are /metrics, /livez and /readyz\n")
+    assert (status, text) == (404, "there are /, /metrics, /livez and /readyz\n")
 
 
 def test_it_listens_on_ipv6_too():

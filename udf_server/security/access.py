@@ -80,6 +80,11 @@ class Access:
         """Whether callers must say who they are."""
         return self._rules is not None or self._certificates
 
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether a bearer token says who calls."""
+        return self._rules is not None
+
     def identify(
         self, metadata: Iterable[tuple[str, str | bytes]], auth: Mapping[str, Iterable[bytes]], peer: str
     ) -> Caller:

@@ -1,0 +1,111 @@
+"""The catalogue as JSON: what each function is, and what it has done so far."""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from remote_udf.functions import FunctionKind
+from remote_udf.types import spelled
+from remote_udf.version import __version__
+from udf_server.functions import Function
+from udf_server.metrics import ServerMetrics
+from udf_server.registry import Registry
+
+__all__ = ["Catalogue", "added_up", "catalogue"]
+
+Catalogue = dict[str, Any]
+"""`server` has version, ready, streams and try_calls; `functions` a dictionary each."""
+
+_NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count")
+
+
+def catalogue(
+    registry: Registry, metrics: ServerMetrics, *, may_see: Callable[[str], bool], ready: bool, try_calls: bool
+) -> Catalogue:
+    """What a caller may see; `may_see` is asked by the name of each function."""
+    figures = _figures(metrics)
+    functions = [
+        {
+            **_described(function, registry.plugins[function.spec.key]),
+            "tryable": try_calls and function.spec.kind is FunctionKind.SCALAR,
+            "figures": figures(function.spec.name, function.spec.version),
+        }
+        for function in registry
+        if may_see(function.spec.name)
+    ]
+    server = {"version": __version__, "ready": ready, "try_calls": try_calls, "processes": 1}
+    return {"server": server, "functions": functions}
+
+
+def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
+    """That of several processes of one server: equal but for their figures, which are added. At least one is given."""
+    first = catalogues[0]
+    for other in catalogues[1:]:
+        first["server"]["ready"] |= other["server"]["ready"]
+        for mine, theirs in zip(first["functions"], other["functions"], strict=True):
+            for name in _NUMBERS:
+                mine["figures"][name] += theirs["figures"][name]
+            errors = mine["figures"]["errors"]
+            for code, count in theirs["figures"]["errors"].items():
+                errors[code] = errors.get(code, 0) + count
+    first["server"]["processes"] = len(catalogues)
+    return first
+
+
+def _described(function: Function, plugin: str) -> dict[str, Any]:
+    spec = function.spec
+    facts = {
+        "plugin": plugin,
+        "execution": str(spec.execution),
+        "deterministic": "yes" if spec.deterministic else "no",
+        "nulls": str(spec.nulls),
+        "options": ", ".join(f"{name}={text}" for name, text in spec.options.items()) or "the defaults",
+    }
+    if spec.accumulator is not None:
+        able = {"merging": spec.supports_merging, "retracting": spec.supports_retracting}
+        facts["accumulator"] = spelled(spec.accumulator)
+        facts["supports"] = ", ".join(name for name, found in able.items() if found) or "neither merging nor retracting"
+    return {
+        "key": spec.key,
+        "name": spec.name,
+        "version": spec.version,
+        "kind": str(spec.kind),
+        "signature": spec.signature,
+        "description": inspect.cleandoc(spec.description) if spec.description else "",
+        "facts": facts,
+        "parameters": [
+            {"name": parameter.name, "type": "table" if spec.table is not None else spelled(parameter.type)}
+            for parameter in spec.parameters
+        ],
+    }
+
+
+def _figures(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
+    """The figures of a function, from one look at its metrics."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def of(name: str, version: str) -> dict[str, Any]:
+        return found.setdefault((name, version), {**dict.fromkeys(_NUMBERS, 0.0), "errors": {}})
+
+    for sample in _samples(metrics.rows, "_total"):
+        of(sample.labels["function"], sample.labels["version"])[sample.labels["outcome"]] = sample.value
+    for collector, name, end in (
+        (metrics.retries, "retries", "_total"),
+        (metrics.rows_in_flight, "in_flight", ""),
+        (metrics.streams, "streams", ""),
+        (metrics.row_duration, "row_seconds", "_sum"),
+        (metrics.row_duration, "row_count", "_count"),
+    ):
+        for sample in _samples(collector, end):
+            of(sample.labels["function"], sample.labels["version"])[name] = sample.value
+    for sample in _samples(metrics.row_errors, "_total"):
+        of(sample.labels["function"], sample.labels["version"])["errors"][sample.labels["code"]] = sample.value
+    return of
+
+
+def _samples(collector: Any, end: str) -> Iterable[Any]:
+    """Its samples whose name ends so, after the name of the metric."""
+    for family in collector.collect():
+        for sample in family.samples:
+            if sample.name == family.name + end:
+                yield sample

@@ -1,0 +1,58 @@
+"""ForwardedSource: the page's contents from worker processes, figures added up, calls by one of them."""
+
+import json
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.error import HTTPError
+
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from udf_server.page.catalogue import Catalogue, added_up
+from udf_server.page.site import Credentials, Refused
+
+__all__ = ["Ask", "ForwardedSource"]
+
+Ask = Callable[[str, Credentials, bytes | None], str]
+"""Asks a worker for a path, with a body or without. Raises OSError, and HTTPError as one."""
+
+
+class ForwardedSource:
+    """`workers` gives what asks each worker that there is now."""
+
+    def __init__(self, workers: Callable[[], Sequence[Ask]]) -> None:
+        self._workers = workers
+
+    def catalogue(self, credentials: Credentials) -> Catalogue:
+        found = []
+        for ask in self._workers():
+            try:
+                found.append(json.loads(ask("/catalog.json", credentials, None)))
+            except HTTPError as error:
+                _refuse(error)
+            except OSError:
+                continue  # it is being restarted
+        if not found:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
+        return added_up(found)
+
+    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
+        body = json.dumps({"function": function, "arguments": arguments}).encode()
+        for ask in self._workers():
+            try:
+                said: dict[str, Any] = json.loads(ask("/try", credentials, body))
+            except HTTPError as error:
+                _refuse(error)
+            except OSError:
+                continue
+            else:
+                return said
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "no worker process answers")
+
+
+def _refuse(error: HTTPError) -> None:
+    """Raises what the worker said."""
+    with error:
+        said = json.loads(error.read())["error"]
+    if error.code == HTTPStatus.UNAUTHORIZED:
+        raise StreamError(ErrorKind.PROTOCOL, ErrorCode.UNAUTHENTICATED, said["message"])
+    raise Refused(HTTPStatus(error.code), said["message"])

@@ -1,0 +1,109 @@
+"""The page as HTML, made on the server: everything that comes from a plugin is escaped."""
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+from udf_server.page.catalogue import Catalogue
+
+__all__ = ["error_page", "page"]
+
+_HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="stylesheet" href="page.css">
+{script}</head>
+<body>
+"""
+_SCRIPT = '<script src="page.js" defer></script>\n'
+
+
+def page(catalogue: Catalogue) -> str:
+    """The whole page. Without scripts it shows the catalogue and the figures of now."""
+    return "".join(_page(catalogue))
+
+
+def error_page(title: str, message: str) -> str:
+    """A page that says why there is none."""
+    head = _HEAD.format(title=escape(title), script="")
+    return f"{head}<main><h1>{escape(title)}</h1><p>{escape(message)}</p></main>\n</body>\n</html>\n"
+
+
+def _page(catalogue: Catalogue) -> Iterator[str]:
+    server, functions = catalogue["server"], catalogue["functions"]
+    yield _HEAD.format(title="udf-server", script=_SCRIPT)
+    state = "ready" if server["ready"] else "not ready"
+    processes = f", {server['processes']} processes" if server["processes"] > 1 else ""
+    count = f"{len(functions)} function{'s' if len(functions) != 1 else ''}"
+    yield (
+        f"<header><h1>udf-server</h1><p>version {escape(server['version'])}{processes}, "
+        f'<span id="state">{state}</span>, {count}</p>'
+        '<p><a href="metrics">metrics</a> <a href="catalog.json">catalog.json</a></p></header>\n<main>\n'
+    )
+    if not functions:
+        yield "<p>No function: no plugin has one, or you may call none.</p>"
+    else:
+        yield '<input id="filter" type="search" placeholder="Filter functions" aria-label="Filter functions" hidden>\n'
+        yield from _table(functions)
+        for function in functions:
+            yield from _function(function)
+    yield "</main>\n</body>\n</html>\n"
+
+
+def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
+    yield (
+        '<table id="figures"><thead><tr><th>function</th><th>kind</th><th class="n">rows</th><th class="n">rows/s</th>'
+        '<th>last minutes</th><th class="n">failed</th><th class="n">in flight</th><th class="n">mean time</th>'
+        "<th>errors</th></tr></thead>\n<tbody>\n"
+    )
+    for function in functions:
+        key, figures = escape(function["key"]), function["figures"]
+        rows = figures["ok"] + figures["failed"] + figures["skipped"]
+        mean = figures["row_seconds"] / figures["row_count"] if figures["row_count"] else None
+        errors = ", ".join(f"{code} {count:,.0f}" for code, count in sorted(figures["errors"].items()))
+        yield (
+            f'<tr data-key="{key}"><td><a href="#{key}">{key}</a></td><td>{escape(function["kind"])}</td>'
+            f'<td class="n" data-figure="rows">{rows:,.0f}</td><td class="n" data-figure="rate"></td>'
+            f'<td data-figure="line"></td><td class="n" data-figure="failed">{figures["failed"]:,.0f}</td>'
+            f'<td class="n" data-figure="in_flight">{figures["in_flight"]:,.0f}</td>'
+            f'<td class="n" data-figure="mean">{_seconds(mean)}</td>'
+            f'<td data-figure="errors">{escape(errors)}</td></tr>\n'
+        )
+    yield "</tbody></table>\n"
+
+
+def _function(function: Mapping[str, Any]) -> Iterator[str]:
+    key = escape(function["key"])
+    yield f'<section id="{key}" data-key="{key}"><h2>{escape(function["name"])} <small>'
+    yield f"{escape(function['kind'])}, version {escape(function['version'])}</small></h2>\n"
+    yield f'<p class="signature"><code>{escape(function["signature"])}</code></p>\n'
+    if function["description"]:
+        yield f'<p class="description">{escape(function["description"])}</p>\n'
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in function["facts"].items())
+    yield f"<dl>{facts}</dl>\n"
+    if function["tryable"]:
+        yield from _form(function)
+    yield "</section>\n"
+
+
+def _form(function: Mapping[str, Any]) -> Iterator[str]:
+    """For the script to send: a form without one would need the arguments in an address."""
+    yield f'<form class="try" data-function="{escape(function["key"])}" hidden>'
+    for parameter in function["parameters"]:
+        yield (
+            f"<label>{escape(parameter['name'])} <small>{escape(parameter['type'])}</small> "
+            '<input name="argument" autocomplete="off"></label>'
+        )
+    yield '<button>Try</button> <output></output></form><noscript><p class="hint">Scripts are off: use '
+    yield f"<code>udf-server call {escape(function['key'])}</code>.</p></noscript>\n"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

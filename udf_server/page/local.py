@@ -1,0 +1,154 @@
+"""LocalSource: the page's contents from this process; a call that is tried goes the way of every other."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.arrow import BatchWriter, read_columns, read_schema, write_schema
+from remote_udf.errors import StreamError
+from remote_udf.functions import FunctionKind, split_name
+from remote_udf.messages import encode, read_response
+from remote_udf.outcomes import read_errors
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.metrics import ServerMetrics
+from udf_server.page.catalogue import Catalogue, catalogue
+from udf_server.page.site import Credentials, Refused
+from udf_server.registry import Registry
+from udf_server.security.access import Access, Caller
+from udf_server.service import UdfService
+from udf_server.session import PROTOCOL_VERSION
+from udf_server.texts import argument_columns, with_text_keys
+
+__all__ = ["LocalSource"]
+
+PEER = "http"
+"""Where calls come from, in the audit log."""
+TRY_SECONDS = 60.0
+
+
+class LocalSource:
+    """Called on the threads of the HTTP server; the service lives on the event loop."""
+
+    def __init__(
+        self, registry: Registry, metrics: ServerMetrics, access: Access, service: UdfService,
+        loop: asyncio.AbstractEventLoop, ready: Callable[[], bool], *, try_calls: bool, tokens_allowed: bool,
+    ) -> None:  # fmt: skip
+        """`tokens_allowed`: a token may come over plain HTTP."""
+        self._registry, self._metrics, self._access, self._service = registry, metrics, access, service
+        self._loop, self._ready = loop, ready
+        self._try_calls, self._tokens_allowed = try_calls, tokens_allowed
+
+    def catalogue(self, credentials: Credentials) -> Catalogue:
+        caller = self._caller(credentials)
+        return catalogue(
+            self._registry, self._metrics, may_see=caller.may_call, ready=self._ready(), try_calls=self._try_calls
+        )
+
+    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
+        self._caller(credentials).require(_split(function)[0])
+        under_way = asyncio.run_coroutine_threadsafe(self._call(credentials, function, arguments), self._loop)
+        try:
+            return under_way.result(TRY_SECONDS)
+        except StreamError as error:
+            return _error(error.code.value, error.message)
+        except TimeoutError:
+            under_way.cancel()
+            return _error("TIMEOUT", f"no result within {TRY_SECONDS:g} s")
+
+    def _caller(self, credentials: Credentials) -> Caller:
+        if self._access.restricted and not self._access.takes_tokens:
+            raise Refused(
+                HTTPStatus.FORBIDDEN, "callers are known by their certificates, and this port has no TLS to see one"
+            )
+        if self._access.restricted and not self._tokens_allowed:
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                "a token would cross the network in the open: look from the server's own machine, or, where "
+                "something in front of it encrypts, say allow_plaintext=true",
+            )
+        return self._access.identify(credentials, {}, PEER)
+
+    async def _call(self, credentials: Credentials, name: str, texts: list[str]) -> dict[str, Any]:
+        """One row over one stream, as if it had come by gRPC: with the same limits, guards, metrics and audit."""
+        function = self._registry.find(*_split(name))
+        if function.spec.kind is not FunctionKind.SCALAR:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"function {function.spec.key} is not a scalar function")
+        columns = argument_columns(function, texts)
+        names = [f"a{index}" for index in range(len(columns))]
+        schema = pa.schema([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
+        opening = pb.Open(
+            protocol_version=PROTOCOL_VERSION, function=function.spec.name, version=function.spec.version,
+            arguments=write_schema(schema), options={"output-mode": "ordered"},
+            context=pb.CallContext(operation_id="page", job="page", stage=-1, micro_batch=-1),
+        )  # fmt: skip
+        data = BatchWriter(schema).write(pa.record_batch(columns, schema=schema)) if columns else None
+        stream = _Stream(credentials)
+        began = time.monotonic()
+        await self._service.execute(
+            stream.requests(
+                encode(pb.ExecuteRequest(open=opening)),
+                encode(pb.ExecuteRequest(batch=pb.Batch(rows=1)), data),
+                encode(pb.ExecuteRequest(finish=pb.Finish())),
+            ),
+            stream,
+        )
+        return {**stream.outcome(), "seconds": time.monotonic() - began}
+
+
+class _Stream:
+    """What the service sees of a call's gRPC context, and what it wrote."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._written: list[bytes] = []
+        self._opened = asyncio.Event()
+
+    def invocation_metadata(self) -> Credentials:
+        return self._credentials
+
+    def auth_context(self) -> Mapping[str, list[bytes]]:
+        return {}
+
+    def peer(self) -> str:
+        return PEER
+
+    async def write(self, message: bytes) -> None:
+        self._written.append(message)
+        self._opened.set()
+
+    async def requests(self, opening: bytes, *rest: bytes) -> AsyncIterator[bytes]:
+        yield opening
+        await self._opened.wait()
+        for message in rest:
+            yield message
+
+    def outcome(self) -> dict[str, Any]:
+        schema = None
+        for message in self._written:
+            envelope, data = read_response(message)
+            if envelope.HasField("error"):
+                return _error(envelope.error.code, envelope.error.message)
+            if envelope.HasField("opened"):
+                schema = read_schema(envelope.opened.result)
+            if envelope.HasField("result") and schema is not None and data is not None:
+                errors = read_errors(envelope.result.errors) if envelope.result.errors else {}
+                if errors:
+                    return _error(errors[0].code.value, errors[0].message)
+                value = read_columns(data, schema, 1)[0].to_pylist(maps_as_pydicts="strict")[0]
+                return {"value": with_text_keys(value)}
+        return _error("CANCELLED", "the stream ended without a result")
+
+
+def _split(name: str) -> tuple[str, str]:
+    try:
+        return split_name(name)
+    except ValueError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message}}

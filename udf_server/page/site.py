@@ -1,0 +1,165 @@
+"""Site: the paths of the page, who may see them, and the headers that keep a browser from doing anything else."""
+
+import base64
+import binascii
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from remote_udf.errors import ErrorCode, StreamError
+from udf_server.page.catalogue import Catalogue
+from udf_server.page.html import error_page, page
+
+__all__ = ["PATHS", "Credentials", "Refused", "Response", "Site", "Source"]
+
+PATHS = frozenset({"/", "/catalog.json", "/page.js", "/page.css", "/try"})
+MOST_BYTES = 1 << 16
+"""Of the arguments of a call."""
+
+Credentials = tuple[tuple[str, str], ...]
+"""As gRPC has them in its metadata: the pair of `authorization` and "Bearer TOKEN", or nothing."""
+
+_ASSETS = {"/page.js": "text/javascript", "/page.css": "text/css"}
+_HEADERS = [
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+]
+
+
+@dataclass(frozen=True)
+class Refused(Exception):
+    """There is no answer: why, and the HTTP status that says so."""
+
+    status: HTTPStatus
+    message: str
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the HTTP server sends."""
+
+    status: HTTPStatus
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class Source(Protocol):
+    """Where the page has its contents from: this process, or the worker processes behind it."""
+
+    def catalogue(self, credentials: Credentials) -> Catalogue:
+        """What this caller may see. Raises StreamError UNAUTHENTICATED, or Refused."""
+        ...
+
+    def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
+        """`value` and `seconds`, or `error` with code and message. Raises as `catalogue`."""
+        ...
+
+
+class Site:
+    """Answers requests for PATHS. Knows HTTP, and nothing of functions."""
+
+    def __init__(self, source: Source, *, try_calls: bool, host: str) -> None:
+        """`host` is the address that the HTTP server listens on."""
+        self._source, self._try_calls, self._host = source, try_calls, host
+
+    def answer(self, environ: Mapping[str, Any]) -> Response:
+        """The response to a WSGI request for one of PATHS."""
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        wanted = "POST" if path == "/try" else "GET"
+        try:
+            if method != wanted:
+                raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {wanted}")
+            if path in _ASSETS:
+                asset = files("udf_server.page").joinpath("assets", path[1:]).read_bytes()
+                return _response(HTTPStatus.OK, _ASSETS[path], asset)
+            if path == "/try":
+                return _json(HTTPStatus.OK, self._try(environ))
+            found = self._source.catalogue(_credentials(environ))
+            if path == "/catalog.json":
+                return _json(HTTPStatus.OK, found)
+            return _response(HTTPStatus.OK, "text/html", page(found).encode())
+        except StreamError as error:
+            unknown = error.code is ErrorCode.UNAUTHENTICATED
+            status = HTTPStatus.UNAUTHORIZED if unknown else HTTPStatus.FORBIDDEN
+            return _refusal(path, status, error.code.value, error.message)
+        except Refused as refused:
+            return _refusal(path, refused.status, refused.status.name, refused.message)
+
+    def _try(self, environ: Mapping[str, Any]) -> dict[str, Any]:
+        if not self._try_calls:
+            raise Refused(HTTPStatus.FORBIDDEN, "calls are not tried here: setting 'try_calls' is off")
+        self._require_same_site(environ)
+        # A form of another site cannot send this type, and its scripts must ask first.
+        if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != "application/json":
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a call is application/json")
+        length = environ.get("CONTENT_LENGTH") or ""
+        if not length.isdigit():
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a call says how long it is")
+        if int(length) > MOST_BYTES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a call takes {MOST_BYTES} bytes at most")
+        try:
+            call = json.loads(environ["wsgi.input"].read(int(length)))
+            function, arguments = call["function"], call["arguments"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            function = arguments = None
+        if not isinstance(function, str) or not (
+            isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments)
+        ):
+            raise Refused(HTTPStatus.BAD_REQUEST, 'a call is {"function": "name@version", "arguments": ["text", ...]}')
+        return self._source.try_call(_credentials(environ), function, arguments)
+
+    def _require_same_site(self, environ: Mapping[str, Any]) -> None:
+        """Refuses what another site's page sent, also one whose name was made to lead here. Raises Refused."""
+        origin, host = environ.get("HTTP_ORIGIN"), environ.get("HTTP_HOST", "")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise Refused(HTTPStatus.FORBIDDEN, "the call comes from a page of another site")
+        if not _credentials(environ) and not self._is_own(urlsplit(f"//{host}").hostname or ""):
+            raise Refused(HTTPStatus.FORBIDDEN, f"a call without a token is for an address or localhost, not {host!r}")
+
+    def _is_own(self, name: str) -> bool:
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in ("localhost", self._host)
+        return True
+
+
+def _credentials(environ: Mapping[str, Any]) -> Credentials:
+    """A bearer token as it is; of user and password, which browsers ask people for, the password is the token."""
+    given = environ.get("HTTP_AUTHORIZATION", "")
+    scheme, _, value = given.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            password = base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return (("authorization", "Bearer "),)
+        return (("authorization", f"Bearer {password}"),)
+    return (("authorization", given),) if given else ()
+
+
+def _refusal(path: str, status: HTTPStatus, code: str, message: str) -> Response:
+    more = [("WWW-Authenticate", 'Basic realm="udf-server: the token is the password"')]
+    headers = more if status is HTTPStatus.UNAUTHORIZED else []
+    if path in ("/catalog.json", "/try"):
+        return _json(status, {"error": {"code": code, "message": message}}, headers)
+    return _response(status, "text/html", error_page(f"udf-server: {status.phrase}", message).encode(), headers)
+
+
+def _json(status: HTTPStatus, content: Any, headers: list[tuple[str, str]] | None = None) -> Response:
+    return _response(status, "application/json", json.dumps(content, default=str).encode(), headers)
+
+
+def _response(status: HTTPStatus, kind: str, body: bytes, headers: list[tuple[str, str]] | None = None) -> Response:
+    length = ("Content-Length", str(len(body)))
+    return Response(status, [("Content-Type", f"{kind}; charset=utf-8"), length, *_HEADERS, *(headers or [])], body)
