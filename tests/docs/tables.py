@@ -11,6 +11,7 @@ from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS
 from spark_client.windows.emitting import EMIT_OPTIONS
 from udf_server.config import TABLES, ServerConfig, settings
 from udf_server.metrics import BulkHistogram, ServerMetrics
+from udf_server.plugins import build_plugin_manager, load_functions
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "plugins", "examples", "benchmarks", "deploy")
@@ -88,6 +89,22 @@ def alerts() -> str:
         for rule in group["rules"]
     ]
     return table(("alert", "fires while", "for", "what to do"), rows)
+
+
+def shipped_functions() -> str:
+    """Every function of the plugins in this repository; those of udf_sql are the operator's."""
+    rows = []
+    for folder in sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")):
+        manager = build_plugin_manager([folder.name], entry_points=False)
+        rows += [
+            (function.spec.name, _code(function.spec.signature), function.spec.description.partition("\n")[0])
+            for _, function in load_functions(manager)
+        ]
+    return table(("function", "what it does"), (row[1:] for row in sorted(rows)))
+
+
+def _code(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def modules() -> list[Path]:
