@@ -10,18 +10,37 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import TokenType
 
-__all__ = ["RemoteSpark", "generate"]
+from spark_client.errors import PlanError
 
-_OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
+__all__ = ["TOO_DEEP", "RemoteSpark", "generate"]
+
+TOO_DEEP = "the query is nested too deeply to be planned"
+
+_OWN_SYNTAX = ("CAST", "EXTRACT", "TRIM", "TRY_CAST")
 """Calls that are more than arguments between commas: EXTRACT(year FROM d)."""
+_WRITTEN_OTHERWISE = (exp.Select, exp.From, exp.BitwiseLeftShift, exp.BitwiseRightShift)
+"""What sqlglot writes for older versions of Spark."""
+_TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPNTZ)
+_WORDS = {
+    "OVERLAY": ("PLACING", "FROM", "FOR"), "POSITION": ("IN",), "SUBSTR": ("FROM", "FOR"), "SUBSTRING": ("FROM", "FOR"),
+}  # fmt: skip
+"""Calls whose arguments stand between commas, or between these words."""
+_AS_WRITTEN = "as written"
+"""What a literal is in the text, in the meta data of its node: DATE '2024-01-01', INTERVAL 1 DAY."""
 
 
 class RemoteSpark(Spark):  # type: ignore[misc]
     """Spark SQL whose function calls come out as they went in."""
 
+    # x IS NOT NULL is not NOT x IS NULL: not by the name of its column, and not to Spark's optimizer.
+    NORMALIZE_NOT_NULL = False
+
     def tokenize(self, sql: str, **options: Any) -> Any:
-        """WINDOW begins a clause only before a name and AS: `window(ts, '5 minutes')` is a call."""
-        tokens = super().tokenize(sql, **options)
+        """Numbers with their suffixes; strings beside each other as one.
+
+        WINDOW begins a clause only before a name and AS: `window(ts, '5 minutes')` is a call.
+        """
+        tokens = _joined(sql, super().tokenize(sql, **options))
         for index, token in enumerate(tokens):
             after = [each.token_type for each in tokens[index + 1 : index + 3]]
             clause = len(after) == 2 and after[0] is not TokenType.L_PAREN and after[1] is TokenType.ALIAS
@@ -35,8 +54,40 @@ class RemoteSpark(Spark):  # type: ignore[misc]
 
     class Parser(Spark.Parser):  # type: ignore[misc]  # noqa: D106
         FUNCTIONS = {"ARRAY": Spark.Parser.FUNCTIONS["ARRAY"]}  # noqa: RUF012 - ARRAY(1)[0] needs it
-        FUNCTION_PARSERS = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX}  # noqa: RUF012
+        FUNCTION_PARSERS = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX} | {
+            name: lambda self, name=name: self._parse_words(name) for name in _WORDS
+        }
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        # Both are true of Spark, but FROM a, b would become a CROSS JOIN, and JOIN b one ON true.
+        JOINS_HAVE_EQUAL_PRECEDENCE = False
+        ADD_JOIN_ON_TRUE = False
+
+        def _parse_type(self, *args: Any, **options: Any) -> Any:
+            """Literals keep what was written: DATE '2024-01-01' is no CAST, and its column has another name."""
+            begin = self._index
+            node = super()._parse_type(*args, **options)
+            read = self._tokens[begin : self._index]
+            typed = len(read) == 2 and read[1].token_type is TokenType.STRING
+            interval = bool(read) and read[0].token_type is TokenType.INTERVAL
+            if node is not None and (typed or interval) and not node.find(exp.Column, exp.Query):
+                node.meta[_AS_WRITTEN] = self.sql[read[0].start : read[-1].end + 1]
+            return node
+
+        def _parse_words(self, name: str) -> Any:
+            """The arguments of SUBSTRING(a FROM 2 FOR 3) and its like."""
+            arguments, between = [self._parse_bitwise()], []
+            while self._match(TokenType.COMMA) or self._match_texts(_WORDS[name]):
+                comma = self._prev.token_type is TokenType.COMMA
+                between.append(", " if comma else f" {self._prev.text.upper()} ")
+                arguments.append(self._parse_disjunction() if comma else self._parse_bitwise())
+            arguments = [argument for argument in arguments if argument is not None]
+            call = self.expression(exp.Anonymous(this=name, expressions=arguments))
+            if any(each != ", " for each in between) and len(arguments) == len(between) + 1:
+                call.meta[_AS_WRITTEN] = between
+            return call
+
+        def _warn_unsupported(self) -> None:
+            """What is not understood is refused, or left to Spark."""
 
         # sqlglot knows sums in these, and no conditions: ROLLUP (a IS NULL).
         def _parse_cube_or_rollup(self, with_prefix: bool = False) -> Any:
@@ -52,12 +103,58 @@ class RemoteSpark(Spark):  # type: ignore[misc]
 
     class Generator(Spark.Generator):  # type: ignore[misc]  # noqa: D106
         # Spark has nested common table expressions, and QUALIFY.
+        TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
         EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[Any]] = set()
         TRANSFORMS = {  # noqa: RUF012
-            kind: how for kind, how in Spark.Generator.TRANSFORMS.items() if kind is not exp.Select
+            kind: how for kind, how in Spark.Generator.TRANSFORMS.items() if kind not in _WRITTEN_OTHERWISE
         }
+
+        TYPE_MAPPING: ClassVar[dict[Any, str]] = {**Spark.Generator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}
+
+        def datatype_sql(self, expression: Any) -> str:
+            """Times have microseconds in Spark: TIMESTAMP(3) is Flink's, and so is TIMESTAMP_LTZ(3)."""
+            if expression.this in _TIMES and expression.expressions:
+                expression = exp.DataType(this=expression.this)
+            return super().datatype_sql(expression)
+
+        def cast_sql(self, expression: Any, safe_prefix: str | None = None) -> str:
+            return expression.meta.get(_AS_WRITTEN) or super().cast_sql(expression, safe_prefix)
+
+        def interval_sql(self, expression: Any) -> str:
+            return expression.meta.get(_AS_WRITTEN) or super().interval_sql(expression)
+
+        def add_sql(self, expression: Any) -> str:
+            return expression.meta.get(_AS_WRITTEN) or super().add_sql(expression)
+
+        def anonymous_sql(self, expression: Any) -> str:
+            between = expression.meta.get(_AS_WRITTEN)
+            if between is None:
+                return super().anonymous_sql(expression)
+            arguments = [self.sql(each) for each in expression.expressions]
+            return f"{expression.name}({''.join(map(''.join, zip(arguments, [*between, ''], strict=True)))})"
 
 
 def generate(node: Any) -> str:
-    """The tree as Spark SQL."""
-    return node.sql(dialect=RemoteSpark, normalize_functions=False, comments=False)
+    """The tree as Spark SQL. Raises PlanError for one that is too deep."""
+    try:
+        return str(node.sql(dialect=RemoteSpark, normalize_functions=False, comments=False))
+    except RecursionError:
+        raise PlanError(TOO_DEEP) from None
+
+
+def _joined(sql: str, tokens: list[Any]) -> list[Any]:
+    """`1L` as one token, which sqlglot reads as a cast, and `'a' 'b'`, which it reads as a call of concat."""
+    found: list[Any] = []
+    for token in tokens:
+        before = found[-1] if found else token
+        if token is not before and before.token_type is token.token_type is TokenType.STRING:
+            before.text += token.text
+            before.end = token.end
+        elif token is not before and before.token_type is TokenType.NUMBER and token.start == before.start:
+            # The suffix of a number has the place of the number: first "::", then the type.
+            if token.token_type is not TokenType.DCOLON:
+                before.text = sql[before.start : token.end + 1]
+                before.end = token.end
+        else:
+            found.append(token)
+    return found
