@@ -17,7 +17,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 export PYSPARK_PYTHON := $(CURDIR)/$(RUN)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Worker processes of the tests: one has the Spark session and every test that needs it, the others the rest.
+# Worker processes of the tests. Each has one Spark session for all of the files it is given.
 WORKERS ?= 2
 TESTS ?=
 SUITE ?= all
@@ -44,7 +44,7 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 
 .PHONY: test
 test: jdk $(VENV)/.dev-stamp ## the tests; TESTS=tests/spark for some of them
-	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadgroup $(TESTS)
+	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile $(TESTS)
 
 .PHONY: check
 check: lint types generated test ## what must pass before a commit: lint, types, generated, test
@@ -91,7 +91,7 @@ soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20, plotted to bu
 	@$(RUN) -m tests.chaos.soak --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev-stamp ## odd bytes on the wire: TRIES=100000
+fuzz: $(VENV)/.dev-stamp ## odd bytes on the wire, odd queries: TRIES=100000
 	@$(RUN) -m tests.fuzz --tries $(TRIES) --seed $(SEED)
 
 .PHONY: chaos

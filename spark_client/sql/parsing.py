@@ -13,11 +13,17 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from spark_client.errors import PlanError
-from spark_client.sql.dialect import RemoteSpark
+from spark_client.sql.dialect import TOO_DEEP, RemoteSpark
 
 __all__ = ["Text", "blanked", "called_names", "error_at", "in_place", "parse", "place_of", "rows_of"]
 
 _FIELD = "__remote_sql_field_{}"
+_NOT_OURS = {
+    TokenType.PIPE_GT: "remote aggregates cannot be planned in the pipe syntax |>: write a SELECT",
+    TokenType.SEMICOLON: "one statement at a time is planned",
+    TokenType.L_BRACE: "a field in braces is none that was passed",
+}
+"""What sqlglot reads as something else."""
 _PLACE = re.compile(r"line \d+, column \d+: ")
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\(|`([^`]+)`\s*\(")
 
@@ -35,7 +41,11 @@ class Text:
         if not self.fields:
             return self.sql
         parts = []
-        for literal, name, spec, conversion in string.Formatter().parse(self.sql):
+        try:
+            pieces = list(string.Formatter().parse(self.sql))
+        except ValueError as error:
+            raise PlanError(f"the fields in braces cannot be read: {error}; a brace itself is written twice") from None
+        for literal, name, spec, conversion in pieces:
             parts.append(literal)
             if name is None:
                 continue
@@ -72,6 +82,8 @@ def parse(text: Text) -> Any:
     """The tree of one statement. Raises PlanError with the place where sqlglot stops understanding."""
     try:
         tree = sqlglot.parse_one(text.readable(), dialect=RemoteSpark)
+    except RecursionError:
+        raise PlanError(TOO_DEEP) from None
     except SqlglotError as error:
         details = (getattr(error, "errors", None) or [{}])[0]
         what = details.get("description") or str(error).splitlines()[0]
@@ -80,10 +92,19 @@ def parse(text: Text) -> Any:
             begin = details["col"] - max(len(details.get("highlight") or "") - 1, 0)
             place = f"line {details['line']}, column {begin}: "
         raise PlanError(f"{place}{what}; a query with remote aggregates must be understood to be planned") from error
-    if "|>" in text.sql and any(token.token_type is TokenType.PIPE_GT for token in RemoteSpark().tokenize(text.sql)):
-        raise PlanError("remote aggregates cannot be planned in the pipe syntax |>: write a SELECT")
+    tokens = list(RemoteSpark().tokenize(text.readable()))
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+    for token in tokens:
+        if token.token_type in _NOT_OURS:
+            place = f"line {token.line}, column {token.col - len(token.text) + 1}: "
+            raise PlanError(f"{place}{_NOT_OURS[token.token_type]}")
     if isinstance(tree, exp.Command):
         raise PlanError(f"remote aggregates cannot be planned in a statement {tree.name.upper()}")
+
+    for lateral in tree.find_all(exp.Lateral):
+        if lateral.arg_key == "laterals" and not lateral.args.get("view"):
+            raise error_at(lateral, "LATERAL stands after a comma or a JOIN")
 
     def constant(node: Any) -> Any:
         return exp.var(node.name) if isinstance(node, exp.Column) and text.is_value(node.name) else node

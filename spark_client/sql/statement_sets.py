@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from spark_client.errors import PlanError
@@ -40,8 +41,11 @@ def statements_of(text: Text) -> list[Text] | None:
         return None
     # sqlglot reads no further than EXECUTE.
     sql = blanked(beginning[0]) + text.sql[beginning.end() :]
-    inside = list(RemoteSpark().tokenize(sql))
     where = f"line {text.sql[: beginning.start(1)].count(chr(10)) + 1}: "
+    try:
+        inside = list(RemoteSpark().tokenize(sql))
+    except SqlglotError as error:
+        raise PlanError(f"{where}the statement set cannot be read: {error}") from error
     while inside and inside[-1].token_type is TokenType.SEMICOLON:
         inside.pop()
     if not inside or inside[-1].text.upper() != "END":

@@ -113,6 +113,8 @@ def _of_single_calls(workspace: Workspace, names: FunctionNames, text: Text, sin
         tree = parse(text)
     except PlanError:
         return None  # Spark says what is wrong, or knows better
+    if not isinstance(tree, (exp.Query, exp.Insert, exp.Create)):
+        return None
     rewritten = single(workspace.as_is(), tree, ())
     return None if rewritten is tree else workspace.as_is().run(rewritten)
 

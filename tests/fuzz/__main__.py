@@ -1,4 +1,7 @@
-"""`python -m tests.fuzz`: 100,000 streams of odd bytes; fails on a crash, a hang, a leak or an untyped error."""
+"""`python -m tests.fuzz`: 100,000 streams of odd bytes and as many odd queries; fails on what should not be.
+
+That is a crash, a hang, a leak or an untyped error.
+"""
 
 import argparse
 import asyncio
@@ -6,6 +9,7 @@ import logging
 import sys
 import time
 
+from tests.fuzz.sql import SqlFuzzer
 from tests.fuzz.wire import Fuzzer
 
 GROWTH = 64 << 20
@@ -25,9 +29,13 @@ def main():
         print(f"{count:8,}  {end}")
     print(f"{asked.tries:,} tries in {time.monotonic() - began:.0f} s, seed {asked.seed}; after the first quarter:")
     print(f"memory {fuzzer.grown / (1 << 20):+.1f} MB, threads {fuzzer.more_threads:+}, files {fuzzer.more_files:+}")
-    for problem in fuzzer.problems[:20]:
+    queries = SqlFuzzer(asked.seed)
+    queries.run(asked.tries)
+    print("queries: " + ", ".join(f"{count:,} {end}" for end, count in queries.ends.most_common()))
+    problems = [*fuzzer.problems, *queries.problems]
+    for problem in problems[:20]:
         print(problem)
-    bad = fuzzer.problems or fuzzer.grown > GROWTH or fuzzer.more_threads > THREADS or fuzzer.more_files > 4
+    bad = problems or fuzzer.grown > GROWTH or fuzzer.more_threads > THREADS or fuzzer.more_files > 4
     sys.exit(1 if bad else 0)
 
 

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzz.sql import SqlFuzzer
 from tests.fuzz.wire import Fuzzer
 from udf_server.config import load_config, settings
 from udf_server.errors import InvalidConfig
@@ -17,6 +18,14 @@ async def test_odd_bytes_end_a_stream_with_a_typed_error_and_leave_nothing_behin
     assert fuzzer.problems == []
     assert fuzzer.ends["PROTOCOL_VIOLATION"] > 100
     assert fuzzer.ends["finished"] > 100
+
+
+def test_odd_queries_are_read_or_refused_with_a_reason():
+    fuzzer = SqlFuzzer(seed=11)
+    fuzzer.run(1500)
+    assert fuzzer.problems == []
+    assert fuzzer.ends["PlanError"] > 100
+    assert fuzzer.ends["read"] > 100
 
 
 @given(st.dictionaries(st.sampled_from([*NAMES, "nonsense", "functions", "guards"]), st.text(max_size=20), max_size=4))
