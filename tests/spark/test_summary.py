@@ -40,7 +40,7 @@ def test_whole_rows_and_aggregates_are_in_it(remote, spark):
     session = remote(checked, declare_aggregate(Total))
     frame = spark.range(1, 10, 1, 2)
     with session.summary() as summary:
-        session.with_columns(frame, y=session.function("checked")("id")).collect()
+        session.with_columns(frame, {"y": session.function("checked", on_error="null")("id")}).collect()
         session.group_by(frame, (F.col("id") % 2).alias("k")).agg(session.function("total")("id")).collect()
     found = {row.function: row.figures for row in summary.rows()}
     assert found["checked@1"].rows == 9
@@ -58,3 +58,19 @@ def test_spark_connect_says_that_it_has_none(spark, serve):
         with session.summary() as summary:
             pass
         assert summary.rows() == []
+
+
+def test_micro_batches_of_a_stream_are_one_row(remote, spark, tmp_path):
+    session = remote(checked)
+    (tmp_path / "in").mkdir()
+    spark.range(1, 10).write.parquet(str(tmp_path / "in"), mode="append")
+    spark.range(11, 20).write.parquet(str(tmp_path / "in"), mode="append")
+    stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    with session.summary() as summary:
+        query = stream.select(session.function("checked")("id")).writeStream.format("noop")
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+    (row,) = summary.rows()
+    assert (row.stage, row.figures.rows) == (None, 18)
+    assert row.tasks >= 2
+    assert "checked@1, stream: 18 rows" in summary.text()
