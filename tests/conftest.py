@@ -91,7 +91,7 @@ SPARK_MODE = os.environ.get("REMOTE_UDF_TEST_SPARK", "classic")
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The process's Spark session, with two local executors' worth of cores."""
     from pyspark.sql import SparkSession
 
@@ -101,23 +101,14 @@ def spark() -> Iterator[Any]:
     else:
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        # Not in the working directory, which other processes have, too.
+        builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     session = builder.getOrCreate()
     session.conf.set("spark.sql.shuffle.partitions", "4")
     # Not the machine's and not UTC, so that a test notices who mixes them up.
     session.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
     yield session
     session.stop()
-
-
-STARTS_SPARK = {"spark", "benchmarks"}
-"""Folders with tests that start a Spark of their own."""
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With xdist one worker has every test that needs Spark: two of them at once want four cores and more."""
-    for item in items if config.pluginmanager.hasplugin("xdist") else ():
-        if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name in STARTS_SPARK:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture

@@ -1,12 +1,16 @@
 """Faults of Spark itself: jobs in processes of their own, since one process holds one Spark."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from pathlib import Path
+
+import pyspark
 
 from tests.chaos.jobs import Tally
 from tests.chaos.servers import ChaosServer
@@ -16,12 +20,18 @@ __all__ = ["SPARK_FAULTS"]
 ROOT = Path(__file__).parents[2]
 
 START = """
-import os, sys, threading, time, urllib.request
+import contextlib, os, sys, threading, time, urllib.request
 import psutil
 from pyspark.sql import SparkSession, functions as F
 from spark_client import connect
 
 target, rows, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+# No task begins before both executors are there.
+BOTH = dict(
+    spark_cores_max="2", spark_scheduler_minRegisteredResourcesRatio="1.0",
+    spark_scheduler_maxRegisteredResourcesWaitingTime="200s",
+)
 
 def session(master, **settings):
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
@@ -37,16 +47,17 @@ def tell(frame):
 """
 
 EXECUTOR = """
-spark = session("local-cluster[2,1,1024]")
-slow = connect(spark, target).function("slow")
+spark = session("local-cluster[2,1,1024]", **BOTH)
+slower = connect(spark, target).function("slower")
+
+def is_executor(process):
+    with contextlib.suppress(psutil.Error):  # it may be gone
+        return any("CoarseGrainedExecutorBackend" in part for part in process.cmdline())
 
 def kill():
     # Once both have been at work for a while.
     while True:
-        executors = [
-            child for child in psutil.Process().children(recursive=True)
-            if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline())
-        ]
+        executors = [child for child in psutil.Process().children(recursive=True) if is_executor(child)]
         with urllib.request.urlopen(sys.argv[4] + "/metrics") as page:
             lines = [line for line in page.read().decode().splitlines() if line.startswith("udf_rows_total")]
         if len(executors) == 2 and sum(float(line.split()[-1]) for line in lines) > rows / 20:
@@ -56,22 +67,20 @@ def kill():
     print("killed", flush=True)
 
 threading.Thread(target=kill, daemon=True).start()
-frame = spark.range(0, rows, 1, 4).select("id", slow("id").alias("y"))
+frame = spark.range(0, rows, 1, 4).select("id", slower("id").alias("y"))
 frame.write.mode("overwrite").parquet(folder + "/out")
 tell(spark.read.parquet(folder + "/out"))
 """
 
 SPECULATION = """
 spark = session(
-    "local-cluster[2,1,1024]", spark_sql_adaptive_enabled="false",
+    sys.argv[5], **BOTH, spark_executor_memory="512m",
     spark_speculation="true", spark_speculation_interval="100ms",
     spark_speculation_multiplier="1.1", spark_speculation_quantile="0.1", spark_speculation_minTaskRuntime="200ms",
 )
-slow = connect(spark, target).function("slow")
-# The last of four partitions has nearly all the rows, so its task is run twice.
-most = (F.col("id") > rows // 20).cast("int") * rows
-frame = spark.range(0, rows, 1, 1).repartitionByRange(4, most + F.col("id") % 7)
-frame = frame.select("id", slow("id").alias("y"))
+straggling = connect(spark, target).function("straggling")
+# One of four tasks is slow, until it is run a second time beside itself.
+frame = spark.range(0, rows, 1, 4).select("id", straggling("id").alias("y"))
 frame.write.mode("overwrite").parquet(folder + "/out")
 tell(spark.read.parquet(folder + "/out"))
 """
@@ -108,21 +117,47 @@ def rows_served(url):
     return int(sum(float(line.split()[-1]) for line in lines if line.startswith("udf_rows_total") and '"ok"' in line))
 
 
-def run(script, rows, *, times=1):
+@contextlib.contextmanager
+def cluster():
+    """The URL of a standalone cluster whose two workers are hosts of their own: no copy of a task runs on its host."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    url, started = f"spark://127.0.0.1:{port}", []
+    roles = [("master.Master", ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"])] + [
+        ("worker.Worker", ["--host", host, "--webui-port", "0", "-c", "1", "-m", "1g", url])
+        for host in ("127.0.0.2", "127.0.0.3")
+    ]
+    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {**os.environ, "SPARK_WORKER_DIR": folder, "SPARK_LOG_DIR": folder, "PYSPARK_PYTHON": sys.executable}
+        try:
+            for role, arguments in roles:
+                command = [spark_class, f"org.apache.spark.deploy.{role}", *arguments]
+                started.append(subprocess.Popen(command, env=settings, stderr=subprocess.DEVNULL, cwd=ROOT))
+            yield url
+        finally:
+            for process in started:
+                process.terminate()
+            for process in started:
+                process.wait()
+
+
+def run(script, rows, *, times=1, master=""):
     """The tally of a job that writes what it got; the last of so many runs tells."""
     server, began = ChaosServer(), time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(times):
                 done = subprocess.run(
-                    [sys.executable, "-c", START + script, server.target, str(rows), folder, server.metrics], cwd=ROOT,
+                    [sys.executable, "-c", START + script, server.target, str(rows), folder, server.metrics, master],
+                    cwd=ROOT,
                     env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
                     capture_output=True, text=True, timeout=580, check=False,
                 )  # fmt: skip
         served = rows_served(server.metrics)
     finally:
         server.kill()
-    tally = Tally(rows, time.monotonic() - began, note=f"{served:,} rows served")
+    tally = Tally(rows, time.monotonic() - began, note=f"{served:,} rows served", served=served)
     found = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("found")]
     if not found:
         tally.failures.append(f"status {done.returncode}: {done.stderr[-1500:]}")
@@ -142,7 +177,11 @@ def executor_lost(scale, seed):
 
 def speculation(scale, seed):
     """speculative execution: the same task on two executors"""
-    return run(SPECULATION, max(1_000_000 // scale, 100_000))[0]
+    with cluster() as master:
+        tally, _ = run(SPECULATION, max(1_000_000 // scale, 100_000), master=master)
+    if tally.served <= tally.rows:
+        tally.failures.append("no task was run a second time")
+    return tally
 
 
 def stream_restarted(scale, seed):

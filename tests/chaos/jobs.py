@@ -34,6 +34,7 @@ class Tally:
     replays: int = 0
     moves: int = 0
     note: str = ""
+    served: int = 0
     failures: list[str] = field(default_factory=list)
 
     @property

@@ -25,6 +25,21 @@ async def slow(x: int) -> int:
     return x * 3 + 1
 
 
+@udf.scalar(timeout="2 min", buffer_capacity=200)
+async def slower(x: int) -> int:
+    """For a job that lasts until somebody has come to end it."""
+    await asyncio.sleep(0.05)
+    return x * 3 + 1
+
+
+@udf.scalar(timeout="2 min", buffer_capacity=200)
+async def straggling(x: int, context: udf.CallContext) -> int:
+    """As on a sick machine: the first attempt of one task takes ten times as long."""
+    stream = context.stream
+    await asyncio.sleep(0.1 if stream.partition == 0 and stream.task_attempt == 0 else 0.01)
+    return x * 3 + 1
+
+
 @udf.scalar(vectorized=True, timeout="2 min")
 def leaking(x: pa.Int64Array) -> pa.Int64Array:
     """Takes memory that it does not give back."""

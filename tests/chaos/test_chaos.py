@@ -23,7 +23,6 @@ def test_no_row_is_lost_doubled_or_wrong(fault):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.xdist_group("spark")
 def test_an_executor_that_is_lost_costs_no_row():
     tally = executor_lost(SCALE, 7)
     assert tally.good, line_of(executor_lost, tally)

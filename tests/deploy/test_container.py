@@ -19,7 +19,6 @@ from tests.deploy.images import ROOT, Container, Images, why_not, write_base
 pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
     pytest.mark.timeout(900),
-    pytest.mark.usefixtures("spark"),  # so that one worker has them all, and builds the images once
 ]
 
 PAGE = (ROOT / "docs/deployment.md").read_text()

@@ -23,7 +23,6 @@ from tests.deploy.queries import RULES, measured, panel_queries, rules
 PROMETHEUS = shutil.which("prometheus")
 pytestmark = [
     pytest.mark.skipif(PROMETHEUS is None, reason="needs Debian's prometheus"),
-    pytest.mark.usefixtures("spark"),
     pytest.mark.timeout(240),
 ]
 
