@@ -109,7 +109,8 @@ def test_a_server_in_the_image_serves_a_spark_job(images: Images, spark, tmp_pat
             assert server.stdout is not None
             try:
                 ready = json.loads(server.stdout.readline())
-                assert set(ready["functions"]) == {"bearing@1", "geohash@1", "haversine@1", "who@1"}
+                geo = {"bearing@1", "geohash@1", "haversine@1", "nearest@1", "reverse_geocode@1"}
+                assert set(ready["functions"]) == {*geo, "who@1"}
                 asked = container.run(*config["Healthcheck"]["Test"][1:])
                 assert (asked.returncode, asked.stdout.rpartition(": ")[2]) == (0, "ok\n"), asked.stderr
                 remote = connect(spark, f"127.0.0.1:{ports['UDF_CONFIG_PORT']}")
