@@ -289,8 +289,8 @@ def test_a_socket_that_a_dead_server_left_is_taken_over(serve, tmp_path):
     assert answers(serve(plus_one, unix_socket=str(path)).target, Security()) == 2
 
 
-@pytest.mark.parametrize("path", ["/", "/debug", "/metrics/../etc/passwd", "/livez/x", "/functions"])
-def test_the_http_port_has_metrics_and_health_and_nothing_else(serve, path):
+@pytest.mark.parametrize("path", ["/debug", "/page.js/../site.py", "/metrics/../etc/passwd", "/livez/x", "/functions"])
+def test_the_http_port_has_metrics_health_and_the_page_and_nothing_else(serve, path):
     url = serve(plus_one).server.metrics_url
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(url + path, timeout=10)
