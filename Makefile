@@ -47,7 +47,7 @@ test: jdk $(VENV)/.dev-stamp ## the tests; TESTS=tests/spark for some of them
 	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile $(TESTS)
 
 .PHONY: check
-check: lint types generated test ## what must pass before a commit: lint, types, generated, test
+check: lint types generated audit test ## what must pass before a commit: lint, types, generated, audit, test
 
 .PHONY: lint
 lint: $(VENV)/.dev-stamp ## ruff: rules and format
@@ -61,6 +61,10 @@ types: $(VENV)/.dev-stamp ## mypy, strict
 .PHONY: generated
 generated: $(VENV)/.dev-stamp ## is the committed code of proto/ what its .proto files say?
 	@bash proto/generate.sh --check $(RUN)
+
+.PHONY: audit
+audit: $(VENV)/.dev-stamp ## known vulnerabilities of the pinned versions, where their database answers
+	@.ci/audit $(RUN)
 
 .PHONY: proto
 proto: $(VENV)/.dev-stamp ## generate the code of proto/ anew
