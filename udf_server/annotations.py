@@ -18,7 +18,7 @@ import decimal
 import inspect
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Union
 
 import numpy as np
@@ -82,6 +82,15 @@ def hints_of(target: Any, where: str) -> dict[str, Any]:
         raise DeclarationError(f"{where}: an annotation cannot be evaluated: {error}") from error
 
 
+def signature_of(code: Callable[..., Any], where: str) -> inspect.Signature:
+    """The signature. Raises DeclarationError if Python sees none, as of a method that does not take `self`."""
+    try:
+        return inspect.signature(code)
+    except (TypeError, ValueError) as error:
+        name = getattr(code, "__name__", type(code).__name__)
+        raise DeclarationError(f"{where}: the parameters of {name!r} cannot be read: {error}") from error
+
+
 def type_given(given: Any, where: str) -> pa.DataType | None:
     """The Arrow type of an Arrow type or DDL string; None if `given` is neither."""
     try:
@@ -94,7 +103,7 @@ def type_given(given: Any, where: str) -> pa.DataType | None:
 
 def array_type(annotation: Any) -> pa.DataType | None:
     """The type of a typed Arrow array class such as pa.Int64Array; None if it says none."""
-    return _ARRAYS.get(annotation)
+    return _named(_ARRAYS, annotation)
 
 
 def codecs_for(annotation: Any, where: str) -> list[Codec]:
@@ -109,6 +118,13 @@ def codecs_for(annotation: Any, where: str) -> list[Codec]:
     if not codecs:
         raise DeclarationError(f"{where}: {annotation} stands for no type")
     return codecs
+
+
+def _named(table: Mapping[Any, pa.DataType], annotation: Any) -> pa.DataType | None:
+    try:
+        return table.get(annotation)
+    except TypeError:  # cannot be hashed, so it is none of them
+        return None
 
 
 def _union_members(annotation: Any) -> Sequence[Any]:
@@ -133,10 +149,10 @@ def _codec(annotation: Any, where: str) -> Codec:
         return _codec(arguments[0], where)
     if (type_ := type_given(annotation, where)) is not None:
         return codec_for_type(type_)
-    if annotation in _LEAVES:
-        return Leaf(_LEAVES[annotation])
-    if annotation in _NUMPY:
-        return Leaf(_NUMPY[annotation], annotation)
+    if (leaf := _named(_LEAVES, annotation)) is not None:
+        return Leaf(leaf)
+    if (number := _named(_NUMPY, annotation)) is not None:
+        return Leaf(number, annotation)
     if origin in (list, Sequence) and len(arguments) == 1:
         return ListCodec(_one(arguments[0], where))
     if origin in (dict, Mapping) and len(arguments) == 2:

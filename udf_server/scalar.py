@@ -13,7 +13,7 @@ from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
 from remote_udf.options import canonical
 from remote_udf.types import require_supported
-from udf_server.annotations import array_type, codecs_for, hints_of, type_given
+from udf_server.annotations import array_type, codecs_for, hints_of, signature_of, type_given
 from udf_server.context import CallContext
 from udf_server.errors import DeclarationError
 from udf_server.functions import Function
@@ -139,7 +139,7 @@ class _Body:
         self._where = where
         self._vectorized = vectorized
         self._hints = hints_of(inspect.unwrap(code), where)
-        self._signature = list(inspect.signature(code).parameters.values())
+        self._signature = list(signature_of(code, where).parameters.values())
         contexts = [p.name for p in self._signature if self._hints.get(p.name) is CallContext]
         if len(contexts) > 1:
             raise DeclarationError(f"{where}: {contexts[0]!r} and {contexts[1]!r} both want the call context")
@@ -205,6 +205,8 @@ class _Body:
             struct = type_given(f"struct<{given}>", f"{self._where}, parameters") if given.strip() else pa.struct([])
             assert struct is not None
             return {field.name: field.type for field in struct}
+        if given is not None and not isinstance(given, Mapping):
+            raise DeclarationError(f"{self._where}: 'parameters' is text or a mapping from name to type, not {given!r}")
         return dict(given) if given is not None else None
 
     def _codecs(self, wanted: Any, where: str) -> list[Codec]:

@@ -12,7 +12,7 @@ from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
 from remote_udf.options import AGGREGATE_OPTIONS, canonical
 from udf_server.aggregates.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
-from udf_server.annotations import codecs_for, hints_of, type_given
+from udf_server.annotations import codecs_for, hints_of, signature_of, type_given
 from udf_server.context import CallContext
 from udf_server.errors import DeclarationError
 from udf_server.functions import Function
@@ -133,7 +133,7 @@ def _require_signatures(
     given["retract"] = given["accumulate"]
     for verb in verbs:
         for count in given.get(verb, [1]):
-            signature = inspect.signature(getattr(implementation, verb))
+            signature = signature_of(getattr(implementation, verb), where)
             keywords = {context: None} if context is not None and context in signature.parameters else {}
             try:
                 signature.bind(*[None] * count, **keywords)
@@ -190,7 +190,7 @@ class _Types:
         code = self._implementation.accumulate
         hints = hints_of(_plain(code), self._where)
         columns = []
-        for parameter in list(inspect.signature(code).parameters.values())[1:]:
+        for parameter in list(signature_of(code, self._where).parameters.values())[1:]:
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise DeclarationError(
                     f"{self._where}, parameter {parameter.name!r}: arguments are passed by position only"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.table_arguments import ArgumentTrait, TableArgument
-from udf_server.annotations import codecs_for, hints_of, type_given
+from udf_server.annotations import codecs_for, hints_of, signature_of, type_given
 from udf_server.errors import DeclarationError
 from udf_server.tables.base import StateHint
 from udf_server.tables.context import ProcessContext
@@ -66,7 +66,7 @@ def read_arguments(where: str, code: Callable[..., Any]) -> Arguments:
     """Raises DeclarationError, which starts with `where` and names the parameter."""
     result = Arguments()
     hints = hints_of(inspect.unwrap(getattr(code, "__func__", code)), where)
-    for parameter in inspect.signature(code).parameters.values():
+    for parameter in signature_of(code, where).parameters.values():
         place = f"{where}, parameter {parameter.name!r}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise DeclarationError(

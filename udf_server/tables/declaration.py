@@ -14,7 +14,7 @@ from remote_udf.options import AGGREGATE_OPTIONS, canonical
 from remote_udf.process_calls import ProcessCall
 from remote_udf.result_columns import resolved
 from remote_udf.table_arguments import ChangelogMode, TableSignature
-from udf_server.annotations import hints_of
+from udf_server.annotations import hints_of, signature_of
 from udf_server.errors import DeclarationError
 from udf_server.functions import Function
 from udf_server.tables.arguments import Argument, Arguments, read_arguments
@@ -133,7 +133,7 @@ def _timer(where: str, implementation: ProcessTableFunction, read: Arguments) ->
     if timer is None:
         return None, False
     hints = hints_of(inspect.unwrap(getattr(timer, "__func__", timer)), where)
-    parameters = list(inspect.signature(timer).parameters)
+    parameters = list(signature_of(timer, where).parameters)
     first = parameters[0] if parameters else ""
     has_context = hints.get(first) is ProcessContext or (first not in hints and first in ("ctx", "context"))
     found = parameters[has_context:]
