@@ -1,7 +1,10 @@
 """The client without Spark: batches through the same engine a Python worker of Spark's runs."""
 
+import contextlib
+import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
+from multiprocessing.synchronize import Event
 
 import pyarrow as pa
 
@@ -12,7 +15,7 @@ from spark_client.directory import find_function, list_functions
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.opening import open_stream
 
-__all__ = ["Client"]
+__all__ = ["Client", "process_of_calls"]
 
 
 class Client:
@@ -37,3 +40,25 @@ class Client:
         engine = RowEngine([PlannedCall(call, columns)], open_stream, ordered=True)
         for completed in engine.run(iter(batches)):
             yield completed.table.num_rows
+
+
+@contextlib.contextmanager
+def process_of_calls(target: str, function: str, batches: Sequence[pa.RecordBatch]) -> Iterator[None]:
+    """Another process that sends the batches to a function again and again, until the block ends."""
+    context = multiprocessing.get_context("spawn")
+    begun = context.Event()
+    process = context.Process(target=_call_again_and_again, args=(target, function, batches, begun), daemon=True)
+    process.start()
+    try:
+        begun.wait(60)
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _call_again_and_again(target: str, function: str, batches: Sequence[pa.RecordBatch], begun: Event) -> None:
+    client = Client(target)
+    begun.set()
+    while True:
+        client.seconds(function, batches)

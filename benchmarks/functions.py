@@ -1,6 +1,7 @@
 """The functions that are measured: a plugin, loaded by file name."""
 
 import asyncio
+import time
 
 import pyarrow as pa
 
@@ -22,6 +23,13 @@ async def look_up(x: int) -> int:
 async def straggle(x: int) -> int:
     """The same, but one row in a hundred takes half a second."""
     await asyncio.sleep(STRAGGLER_SECONDS if x % 100 == 50 else LOOKUP_SECONDS)
+    return x
+
+
+@udf.scalar(timeout="10 min")
+def stuck(x: int) -> int:
+    """Never comes back while anybody waits for it."""
+    time.sleep(600)
     return x
 
 

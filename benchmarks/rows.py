@@ -1,16 +1,17 @@
 """Row-wise functions without Spark: many calls in flight, and what the dispatch of one costs."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
 
-from benchmarks.direct import Client
+from benchmarks.direct import Client, process_of_calls
 from benchmarks.functions import LOOKUP_SECONDS
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.timing import alternating, medians
 
-__all__ = ["measure_dispatch", "measure_waiting"]
+__all__ = ["measure_dispatch", "measure_neighbours", "measure_waiting"]
 
 SPARK_BATCH = 10_000
 
@@ -54,6 +55,27 @@ def measure_dispatch(results: Results, quick: bool) -> None:
         results.add(name, cost, f"server CPU of one {kind} call, beyond the conversion of its values")
     for kind in ("async", "sync"):
         results.add(f"rowwise_{kind}_rows_per_second", rows / time[f"{kind}_identity"], "without Spark")
+
+
+def measure_neighbours(results: Results, quick: bool) -> None:
+    """Look-ups of 10 ms alone, beside a function that is stuck, and beside one that is flooded with rows."""
+    rows, repetitions = (2_000, 1) if quick else (50_000, 5)
+    batches, flood = _batches(rows), _batches(200_000)
+    with server_process() as server:
+        client, options = Client(server.target), {"buffer-capacity": "500"}
+
+        def beside(function: str, other: Sequence[pa.RecordBatch]) -> float:
+            with process_of_calls(server.target, function, other):
+                return client.seconds("look_up", batches, **options)
+
+        time_ = medians(alternating({
+            "alone": lambda: client.seconds("look_up", batches, **options),
+            "stuck": lambda: beside("stuck", _batches(1000)),
+            "flooded": lambda: beside("sync_identity", flood),
+        }, repetitions))  # fmt: skip
+    for name in ("stuck", "flooded"):
+        note = f"rows/s of look-ups beside a function that is {name}, over those alone"
+        results.add(f"look_ups_beside_{name}", time_["alone"] / time_[name], note)
 
 
 def _batches(rows: int) -> list[pa.RecordBatch]:

@@ -12,6 +12,8 @@ from benchmarks.guard import EXPECTED, compare
 PROMISED = {
     "io_1000_fraction_of_ideal",
     "rowwise_dispatch_ns",
+    "look_ups_beside_stuck",
+    "look_ups_beside_flooded",
     "vectorized_vs_local_arrow_udf",
     "unordered_vs_ordered_1pct_stragglers",
     "rss_growth_1m_to_20m",
