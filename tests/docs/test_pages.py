@@ -30,11 +30,14 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture
 def settings(spark) -> Iterator[None]:
-    """What a page sets in the session is unset afterwards."""
-    before = set(spark.conf.getAll)
+    """What a page sets in the session is afterwards as it was."""
+    before = dict(spark.conf.getAll)
     yield
-    for key in set(spark.conf.getAll) - before:
-        spark.conf.unset(key)
+    for key, value in dict(spark.conf.getAll).items():
+        if key not in before:
+            spark.conf.unset(key)
+        elif value != before[key]:
+            spark.conf.set(key, before[key])
 
 
 @named(USES_SPARK)
