@@ -91,7 +91,7 @@ def show_functions(remote: RemoteSession) -> None:
     rows = []
     for spec in remote.functions():
         arguments = ", ".join(parameter.name for parameter in spec.parameters)
-        execution = "aggregate" if spec.kind is FunctionKind.AGGREGATE else str(spec.execution)
+        execution = str(spec.execution) if spec.kind is FunctionKind.SCALAR else str(spec.kind)
         rows.append((spec.name, execution, arguments, spelled(spec.result)))
     say(table(["function", "execution", "arguments", "result"], rows))
 

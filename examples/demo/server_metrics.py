@@ -47,7 +47,8 @@ class Scrape:
 
     def functions(self) -> list[str]:
         """Those that were called, by name."""
-        return sorted({function for name, function in self._samples if name == "udf_rows_total"})
+        known = {function for name, function in self._samples if name == "udf_rows_total"}
+        return sorted(function for function in known if self._sum("udf_rows_total", function))
 
     def figures(self, function: str) -> FunctionFigures:
         buckets = sorted(
