@@ -4,6 +4,7 @@ Such a call is no SQL that Spark or sqlglot reads. So it is taken out of the tex
 """
 
 import itertools
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,7 @@ from spark_client.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, blanked, rows_of
+from spark_client.sql.tokens import closing, place_of_token, split, text_of
 from spark_client.sql.workspace import HIDDEN
 
 __all__ = ["ProcessCall", "TableArgument", "without_calls"]
@@ -51,6 +53,7 @@ def without_calls(text: Text, names: FunctionNames) -> tuple[Text, Mapping[str, 
         tokens = list(RemoteSpark().tokenize(sql))
     except SqlglotError:
         return text, {}
+    mark = zlib.crc32(sql.encode(errors="surrogatepass"))
     calls: dict[str, ProcessCall] = {}
     parts, done, index, numbers = [], 0, 0, itertools.count()
     while index < len(tokens) - 1:
@@ -58,9 +61,9 @@ def without_calls(text: Text, names: FunctionNames) -> tuple[Text, Mapping[str, 
         if not _begins_call(tokens, index, names):
             index += 1
             continue
-        end = _closing(tokens, index + 1)
-        where = f"line {token.line}, column {token.col - len(token.text) + 1}: "
-        name = PLACE.format(f"{abs(hash(sql)) % 10_000}_{next(numbers)}")
+        end = closing(tokens, index + 1)
+        where = place_of_token(token)
+        name = PLACE.format(f"{mark}_{next(numbers)}")
         calls[name] = ProcessCall(token.text, where, _arguments(sql, tokens[index + 2 : end], where))
         # As long as what it stands for, so that errors name the right places.
         parts += [sql[done : token.start], blanked(sql[token.start : tokens[end].end + 1], name)]
@@ -81,19 +84,9 @@ def _begins_call(tokens: Sequence[Any], index: int, names: FunctionNames) -> boo
     return names.kind(token.text) is FunctionKind.TABLE
 
 
-def _closing(tokens: Sequence[Any], opening: int) -> int:
-    """The parenthesis that ends the one at `opening`."""
-    depth = 0
-    for index in range(opening, len(tokens)):
-        depth += (tokens[index].token_type is TokenType.L_PAREN) - (tokens[index].token_type is TokenType.R_PAREN)
-        if not depth:
-            return index
-    raise PlanError(f"line {tokens[opening].line}: a parenthesis is not closed")
-
-
 def _arguments(sql: str, tokens: Sequence[Any], where: str) -> dict[str | int, Any]:
     arguments: dict[str | int, Any] = {}
-    for position, part in enumerate(_split(tokens, TokenType.COMMA)):
+    for position, part in enumerate(split(tokens)):
         if not part:
             raise PlanError(f"{where}an argument is missing")
         named = len(part) > 2 and part[1].token_type is TokenType.FARROW
@@ -113,14 +106,14 @@ def _argument(sql: str, tokens: Sequence[Any], where: str) -> Any:
     """A table, the names of a DESCRIPTOR as a list, or the text of an expression."""
     first, second = tokens[0], tokens[1] if len(tokens) > 1 else None
     if first.text.upper() == "DESCRIPTOR" and second is not None and second.token_type is TokenType.L_PAREN:
-        return [_name(part, where) for part in _split(tokens[2:-1], TokenType.COMMA)]
+        return [_name(part, where) for part in split(tokens[2:-1])]
     is_query = (
         first.token_type is TokenType.L_PAREN and second is not None and second.text.upper() in ("SELECT", "WITH")
     )
     # A window function has been taken out of the text, with TABLE before it.
     is_window = first.text.startswith(f"{HIDDEN}window_")
     if first.token_type is not TokenType.TABLE and not is_query and not is_window:
-        return _text(sql, tokens)
+        return text_of(sql, tokens)
     depth, cuts = 0, {}
     for index, token in enumerate(tokens):
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -137,7 +130,7 @@ def _argument(sql: str, tokens: Sequence[Any], where: str) -> Any:
         columns = tokens[begin + (2 if kind is TokenType.PARTITION else 1) : end]
         if columns and columns[0].token_type is TokenType.L_PAREN:
             columns = columns[1:-1]
-        parts = list(_split(columns, TokenType.COMMA))
+        parts = split(columns)
         if kind is TokenType.ORDER_BY:
             argument.order_by = [" ".join(token.text for token in part) for part in parts]
         else:
@@ -150,22 +143,3 @@ def _name(tokens: Sequence[Any], where: str) -> str:
         raise PlanError(f"{where}a name of a column is expected, not {' '.join(token.text for token in tokens)!r}")
     text: str = tokens[0].text
     return text
-
-
-def _text(sql: str, tokens: Sequence[Any]) -> str:
-    return sql[tokens[0].start : tokens[-1].end + 1]
-
-
-def _split(tokens: Sequence[Any], separator: Any) -> list[list[Any]]:
-    """The tokens between separators that stand in no brackets of any kind."""
-    opening = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
-    closing = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
-    parts: list[list[Any]] = [[]] if tokens else []
-    depth = 0
-    for token in tokens:
-        depth += (token.token_type in opening) - (token.token_type in closing)
-        if token.token_type is separator and not depth:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return parts

@@ -20,6 +20,7 @@ from spark_client.sql.dialect import RemoteSpark, generate
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, blanked, error_at
 from spark_client.sql.process_functions import SharedCalls, readable
+from spark_client.sql.tokens import place_of_token
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["run_set", "statements_of"]
@@ -53,7 +54,9 @@ def statements_of(text: Text) -> list[Text] | None:
     found = []
     for part in _between_semicolons(inside[:-1]):
         if part[0].token_type is not TokenType.INSERT:
-            raise PlanError(f"{_place(part[0])}a statement set has INSERT statements, not {part[0].text.upper()}")
+            raise PlanError(
+                f"{place_of_token(part[0])}a statement set has INSERT statements, not {part[0].text.upper()}"
+            )
         begin, end = part[0].start, part[-1].end + 1
         found.append(replace(text, sql=blanked(sql[:begin]) + sql[begin:end]))
     if not found:
@@ -169,7 +172,3 @@ def _between_semicolons(tokens: Sequence[Any]) -> Iterator[list[Any]]:
         elif part:
             yield part
             part = []
-
-
-def _place(token: Any) -> str:
-    return f"line {token.line}, column {token.col - len(token.text) + 1}: "

@@ -23,6 +23,7 @@ from spark_client.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text, blanked, in_place, rows_of
 from spark_client.sql.stream_times import without_time
+from spark_client.sql.tokens import closing, place_of_token, split, text_of
 from spark_client.sql.workspace import HIDDEN, Workspace
 from spark_client.windows import cumulate, hop, session, tumble, tumble_rows
 
@@ -98,8 +99,8 @@ def without_window_calls(text: Text) -> tuple[Text, WindowFunctions]:
         if not _begins_call(tokens, index):
             index += 1
             continue
-        end = _closing(tokens, index + 1)
-        written = " ".join(_text(sql, tokens[index : end + 1]).split())
+        end = closing(tokens, index + 1)
+        written = " ".join(text_of(sql, tokens[index : end + 1]).split())
         # The name says what is called, so that equal names in two texts stand for equal calls.
         name = f"{HIDDEN}window_{zlib.crc32(written.encode())}_{next(numbers)}"
         calls[name] = _read(sql, tokens[index], tokens[index + 2 : end])
@@ -136,21 +137,12 @@ def _is_wrapped(tokens: Sequence[Any], index: int, end: int) -> bool:
     )
 
 
-def _closing(tokens: Sequence[Any], opening: int) -> int:
-    depth = 0
-    for index in range(opening, len(tokens)):
-        depth += (tokens[index].token_type is TokenType.L_PAREN) - (tokens[index].token_type is TokenType.R_PAREN)
-        if not depth:
-            return index
-    raise PlanError(f"line {tokens[opening].line}, column {tokens[opening].col}: a parenthesis is not closed")
-
-
 def _read(sql: str, token: Any, tokens: Sequence[Any]) -> _Call:
     function = token.text.upper()
-    where = f"line {token.line}, column {token.col - len(token.text) + 1}: "
+    where = place_of_token(token)
     names = ("DATA", "TIMECOL", *_PARAMETERS[function])
     arguments: dict[str, list[Any]] = {}
-    for position, part in enumerate(_split(tokens)):
+    for position, part in enumerate(split(tokens)):
         named = len(part) > 2 and part[1].token_type is TokenType.FARROW
         name = part[0].text.upper() if named else names[position] if position < len(names) else ""
         # As Flink has it: the first two by name as well.
@@ -168,7 +160,7 @@ def _read(sql: str, token: Any, tokens: Sequence[Any]) -> _Call:
         raise PlanError(f"{where}{function} lacks the argument {missing[0]}; it takes {', '.join(names)}")
     query, partition_by = _table(sql, function, arguments.pop("DATA"), where)
     time_col = _descriptor(arguments.pop("TIMECOL"), function, where)
-    texts = {name: _text(sql, part) for name, part in arguments.items()}
+    texts = {name: text_of(sql, part) for name, part in arguments.items()}
     return _Call(function, where, query, partition_by, time_col, texts)
 
 
@@ -194,7 +186,7 @@ def _table(sql: str, function: str, tokens: list[Any], where: str) -> tuple[str,
             raise PlanError(f"{where}{function} takes no PARTITION BY: every row has its windows by itself")
         columns = [each for each in tokens[cut:] if each.token_type not in (TokenType.L_PAREN, TokenType.R_PAREN)]
         columns = columns[1 if columns[0].token_type is TokenType.PARTITION_BY else 2 :]
-        keys = tuple(_name(part, where) for part in _split(columns))
+        keys = tuple(_name(part, where) for part in split(columns) or [[]])
     return rows_of(sql, tokens[0].start, tokens[cut - 1].end + 1), keys
 
 
@@ -209,23 +201,6 @@ def _name(tokens: Sequence[Any], where: str) -> str:
         text = " ".join(token.text for token in tokens)
         raise PlanError(f"{where}PARTITION BY takes names of columns, not {text!r}")
     return str(tokens[0].text)
-
-
-def _text(sql: str, tokens: Sequence[Any]) -> str:
-    return sql[tokens[0].start : tokens[-1].end + 1]
-
-
-def _split(tokens: Sequence[Any]) -> list[list[Any]]:
-    """The tokens between commas that stand in no parentheses."""
-    parts: list[list[Any]] = [[]]
-    depth = 0
-    for token in tokens:
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        if token.token_type is TokenType.COMMA and not depth:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return parts
 
 
 def _windowed(workspace: Workspace, call: _Call, ctes: Sequence[Any], rewrite: Rewrite) -> DataFrame:
