@@ -66,10 +66,11 @@ class LoopWatch:
         if blocked_for < BLOCKED_SECONDS or ping.told:
             return
         ping.told = True
-        self._blocked(hosted)
+        # The stack first, for it moves on; the metric last, so that who sees it finds the line too.
         frame = sys._current_frames().get(lane.thread_id)  # noqa: SLF001 - there is no other way to see another thread's stack
         stack = "".join(traceback.format_stack(frame)[-6:]) if frame else ""
         log.warning(
             "event loop blocked",
             extra={"function": key, "seconds": round(blocked_for, 3), "stack": stack[-STACK_LIMIT:]},
         )
+        self._blocked(hosted)
