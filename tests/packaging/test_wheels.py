@@ -119,6 +119,14 @@ def test_a_job_s_environment_has_no_server(client, tmp_path):
     assert "Calls remote functions from Spark." in client.run("remote-udf", "--help", cwd=tmp_path).stdout
 
 
+def test_a_command_without_its_extra_says_which_to_install(client, server, tmp_path):
+    for environment, command, extra in ((client, "udf-server", "server"), (server, "remote-udf", "spark")):
+        complaint = environment.run(command, "--version", cwd=tmp_path, fails=True).stderr
+        (line,) = complaint.splitlines()
+        assert line.startswith(f"{command} needs ")
+        assert line.endswith(f", which is not installed here: pip install 'remote-udf[{extra}]'")
+
+
 def test_a_job_without_a_server_is_told_how_to_get_one(client, tmp_path):
     code = "from spark_client.embedded import EmbeddedServer; EmbeddedServer([])"
     failed = client.run("python", "-c", code, cwd=tmp_path, fails=True).stderr.splitlines()[-1]
