@@ -1,17 +1,20 @@
-"""Collecting: figures of tasks come to the driver in an accumulator of Spark's and go to open summaries."""
+"""Collecting: figures of tasks come to the driver, by an accumulator or in files, and go to open summaries."""
 
 import threading
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from pyspark import Accumulator, SparkContext
 from pyspark.accumulators import AccumulatorParam
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_client.errors import SummaryUnavailable
 from spark_client.executor.figures import Reporter, TaskReport
+from spark_client.executor.filing import FiledReports, read_report
 
-__all__ = ["Collector", "Sink", "reporter_for", "require_context"]
+__all__ = ["Collector", "ReportFiles", "Sink", "collecting", "context_of", "require_reports"]
 
 
 class Sink(Protocol):
@@ -23,20 +26,35 @@ class Sink(Protocol):
 
 
 class Collector:
-    """The driver's end. Reports that no summary is open for are let go, so that nothing grows."""
+    """The driver's end. Reports that no summary is open for are let go, so that nothing grows.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    `fetch` gives the reports that are new since it was last called, where they do not come by themselves.
+    """
+
+    def __init__(self, fetch: Callable[[], Iterable[TaskReport]] | None = None) -> None:
+        self._fetch = fetch
+        self._lock, self._fetching = threading.Lock(), threading.Lock()
         self._sinks: tuple[Sink, ...] = ()
 
     def open(self, sink: Sink) -> None:
+        """From now on; what ended before is not for this one."""
+        self.fetch()
         with self._lock:
             self._sinks = (*self._sinks, sink)
 
     def close(self, sink: Sink) -> None:
-        """Safe to call twice."""
-        with self._lock:
-            self._sinks = tuple(each for each in self._sinks if each is not sink)
+        """Up to now. Safe to call twice."""
+        try:
+            self.fetch()
+        finally:
+            with self._lock:
+                self._sinks = tuple(each for each in self._sinks if each is not sink)
+
+    def fetch(self) -> None:
+        """Takes reports that do not come by themselves. Raises what Spark raises when it reads them."""
+        if self._fetch is not None:
+            with self._fetching:
+                self.take(self._fetch())
 
     def take(self, reports: Iterable[TaskReport]) -> None:
         """Called by Spark on a thread of its own, before it says that the job has ended."""
@@ -73,22 +91,52 @@ class _Accumulated:
         self._accumulator.add((report,))
 
 
-def reporter_for(spark: Any, collector: Collector) -> Reporter | None:
-    """What plans of this session carry to report to the collector; None on Spark Connect, without accumulators."""
-    context = _context_of(spark)
-    return _Accumulated(context.accumulator(collector, _ReportsParam())) if context is not None else None
+class ReportFiles:
+    """Reports in the files of `FiledReports`, read by Spark itself: what runs this may see no such directory."""
+
+    def __init__(self, spark: Any, path: str) -> None:
+        self._spark, self._path = spark, path
+        self._known: set[str] = set()
+
+    def fetch(self) -> list[TaskReport]:
+        """Those that were not there the last time."""
+        try:
+            lines = self._spark.read.text(self._path).collect()
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":  # no task has ended
+                return []
+            raise
+        found = dict(read_report(line.value) for line in lines)
+        new = [report for identity, report in found.items() if identity not in self._known]
+        self._known.update(found)
+        return new
 
 
-def require_context(spark: Any) -> SparkContext:
-    """Raises SummaryUnavailable for a session of Spark Connect."""
-    context = _context_of(spark)
-    if context is None:
+def collecting(spark: Any, directory: str | None) -> tuple[Reporter | None, Collector]:
+    """What plans of this session carry to report, and where that arrives.
+
+    A classic session reports by an accumulator. One of Spark Connect has none: it reports by files below
+    `directory`, or not at all.
+    """
+    context = context_of(spark)
+    if context is not None:
+        collector = Collector()
+        return _Accumulated(context.accumulator(collector, _ReportsParam())), collector
+    if directory is None:
+        return None, Collector()
+    path = f"{directory.rstrip('/')}/{uuid.uuid4().hex}"
+    return FiledReports(path), Collector(ReportFiles(spark, path).fetch)
+
+
+def require_reports(reporter: Reporter | None) -> None:
+    """Raises SummaryUnavailable where tasks have no way to report."""
+    if reporter is None:
         raise SummaryUnavailable(
-            "a summary needs a classic Spark session: Spark Connect has no accumulators, in which tasks report; "
-            "the server's metrics have the same figures, see docs/observing-jobs.md"
+            "Spark Connect has no accumulators for tasks to report in: give them a directory, "
+            "connect(..., summary_directory=PATH), that every executor can write to and Spark can read"
         )
-    return context
 
 
-def _context_of(spark: Any) -> SparkContext | None:
+def context_of(spark: Any) -> SparkContext | None:
+    """The context of a classic session; None of Spark Connect."""
     return spark.sparkContext if isinstance(spark, SparkSession) else None

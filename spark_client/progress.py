@@ -20,7 +20,7 @@ class Progress:
         self, total: Callable[[], tuple[int, Figures]], tracker: Any, seconds: float = PROGRESS_SECONDS,
         out: TextIO | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`total` gives tasks and figures so far; `tracker` is Spark's StatusTracker. Raises ValueError."""
+        """`total` gives tasks and figures so far; `tracker` is Spark's StatusTracker, or None. Raises ValueError."""
         if not seconds > 0:
             raise ValueError(f"progress: {seconds} is not a number of seconds above 0")
         self._total, self._tracker, self._seconds = total, tracker, seconds
@@ -62,7 +62,9 @@ class Progress:
         return ", ".join([*parts, *self._stages()])
 
     def _stages(self) -> list[str]:
-        lines = []
+        lines: list[str] = []
+        if self._tracker is None:
+            return lines
         for stage in self._tracker.getActiveStageIds():
             info = self._tracker.getStageInfo(stage)
             if info is not None:

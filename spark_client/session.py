@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.aggregate import AggregateExpression, RemoteAggregate
-from spark_client.collecting import Collector, reporter_for, require_context
+from spark_client.collecting import Collector, collecting, context_of, require_reports
 from spark_client.config import ClientConfig
 from spark_client.directory import find_function, list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
@@ -44,12 +44,16 @@ def connect(
     security: Security | None = None,
     max_stream_seconds: float = ClientConfig.max_stream_seconds,
     max_replays: int = ClientConfig.max_replays,
+    summary_directory: str | None = None,
 ) -> "RemoteSession":
     """Connects a Spark session, classic or Connect, to a server.
 
     `target` is where it listens as the executors see it: "host:port", "unix:/path", several with commas between
     them, or a name with many addresses, "dns:///name:port". `security` has TLS and tokens. A stream moves to the
     next server after `max_stream_seconds`; rows are sent again `max_replays` times at most.
+
+    `summary_directory` is for `summary` on Spark Connect: a path or URI that every executor can write to and
+    Spark can read. Each task writes a small file there. A classic session needs none, and writes none.
 
     Without a target, an embedded server is started as a process of this machine, once per `plugins` (modules or
     .py files to load besides the installed plugins); that works with executors on this machine only.
@@ -63,11 +67,10 @@ def connect(
         target = embedded.target
     elif plugins:
         raise ValueError("plugins are for the embedded server; a server at a target has its own")
-    collector = Collector()
+    reporter, collector = collecting(spark, summary_directory)
     config = ClientConfig(
-        target, connect_seconds, security or Security(), max_stream_seconds, max_replays,
-        reporter=reporter_for(spark, collector),
-    )  # fmt: skip
+        target, connect_seconds, security or Security(), max_stream_seconds, max_replays, reporter=reporter
+    )
     return RemoteSession(spark, config, list_functions(config), embedded, collector)
 
 
@@ -268,9 +271,11 @@ class RemoteSession:
         """What this session's calls do inside a `with` block: `with remote.summary() as summary: df.write...`.
 
         Every Spark job that runs meanwhile counts, whichever thread started it. With `progress` a line
-        is printed to standard error every ten seconds, or so many. Raises SummaryUnavailable on Spark Connect.
+        is printed to standard error every ten seconds, or so many. Raises SummaryUnavailable on Spark Connect,
+        unless `connect` was given a `summary_directory`.
         """
-        return JobSummary(self.spark, require_context(self.spark), self._collector, progress)
+        require_reports(self.config.reporter)
+        return JobSummary(self.spark, context_of(self.spark), self._collector, progress)
 
     def __repr__(self) -> str:
         return f"<remote session with {self.config.target}, {len(self._functions)} functions>"

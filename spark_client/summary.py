@@ -1,5 +1,6 @@
 """JobSummary: what remote calls did while a job ran, as text, as a DataFrame and in notebooks."""
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -73,10 +74,10 @@ class JobSummary:
     """
 
     def __init__(
-        self, spark: SparkSession, context: SparkContext, collector: Collector, progress: bool | float = False,
+        self, spark: SparkSession, context: SparkContext | None, collector: Collector, progress: bool | float = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`progress` is False, True, or seconds between two lines."""
+        """`progress` is False, True, or seconds between two lines; without a context they say nothing of stages."""
         self._spark, self._collector, self._clock = spark, collector, clock
         self._lock = threading.Lock()
         self._tasks: OrderedDict[_Task, tuple[int, _Group, Figures]] = OrderedDict()
@@ -87,7 +88,7 @@ class JobSummary:
         self._progress: Progress | None = None
         if progress:
             seconds = PROGRESS_SECONDS if progress is True else float(progress)
-            self._progress = Progress(self.total, context.statusTracker(), seconds)
+            self._progress = Progress(self.total, context and context.statusTracker(), seconds)
 
     def __enter__(self) -> "JobSummary":
         self._began, self._ended = self._clock(), 0.0
@@ -100,7 +101,9 @@ class JobSummary:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended = self._clock()
-        self._collector.close(self)
+        # The block's own error must not hide behind one of reading reports.
+        with contextlib.suppress(*[Exception] if kind else []):
+            self._collector.close(self)
         if self._progress is not None:
             self._progress.stop()
 
@@ -133,6 +136,8 @@ class JobSummary:
 
     def rows(self) -> list[SummaryRow]:
         """A row per function and stage, in the order of stages."""
+        if self._began and not self._ended:
+            self._collector.fetch()
         with self._lock:
             groups: dict[_Group, tuple[int, Figures]] = {}
             for group, (tasks, figures) in self._settled.items():

@@ -2,7 +2,6 @@
 
 import contextlib
 import posixpath
-import re
 import uuid
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +12,7 @@ from pyarrow import fs
 from remote_udf.errors import capped
 from remote_udf.outcomes import RowError
 from spark_client.errors import DeadLetterFailed
+from spark_client.executor.files import file_system
 from spark_client.executor.policy import ERROR_TYPE, error_array
 from spark_client.executor.task import TaskInfo
 
@@ -22,7 +22,6 @@ DEAD_LETTER_COLUMNS = ("_function", "_error")
 """What a dead letter has besides the columns of the input: the function's name@version and the error."""
 PROBLEM_LIMIT = 1_000
 """Characters of what a file system says."""
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class DeadLetterWriter:
@@ -38,8 +37,7 @@ class DeadLetterWriter:
         self._path = path
         self._base: str
         with self._naming_the_path():
-            # Not by "://": Spark itself writes "file:/tmp".
-            self._system, self._base = fs.FileSystem.from_uri(path) if _URI.match(path) else (_LOCAL, path)
+            self._system, self._base = file_system(path)
         name = f"part-{operation_id}-{task.micro_batch}-{task.partition}.parquet"
         self._file = posixpath.join(self._base, name)
         # Hidden from Spark, which passes over names that start with an underscore.
@@ -102,6 +100,3 @@ class DeadLetterWriter:
         except (OSError, pa.ArrowException) as error:
             problem = capped(str(error), PROBLEM_LIMIT)
             raise DeadLetterFailed(f"option dead-letter: cannot write to {self._path!r}: {problem}") from error
-
-
-_LOCAL = fs.LocalFileSystem()

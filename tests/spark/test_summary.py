@@ -49,7 +49,26 @@ def test_whole_rows_and_aggregates_are_in_it(remote, spark):
 
 
 @pytest.mark.connect
-def test_spark_connect_says_that_it_has_none(spark, serve):
+def test_a_directory_takes_the_place_of_accumulators_on_spark_connect(spark, serve, tmp_path):
+    session = connect(spark, serve(checked).target, summary_directory=str(tmp_path))
+    check = session.function("checked", on_error="null")
+    frame = spark.range(0, 100, 1, 4).select(check("id").alias("y"))
+    with session.summary() as before:
+        pass
+    with session.summary(progress=3600) as summary:
+        assert frame.where("y is not null").count() == 90
+    frame.collect()
+    assert before.rows() == []
+    (row,) = [row for row in summary.rows() if row.figures.rows]
+    assert (row.function, row.on_error, row.tasks) == ("checked@1", "null", 4)
+    assert (row.figures.rows, row.figures.ok, row.figures.failed) == (100, 90, 10)
+    assert summary.frame().select("rows").collect()[0].rows == 100
+    classic = not type(spark).__module__.startswith("pyspark.sql.connect")
+    assert len(list(tmp_path.glob("*/*.json"))) == (0 if classic else 8)
+
+
+@pytest.mark.connect
+def test_spark_connect_without_a_directory_says_that_it_has_none(spark, serve):
     session = connect(spark, serve(checked).target)
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         with pytest.raises(SummaryUnavailable):

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark.accumulators import Accumulator, _accumulatorRegistry
 
-from spark_client.collecting import Collector, _Accumulated, _ReportsParam, require_context
+from spark_client.collecting import Collector, _Accumulated, _ReportsParam, collecting, require_reports
 from spark_client.errors import SummaryUnavailable
 from spark_client.executor.figures import Figures, TaskReport
+from spark_client.executor.filing import FiledReports, read_report
 from spark_client.progress import Progress
 from spark_client.summary import JobSummary
 
@@ -128,9 +129,65 @@ def test_the_accumulator_travels_empty_and_comes_back_as_reports():
     assert accumulator._value is collector
 
 
-def test_spark_connect_has_no_summary():
-    with pytest.raises(SummaryUnavailable, match="classic Spark session"):
-        require_context(object())
+def test_spark_connect_without_a_directory_has_no_summary_and_says_what_to_do():
+    reporter, _ = collecting(object(), None)
+    with pytest.raises(SummaryUnavailable, match="summary_directory=PATH"):
+        require_reports(reporter)
+
+
+def test_reports_come_through_files_as_they_were(tmp_path):
+    reporter = pickle.loads(pickle.dumps(FiledReports(str(tmp_path / "new"))))
+    sent = [report(partition=0), report(partition=1, failed=3, micro_batch=7)]
+    for each in sent:
+        reporter.report(each)
+    files = list((tmp_path / "new").iterdir())
+    assert len(files) == 2 and all(file.suffix == ".json" for file in files)
+    found = [read_report(file.read_text()) for file in files]
+    assert sorted((each for _, each in found), key=lambda each: each.partition) == sent
+    assert {f"{identity}.json" for identity, _ in found} == {file.name for file in files}
+
+
+def test_a_directory_that_cannot_be_written_costs_the_report_and_not_the_task(tmp_path, caplog):
+    (tmp_path / "taken").write_text("a file")
+    FiledReports(str(tmp_path / "taken" / "below")).report(report())
+    assert "the figures of a task are lost" in caplog.text
+    FiledReports("nosuch://bucket/x").report(report())
+    assert "nosuch" in caplog.text
+
+
+def test_fetched_reports_go_to_the_summary_that_was_open_when_their_tasks_ended():
+    waiting = [report(partition=0)]
+
+    def fetch():
+        new, waiting[:] = list(waiting), []
+        return new
+
+    collector = Collector(fetch)
+    first, second = (JobSummary(None, None, collector) for _ in range(2))
+    with first:
+        waiting.append(report(partition=1))
+        assert first.total()[0] == 1
+        waiting.append(report(partition=2))
+    waiting.append(report(partition=3))
+    with second:
+        waiting.append(report(partition=4))
+    waiting.append(report(partition=5))
+    assert (first.total()[0], second.total()[0]) == (2, 1)
+
+
+def test_a_job_s_own_error_is_not_hidden_by_reports_that_cannot_be_read():
+    answers = iter([[]])
+
+    def fetch():
+        for answer in answers:
+            return answer
+        raise OSError("no reports")
+
+    with pytest.raises(ZeroDivisionError), JobSummary(None, None, Collector(fetch)):
+        raise ZeroDivisionError
+    answers = iter([[]])
+    with pytest.raises(OSError, match="no reports"), JobSummary(None, None, Collector(fetch)):
+        pass
 
 
 def test_a_line_of_progress_has_rates_and_stages():
