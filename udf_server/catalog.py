@@ -18,15 +18,17 @@ __all__ = ["described", "evaluate", "listed"]
 
 
 def listed(registry: Registry) -> str:
-    """A line per function: signature, version, plugin, first line of the description."""
+    """A line per function: signature, version, plugin, owner if any has one, first line of the description."""
     rows = [
-        (function.spec.signature, function.spec.version, registry.plugins[function.spec.key],
-         function.spec.description.partition("\n")[0])
+        [function.spec.signature, function.spec.version, registry.plugins[function.spec.key],
+         function.spec.owner, function.spec.description.partition("\n")[0]]
         for function in registry
     ]  # fmt: skip
-    rows.insert(0, ("FUNCTION", "VERSION", "PLUGIN", ""))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join("  ".join((*map(str.ljust, row[:3], widths), row[3])).rstrip() for row in rows)
+    rows.insert(0, ["FUNCTION", "VERSION", "PLUGIN", "OWNER", ""])
+    if not any(function.spec.owner for function in registry):
+        rows = [[*row[:3], row[4]] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return "\n".join("  ".join((*map(str.ljust, row, widths), row[-1])).rstrip() for row in rows)
 
 
 def described(function: Function, plugin: str) -> str:
@@ -35,6 +37,7 @@ def described(function: Function, plugin: str) -> str:
     facts = {
         "version": spec.version,
         "plugin": plugin,
+        **({"owner": spec.owner} if spec.owner else {}),
         "defined in": function.origin,
         "execution": spec.execution,
         "deterministic": "yes" if spec.deterministic else "no",

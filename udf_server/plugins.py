@@ -1,5 +1,6 @@
 """Finds and loads plugins: installed packages by entry point, modules and files by name."""
 
+import dataclasses
 import importlib
 import importlib.metadata
 import importlib.util
@@ -16,6 +17,7 @@ from udf_server.aggregates.declaration import declare_aggregate, is_aggregate
 from udf_server.errors import PluginError, PluginImportError
 from udf_server.functions import Function
 from udf_server.hookspecs import PROJECT
+from udf_server.owners import checked_owner, owner_of_package
 from udf_server.tables.declaration import declare_table, is_table
 
 __all__ = ["build_plugin_manager", "load_functions"]
@@ -60,16 +62,38 @@ def build_plugin_manager(
 
 
 def load_functions(manager: pluggy.PluginManager) -> list[tuple[str, Function]]:
-    """Plugin name and function, for every function of every plugin, in no meaningful order."""
+    """Plugin name and function, for every function of every plugin, in no meaningful order. They know their owner."""
     found: list[tuple[str, Function]] = []
+    owners = _owners(manager)
     for implementation in manager.hook.udf_functions.get_hookimpls():
         name = implementation.plugin_name
         try:
             functions = list(implementation.function())  # type: ignore[call-overload]
         except Exception as error:
             raise _import_error(repr(name), error) from error
-        found.extend((name, _declared(name, function)) for function in functions)
+        for function in functions:
+            declared = _declared(name, function)
+            declared.spec = dataclasses.replace(declared.spec, owner=owners.get(name, ""))
+            found.append((name, declared))
     return found
+
+
+def _owners(manager: pluggy.PluginManager) -> dict[str, str]:
+    """By plugin. Raises PluginError if a plugin does not say it as it should."""
+    owners = {
+        point.name: owner_of_package(point.dist)
+        for point in importlib.metadata.entry_points(group=PROJECT)
+        # Not blocked, nor another one that has its name.
+        if getattr(manager.get_plugin(point.name), "__name__", "") == point.module
+    }
+    for implementation in manager.hook.udf_owner.get_hookimpls():
+        name = implementation.plugin_name
+        try:
+            owner = implementation.function()
+        except Exception as error:
+            raise _import_error(repr(name), error) from error
+        owners[name] = checked_owner(name, owner)
+    return owners
 
 
 def _declared(plugin: str, function: object) -> Function:
@@ -91,7 +115,7 @@ def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> N
         if manager.has_plugin(name):
             raise PluginError(f"plugin {name!r} is there twice; give it once, or block the installed one")
         manager.register(module, name)
-        if manager.get_hookcallers(module):
+        if {caller.name for caller in manager.get_hookcallers(module) or ()} - {"udf_owner"}:
             return
     except pluggy.PluginValidationError as error:
         raise PluginError(f"plugin {name!r}: {error}") from error
@@ -105,14 +129,17 @@ def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> N
             "AggregateFunction, nor a ProcessTableFunction"
         )
     manager.unregister(module)
-    manager.register(_TopLevel(functions), name)
+    manager.register(_TopLevel(module, functions), name)
 
 
 class _TopLevel:
     """Stands in for a module that has functions and no hook."""
 
-    def __init__(self, functions: list[Function]) -> None:
+    def __init__(self, module: ModuleType, functions: list[Function]) -> None:
+        self.__name__ = module.__name__
         self._functions = functions
+        if hasattr(module, "udf_owner"):
+            self.udf_owner = module.udf_owner
 
     @hookspecs.hookimpl
     def udf_functions(self) -> list[Function]:

@@ -64,7 +64,7 @@ class FunctionSpec:
     `accumulator` and what is supported is said of aggregate functions only; their parameters are those
     of a row, their result the value of a key. `table` is said of process table functions only; their
     parameters are all arguments, tables as the struct of their rows or as null, their result is the struct
-    of their own columns.
+    of their own columns. `owner` is who to ask about it, for people, or empty.
     """
 
     name: str
@@ -84,6 +84,7 @@ class FunctionSpec:
     supports_merging: bool = False
     sees_key: bool = False
     table: TableSignature | None = None
+    owner: str = ""
 
     @property
     def key(self) -> str:
@@ -174,6 +175,7 @@ class FunctionSpec:
             supports_merging=self.supports_merging,
             sees_key=self.sees_key,
             table=self.table.to_proto() if self.table is not None else None,
+            owner=self.owner,
         )
 
     @classmethod
@@ -197,6 +199,7 @@ class FunctionSpec:
             supports_merging=message.supports_merging,
             sees_key=message.sees_key,
             table=TableSignature.from_proto(message.table) if message.HasField("table") else None,
+            owner=message.owner,
         )
 
 

@@ -56,6 +56,7 @@ def _described(function: Function, plugin: str) -> dict[str, Any]:
     spec = function.spec
     facts = {
         "plugin": plugin,
+        **({"owner": spec.owner} if spec.owner else {}),
         "execution": str(spec.execution),
         "deterministic": "yes" if spec.deterministic else "no",
         "nulls": str(spec.nulls),

@@ -38,7 +38,7 @@ NULL_CALL_CALL: NullCall
 NULL_CALL_SKIP: NullCall
 
 class FunctionSpec(_message.Message):
-    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging", "sees_key", "table")
+    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging", "sees_key", "table", "owner")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class FunctionSpec(_message.Message):
     SUPPORTS_MERGING_FIELD_NUMBER: _ClassVar[int]
     SEES_KEY_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     kind: FunctionKind
@@ -82,7 +83,8 @@ class FunctionSpec(_message.Message):
     supports_merging: bool
     sees_key: bool
     table: TableSignature
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ..., sees_key: bool = ..., table: _Optional[_Union[TableSignature, _Mapping]] = ...) -> None: ...
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ..., sees_key: bool = ..., table: _Optional[_Union[TableSignature, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class TableSignature(_message.Message):
     __slots__ = ("tables", "state", "broadcast_state", "changelog_mode")
