@@ -14,6 +14,7 @@ from remote_udf.segments import AppliedField
 from spark_client.calls import AggregateCall
 from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
+from spark_client.notebooks import function_html
 from spark_client.options import call_options, session_options
 from spark_client.scalar import column_of
 
@@ -48,7 +49,10 @@ class RemoteAggregate:
         return AggregateExpression(self, arguments)
 
     def __repr__(self) -> str:
-        return f"<remote function {self.spec.signature}, version {self.spec.version}>"
+        return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"
+
+    def _repr_html_(self) -> str:
+        return function_html(self.spec, self.config, self.options)
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]

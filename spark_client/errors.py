@@ -61,7 +61,7 @@ class PlanError(RemoteUdfError, ValueError):
 
 
 class SummaryUnavailable(RemoteUdfError, NotImplementedError):
-    """The session is one of Spark Connect, which has no accumulators for tasks to report in, and no directory was given."""
+    """The session is one of Spark Connect, without accumulators for tasks to report in, and no directory was given."""
 
 
 class FunctionFailed(RemoteUdfError):

@@ -17,6 +17,7 @@ from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
 from spark_client.executor.scalar import evaluate_scalar, result_type
 from spark_client.marks import CallMark, mark
+from spark_client.notebooks import function_html
 from spark_client.options import call_options, session_options
 from spark_client.types import spark_type
 
@@ -65,7 +66,10 @@ class RemoteFunction:
         return mark(column, CallMark(self.spec, tuple(positional), self.options))
 
     def __repr__(self) -> str:
-        return f"<remote function {self.spec.signature}, version {self.spec.version}>"
+        return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"
+
+    def _repr_html_(self) -> str:
+        return function_html(self.spec, self.config, self.options)
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]

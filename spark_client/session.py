@@ -17,6 +17,7 @@ from spark_client.directory import find_function, list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
 from spark_client.errors import PlanError
 from spark_client.grouping import RemoteGrouping, positions_of
+from spark_client.notebooks import Explanation, FunctionList, how_connected, session_html
 from spark_client.over import OverExpression
 from spark_client.over_planner import add_over, select_over
 from spark_client.process.inputs import inputs_of, names_of
@@ -91,9 +92,9 @@ class RemoteSession:
         self._registered: dict[str, Mapping[str, Any]] = {}
         """Options by name, of functions given by `register`: `sql` must not change them."""
 
-    def functions(self) -> list[FunctionSpec]:
-        """Every function in every version, by name, then version."""
-        return list(self._functions)
+    def functions(self) -> FunctionList:
+        """Every function in every version, by name, then version: a list, which notebooks show as a table."""
+        return FunctionList(self._functions)
 
     def function(self, name: str, **options: Any) -> Any:
         """The function "name" in its highest version, or "name@version", with call options.
@@ -172,7 +173,7 @@ class RemoteSession:
         """
         return self._run_text(text, args, fields, None)
 
-    def explain(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> str:
+    def explain(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> Explanation:
         """What `sql` makes of a query, as text; the query is planned and not run, that of an INSERT or CREATE alone.
 
         A line per stage, from the inside out: window functions, aggregates and where each is computed, the
@@ -187,7 +188,7 @@ class RemoteSession:
         called = list(called_names(text))
         scalars = FunctionNames(self.spark, self._functions).of_kind(FunctionKind.SCALAR, called)
         lines = [*dict.fromkeys(stages), *scalar_stages(plan, scalars, called)] or ["all of it is left to Spark"]
-        return "\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", plan])
+        return Explanation("\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", plan]))
 
     def _run_text(
         self, text: str, args: Mapping[str, Any] | list[Any] | None, fields: Mapping[str, Any], stages: list[str] | None
@@ -278,7 +279,12 @@ class RemoteSession:
         return JobSummary(self.spark, context_of(self.spark), self._collector, progress)
 
     def __repr__(self) -> str:
-        return f"<remote session with {self.config.target}, {len(self._functions)} functions>"
+        connected = how_connected(self.config)
+        return f"<remote session with {self.config.target} ({connected}), {len(self._functions)} functions>"
+
+    def _repr_html_(self) -> str:
+        facts = {"embedded": "started here"} if self.embedded is not None else {}
+        return session_html(self.config, self.functions(), facts)
 
     def _is_highest(self, spec: FunctionSpec) -> bool:
         return find_function(self._functions, spec.name) == spec

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.collecting import Collector
 from spark_client.executor.figures import Figures, TaskReport
+from spark_client.notebooks import bar, table
 from spark_client.progress import PROGRESS_SECONDS, Progress
 
 __all__ = ["JobSummary", "SummaryRow"]
@@ -178,13 +179,11 @@ class JobSummary:
         return self._spark.createDataFrame(values, schema)
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
-        head = "".join(f"<th>{escape(name)}</th>" for name in _COLUMNS)
-        lines = "".join(
-            f"<tr>{''.join(f'<td>{escape(_cell(value(row)))}</td>' for _, value in _COLUMNS.values())}</tr>"
-            for row in self.rows()
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+        """What a reader asks first, with bars; `frame` has all of it."""
+        rows = self.rows()
+        if not rows:
+            return f"<p>{escape(self.text())}</p>"
+        return table(_HEAD, map(_cells, rows), numbers=(1, 2, 3, 5, 6))
 
     def __repr__(self) -> str:
         tasks, total = self.total()
@@ -223,6 +222,39 @@ def _paragraph(row: SummaryRow) -> Iterator[str]:
     )
 
 
+_HEAD = (
+    "function", "stage", "tasks", "rows", "outcomes", "retries", "p50, p99", "time of tasks", "time of batches"
+)  # fmt: skip
+_GREEN, _RED, _GREY, _BLUE, _ORANGE = "#2e9e5b", "#e0443a", "#8c8c8c", "#4285f4", "#e8830c"
+"""Seen on white and on black alike."""
+
+
+def _cells(row: SummaryRow) -> list[str]:
+    figures, half, most = row.figures, row.figures.quantile(0.5), row.figures.quantile(0.99)
+    outcomes = {
+        "ok": (figures.ok, _GREEN),
+        f"failed ({row.on_error})": (figures.failed, _RED),
+        "skipped": (figures.skipped, _GREY),
+    }
+    tasks = {"Spark": (figures.spark_seconds, _BLUE), "waiting": (figures.waiting_seconds, _ORANGE)}
+    batches = {
+        "function": (figures.function_seconds, _GREEN),
+        "queue": (figures.queue_seconds, _ORANGE),
+        "wire": (figures.wire_seconds, _BLUE),
+    }
+    return [
+        escape(row.function),
+        "stream" if row.stage is None else str(row.stage),
+        f"{row.tasks:,}",
+        f"{figures.rows:,}",
+        bar(outcomes),
+        f"{figures.retries:,}",
+        "" if half is None or most is None else f"{_seconds(half)}, {_seconds(most)}",
+        f"{_seconds(figures.task_seconds)}{bar(tasks)}",
+        f"{_seconds(figures.batch_seconds)}{bar(batches)}",
+    ]
+
+
 def _share(seconds: float, figures: Figures) -> str:
     return f"{100 * seconds / figures.batch_seconds:.0f}%" if figures.batch_seconds else "0%"
 
@@ -236,9 +268,3 @@ def _bytes(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} B"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
