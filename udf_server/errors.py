@@ -7,6 +7,7 @@ RemoteUdfError                  (remote_udf.errors)
 │   ├── DeclarationError        a function is declared wrongly; its author must change it
 │   ├── PluginImportError       a plugin's code could not be imported
 │   └── FunctionClash           two functions of one name and version
+├── InvalidSetting              an environment variable of a plugin is missing or malformed; the operator must change it
 ├── InvalidConfig               a setting is unknown, malformed or senseless; the operator must change it
 └── FunctionBlocked             a function holds more threads than it may lose; the server must be restarted
 """
@@ -19,6 +20,7 @@ __all__ = [
     "FunctionBlocked",
     "FunctionClash",
     "InvalidConfig",
+    "InvalidSetting",
     "PluginError",
     "PluginImportError",
     "RetryableError",
@@ -59,6 +61,10 @@ class FunctionClash(PluginError):
 
 class InvalidConfig(RemoteUdfError, ValueError):
     """A setting of the server is unknown, malformed or senseless."""
+
+
+class InvalidSetting(RemoteUdfError, ValueError):
+    """An environment variable of a plugin is missing or malformed. The message names it and never shows its value."""
 
 
 class FunctionBlocked(RemoteUdfError):

@@ -1,0 +1,100 @@
+"""Settings of a plugin, from the server's environment: a frozen dataclass says what there is."""
+
+import dataclasses
+import math
+import os
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from udf_server.errors import DeclarationError, InvalidSetting
+
+__all__ = ["InvalidSetting", "from_environment", "setting"]
+
+Settings = TypeVar("Settings")
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+
+
+def setting(
+    doc: str, *, default: Any = dataclasses.MISSING, secret: bool = False, read: Callable[[str], Any] | None = None
+) -> Any:
+    """A field of a class of settings, for what its type alone does not say.
+
+    Without a default it is required. A `secret` stays out of the repr. `read` makes the value of the variable's
+    text; it raises InvalidSetting with a reason that follows the name of the variable, such as "is not a URL". Of
+    any other ValueError nobody sees the message, since it may hold the text.
+    """
+    return dataclasses.field(default=default, repr=not secret, metadata={"doc": doc, "read": read})
+
+
+def from_environment(
+    settings: type[Settings], prefix: str, environment: Mapping[str, str] = os.environ
+) -> Settings:  # fmt: skip
+    """An object of a dataclass, each field from the variable of its name in capitals behind the prefix.
+
+    Types are `str`, `int`, `float`, `bool`, `Path`, or one of them with `| None`; numbers are finite and above zero. A
+    variable that is empty counts as not set. Raises InvalidSetting, naming the variable and never showing its
+    value, and DeclarationError for a field of another type without `read`.
+    """
+    hints = typing.get_type_hints(settings)
+    values = {}
+    for field in dataclasses.fields(settings):  # type: ignore[arg-type]
+        name = f"{prefix}{field.name.upper()}"
+        read = field.metadata.get("read") or _reader(settings, field.name, hints[field.name])
+        text = environment.get(name, "")
+        if text:
+            values[field.name] = _read(name, text, read)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            doc = field.metadata.get("doc")
+            raise InvalidSetting(f"{name} is not set{f': {doc}' if doc else ''}")
+    return settings(**values)
+
+
+def _read(name: str, text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except InvalidSetting as reason:
+        raise InvalidSetting(f"{name} {reason}") from None
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidSetting(f"{name} is not what it must be: {read.__name__} refuses it") from None
+
+
+def _reader(settings: type, field: str, hint: Any) -> Callable[[str], Any]:
+    kinds = {hint}
+    if typing.get_origin(hint) in {typing.Union, types.UnionType}:
+        kinds = set(typing.get_args(hint)) - {types.NoneType}
+    readers: dict[Any, Callable[[str], Any]] = {str: str, int: _whole_number, float: _number, bool: _truth, Path: Path}
+    if len(kinds) != 1 or not kinds <= readers.keys():
+        raise DeclarationError(
+            f"{settings.__name__}.{field}: expected str, int, float, bool or Path, or a setting(..., read=...), "
+            f"found {hint}"
+        )
+    return readers[kinds.pop()]
+
+
+def _whole_number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise InvalidSetting("is not a whole number greater than zero")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise InvalidSetting("is not a number greater than zero")
+    return number
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUE | _FALSE:
+        raise InvalidSetting("is neither true nor false")
+    return text.lower() in _TRUE
