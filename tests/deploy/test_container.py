@@ -127,6 +127,15 @@ def test_a_server_in_the_image_serves_a_spark_job(images: Images, spark, tmp_pat
         assert container.run(*config["Healthcheck"]["Test"][1:]).returncode == 1
 
 
+def test_the_image_can_send_traces(images: Images, tmp_path: Path):
+    tmp_path.chmod(0o755)
+    code = "from remote_udf.tracing import start_span; print(type(start_span('udf-server', 'a span', ())).__module__)"
+    with images.mounted("localhost/udf-server") as root:
+        config = images.config("localhost/udf-server")
+        asked = Container(root, config, tmp_path, OTEL_TRACES_EXPORTER="otlp").run("python", "-c", code)
+    assert asked.stdout == "remote_udf.open_telemetry\n", asked.stderr
+
+
 def test_the_image_holds_no_tests_and_no_caches(images: Images):
     with images.mounted("localhost/udf-server") as root:
         assert not list(root.glob("root/.cache/*")) and not list(root.glob("tmp/*"))
