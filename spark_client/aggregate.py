@@ -16,7 +16,7 @@ from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
 from spark_client.notebooks import function_html
 from spark_client.options import call_options, session_options
-from spark_client.scalar import column_of
+from spark_client.scalar import FunctionDoc, column_of
 
 if TYPE_CHECKING:
     from spark_client.over import OverExpression, WindowSpec
@@ -54,9 +54,7 @@ class RemoteAggregate:
     def _repr_html_(self) -> str:
         return function_html(self.spec, self.config, self.options)
 
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        return f"{self.spec.signature}\n\n{self.spec.description}"
+    __doc__ = FunctionDoc(__doc__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -21,7 +21,17 @@ from spark_client.notebooks import function_html
 from spark_client.options import call_options, session_options
 from spark_client.types import spark_type
 
-__all__ = ["RemoteFunction", "column_of", "plan_call"]
+__all__ = ["FunctionDoc", "RemoteFunction", "column_of", "plan_call"]
+
+
+class FunctionDoc:
+    """`__doc__` of a class its own docstring, of an instance what its function says of itself."""
+
+    def __init__(self, text: str | None) -> None:
+        self._text = text
+
+    def __get__(self, instance: Any, owner: type) -> str | None:
+        return self._text if instance is None else f"{instance.spec.signature}\n\n{instance.spec.description}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +81,7 @@ class RemoteFunction:
     def _repr_html_(self) -> str:
         return function_html(self.spec, self.config, self.options)
 
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        return f"{self.spec.signature}\n\n{self.spec.description}"
+    __doc__ = FunctionDoc(__doc__)
 
     def user_defined_function(
         self, arguments: int | None, options: Mapping[str, Any], session: Mapping[str, str]

@@ -5,9 +5,11 @@ import pkgutil
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
 import spark_client
+from remote_udf.functions import FunctionKind, FunctionSpec, Parameter
 
 MODULES = [module.name for module in pkgutil.walk_packages(spark_client.__path__, "spark_client.") if not module.ispkg]
 
@@ -59,3 +61,12 @@ def imported_by(statement, *packages):
 def test_the_client_needs_no_server():
     modules = "\n".join(f"import {name}" for name in MODULES)
     assert imported_by(modules, "udf_server", "pluggy", "uvloop", "structlog") == "[]"
+
+
+@pytest.mark.parametrize("kind", [spark_client.RemoteFunction, spark_client.RemoteAggregate])
+def test_a_class_of_functions_has_its_own_docstring_and_a_function_that_of_its_author(kind):
+    spec = FunctionSpec(
+        "shout", "1", FunctionKind.SCALAR, (Parameter("word", pa.string()),), pa.string(), 1, description="Upper case."
+    )
+    assert kind.__doc__.startswith("Call it with columns")
+    assert kind(spec, None, None).__doc__ == "shout(word string) -> string\n\nUpper case."

@@ -137,9 +137,11 @@ class ProcessContext:
         return found
 
     def read_watermark(self, kind: type) -> Any:
+        """The least of all tables; for TimeContext."""
         return to_author(self._watermark, kind)
 
     def read_table_watermark(self, kind: type) -> Any:
+        """That of the row's table; for TimeContext."""
         return to_author(self._table_watermark, kind)
 
     def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
@@ -164,6 +166,7 @@ class ProcessContext:
             self.timers().clear_at(from_author(name_or_time))
 
     def clear_all_timers(self) -> None:
+        """Forgets the key's timers; while a broadcast row is processed there are none, and nothing happens."""
         if not self._facts.call.broadcast:
             self._timers.clear_all()
 
@@ -220,4 +223,5 @@ class TimeContext:
         self._context.clear_timer(name_or_time)
 
     def clear_all_timers(self) -> None:
+        """See ProcessContext."""
         self._context.clear_all_timers()

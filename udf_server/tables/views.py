@@ -16,7 +16,7 @@ READ_ONLY = "Broadcast state entry {!r} is read-only while processing a table wi
 
 
 class ValueView(Generic[T]):
-    """One value, or none: `view.value`, which is None if there is none."""
+    """One value, or none."""
 
     __slots__ = ("_name", "_value", "_writable", "written")
 
@@ -29,6 +29,7 @@ class ValueView(Generic[T]):
 
     @property
     def value(self) -> T | None:
+        """What `eval` reads and sets; None if there is none."""
         return self._value
 
     @value.setter
@@ -39,9 +40,11 @@ class ValueView(Generic[T]):
 
     @property
     def is_empty(self) -> bool:
+        """There is no value."""
         return self._value is None
 
     def clear(self) -> None:
+        """Removes the value."""
         self.value = None
 
     def __repr__(self) -> str:
@@ -96,14 +99,17 @@ class ListView(MutableSequence[T]):
         return iter(self._items)
 
     def insert(self, index: int, value: T) -> None:
+        """As of a list. Raises ValueError for None, and where the state is read-only."""
         self._items.insert(index, self._checked(value))
         self._written.insert(index, None)
 
     def append(self, value: T) -> None:
+        """As of a list. Raises ValueError for None, and where the state is read-only."""
         self._items.append(self._checked(value))
         self._written.append(None)
 
     def clear(self) -> None:
+        """Removes every element."""
         del self[:]
 
     def __eq__(self, other: object) -> bool:
@@ -155,6 +161,7 @@ class MapView(MutableMapping[K, V]):
         return len(self._items)
 
     def clear(self) -> None:
+        """Removes every entry."""
         _require_writable(self._writable, self._name)
         self._items.clear()
         self._written.clear()
