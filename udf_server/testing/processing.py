@@ -4,55 +4,29 @@ import asyncio
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidCall
-from remote_udf.process_calls import OUTPUT, STATE, TIMERS, ProcessCall, segments_schema
+from remote_udf.process_calls import OUTPUT, STATE, TIMERS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from remote_udf.row_kinds import ROW_KIND, RowKind
-from remote_udf.table_arguments import ArgumentTrait, ChangelogMode
-from udf_server.annotations import type_given
+from remote_udf.table_arguments import ArgumentTrait
 from udf_server.tables.base import ProcessTableFunction
 from udf_server.tables.binding import TableBinding
 from udf_server.tables.declaration import ProcessTable, declare_table
 from udf_server.tables.rows import Row, row_class
-from udf_server.tables.states import StateEntry
 from udf_server.tables.times import from_author
+from udf_server.testing.given import table
+from udf_server.testing.keeping import Kept, Key, StateEntries
 from udf_server.testing.ordering import SortBuffer
+from udf_server.testing.stepping import Arrived, segment_columns
 from udf_server.values import codec_for_type
 
 __all__ = ["PendingTimer", "ProcessTableHarness", "table"]
-
-Key = tuple[Any, ...]
-Order = str | tuple[str, str]
-
-
-def table(
-    columns: str | pa.Schema, *, partition_by: str | Sequence[str] | None = None, order_by: str | Sequence[str] = (),
-    changelog_mode: ChangelogMode | None = None,
-) -> TableGiven:  # fmt: skip
-    """A table as a query would pass it: columns as DDL or as an Arrow schema.
-
-    `order_by` takes names, with " DESC" and " NULLS FIRST" or " NULLS LAST" behind them.
-    """
-    if isinstance(columns, str):
-        struct = type_given(f"struct<{columns}>", "table")
-        assert struct is not None
-        columns = pa.schema(list(struct))
-    keys = [partition_by] if isinstance(partition_by, str) else partition_by
-    order = [order_by] if isinstance(order_by, str) else list(order_by)
-    return TableGiven(columns, keys, [_ordered(each) for each in order], changelog_mode or ChangelogMode())
-
-
-def _ordered(text: str) -> tuple[str, bool, bool]:
-    name, *words = text.split()
-    directions = " ".join(words).upper()
-    descending = directions.startswith("DESC")
-    return name, descending, directions.endswith("LAST") or (descending and not directions.endswith("FIRST"))
 
 
 @dataclass(frozen=True)
@@ -62,24 +36,6 @@ class PendingTimer:
     key: Key
     name: str | None
     time: int
-
-
-@dataclass
-class _Snapshot:
-    """Everything a harness remembers between steps; Arrow arrays, which nothing changes."""
-
-    states: dict[Key, pa.Array] = field(default_factory=dict)
-    timers: dict[Key, pa.Array] = field(default_factory=dict)
-    broadcast: pa.Array | None = None
-    watermarks: list[int | None] = field(default_factory=list)
-    buffers: list[SortBuffer] = field(default_factory=list)
-    now: int = 0
-
-    def copied(self) -> "_Snapshot":
-        return _Snapshot(
-            dict(self.states), dict(self.timers), self.broadcast, list(self.watermarks),
-            [buffer.copied() for buffer in self.buffers], self.now,
-        )  # fmt: skip
 
 
 class ProcessTableHarness:
@@ -108,8 +64,9 @@ class ProcessTableHarness:
         assert declared.spec.table is not None
         self._signature = declared.spec.table
         self._function = self._watching(declared.in_call(self._call))
+        self._states = StateEntries(self._function.states)
         self._names = [argument.name for argument in self._signature.tables]
-        self._kept = _Snapshot(
+        self._kept = Kept(
             watermarks=[None] * len(self._names), buffers=[SortBuffer(each) for each in self._call.tables]
         )
         self.fired: list[PendingTimer] = []
@@ -162,13 +119,13 @@ class ProcessTableHarness:
             before = self._kept.watermarks[number]
             if before is not None and to < before:
                 raise ValueError(f"Cannot move watermark backward, from {before} to {to} microseconds")
-        before_all = self._least()
+        before_all = self._kept.least()
         for number in numbers:
             for row, kind in self._kept.buffers[number].due(to):
                 self._deliver(number, row, kind)
         for number in numbers:
             self._kept.watermarks[number] = to
-        after = self._least()
+        after = self._kept.least()
         if after is not None and (before_all is None or after > before_all):
             self._fire(after)
 
@@ -186,7 +143,7 @@ class ProcessTableHarness:
 
     def restore(self, snapshot: object) -> None:
         """Goes back to a snapshot; what was emitted stays emitted."""
-        assert isinstance(snapshot, _Snapshot)
+        assert isinstance(snapshot, Kept)
         self._kept = snapshot.copied()
 
     # What came of it.
@@ -199,7 +156,7 @@ class ProcessTableHarness:
     @property
     def current_watermark(self) -> int | None:
         """The least of all tables in milliseconds since 1970; None until each has one."""
-        least = self._least()
+        least = self._kept.least()
         return None if least is None else _milliseconds(least)
 
     def pending_timers(self) -> list[PendingTimer]:
@@ -212,35 +169,19 @@ class ProcessTableHarness:
 
     def state(self, name: str, key: Any = ()) -> Any:
         """A state entry as the function would get it now. Of an empty one, its defaults."""
-        index, entry = self._entry(name)
-        stored = self._kept.broadcast if entry.broadcast else self._kept.states.get(_key(key))
-        return entry.load(None if stored is None else self._part(stored, index, entry), self._kept.now)
+        return self._states.load(self._kept, name, _key(key))
 
     def set_state(self, name: str, value: Any, key: Any = ()) -> None:
         """Stores a state entry as if a call had left it: a record, a list, a dictionary or a value."""
-        index, entry = self._entry(name)
-        entries = self._entries(entry.broadcast)
-        before = self._kept.broadcast if entry.broadcast else self._kept.states.get(_key(key))
-        values = [None if before is None else self._part(before, i, each) for i, each in enumerate(entries)]
-        values[index] = entry.made_of(value, self._kept.now)
-        self._keep(_key(key), values, entry.broadcast)
+        self._states.store(self._kept, name, _key(key), value)
 
     def clear_state(self, name: str | None = None, key: Any = ()) -> None:
         """Empties an entry, or all of a key."""
-        if name is not None:
-            index, entry = self._entry(name)
-            before = self._kept.states.get(_key(key))
-            if before is not None:
-                entries = self._entries(broadcast=entry.broadcast)
-                values = [None if i == index else self._part(before, i, each) for i, each in enumerate(entries)]
-                self._keep(_key(key), values, entry.broadcast)
-        else:
-            self._kept.states.pop(_key(key), None)
+        self._states.clear(self._kept, name, _key(key))
 
     def state_keys(self, name: str) -> list[Key]:
         """Keys for which the entry is not empty, in the order they came."""
-        index, entry = self._entry(name)
-        return [key for key, stored in self._kept.states.items() if self._part(stored, index, entry) is not None]
+        return self._states.keys(self._kept, name)
 
     # How it works.
 
@@ -261,10 +202,6 @@ class ProcessTableHarness:
         if name not in self._names:
             raise InvalidCall(f"no table argument {name!r}, there are {', '.join(self._names)}")
         return self._names.index(name)
-
-    def _least(self) -> int | None:
-        found = [each for each in self._kept.watermarks if each is not None]
-        return min(found) if found and len(found) == len(self._kept.watermarks) else None
 
     def _deliver(self, number: int, row: pa.StructArray, kind: RowKind) -> None:
         given, argument = self._call.tables[number], self._signature.tables[number]
@@ -288,11 +225,11 @@ class ProcessTableHarness:
             self._process(min(due)[-1], None, watermark)
 
     def _process(
-        self, key: Key, arrived: tuple[int, pa.StructArray, RowKind] | None, advance_to: int | None, *,
+        self, key: Key, arrived: Arrived | None, advance_to: int | None, *,
         broadcast: bool = False,
     ) -> None:  # fmt: skip
         call = dataclasses.replace(self._call, broadcast=broadcast, broadcast_state=self._broadcast_state())
-        columns = self._columns(call, key, arrived, advance_to)
+        columns = segment_columns(self._function.spec, call, self._kept, key, arrived, advance_to)
         result = asyncio.run(TableBinding(self._function, call).call_stepwise(columns, 1))
         parts = dict(zip([each.name for each in result.type], result.flatten(), strict=True))
         if broadcast:
@@ -308,56 +245,12 @@ class ProcessTableHarness:
             self._kept.timers.pop(key, None)
         self._emit(key, arrived, parts[OUTPUT])
 
-    def _columns(
-        self, call: ProcessCall, key: Key, arrived: tuple[int, pa.StructArray, RowKind] | None, advance_to: int | None
-    ) -> list[pa.Array]:
-        schema = segments_schema(self._function.spec, call)
-        types = {each.name: each.type for each in schema}
-        key_parts = [codec_for_type(each.type).encode([v]) for each, v in zip(types["key"], key or (), strict=False)]
-        if call.broadcast or not key_parts:
-            key_column = pa.array([None if call.broadcast else {}], types["key"])
-        else:
-            key_column = pa.StructArray.from_arrays(key_parts, fields=list(types["key"]))
-        before = self._kept.broadcast if call.broadcast else self._kept.states.get(key)
-        rows = self._row_column(call, arrived, types["rows"])
-        return [
-            key_column,
-            pa.nulls(1, types[STATE]) if before is None else before,
-            self._kept.timers.get(key, pa.array([[]], types[TIMERS]))
-            if not call.broadcast
-            else pa.array([[]], types[TIMERS]),
-            rows,
-            pa.array([self._kept.watermarks], types["watermarks"]),
-            pa.array([advance_to], pa.int64()),
-            pa.array([self._kept.now], pa.int64()),
-        ]
-
-    def _row_column(
-        self, call: ProcessCall, arrived: tuple[int, pa.StructArray, RowKind] | None, type_: pa.DataType
-    ) -> pa.Array:
-        if arrived is None:
-            return pa.array([[]], type_)
-        number, row, kind = arrived
-        parts: dict[str, pa.Array] = {
-            "table": pa.array([number], pa.int8()),
-            ROW_KIND: pa.array([kind.code], pa.int8()),
-        }
-        column = call.tables[number].time_column
-        parts["time"] = row.field(column).cast(pa.int64()) if column >= 0 else pa.nulls(1, pa.int64())
-        fields = list(type_.value_type)
-        arrays = [parts[each.name] if each.name in parts else pa.nulls(1, each.type) for each in fields]
-        for index, each in enumerate(fields):
-            if each.name == str(number):
-                arrays[index] = row
-        struct = pa.StructArray.from_arrays(arrays, fields=fields)
-        return pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), struct, type=type_)
-
     def _broadcast_state(self) -> pa.RecordBatch | None:
         if self._kept.broadcast is None:
             return None
         return pa.RecordBatch.from_struct_array(self._kept.broadcast)
 
-    def _emit(self, key: Key, arrived: tuple[int, pa.StructArray, RowKind] | None, output: pa.ListArray) -> None:
+    def _emit(self, key: Key, arrived: Arrived | None, output: pa.ListArray) -> None:
         names = tuple(each.name for each in self._fields)
         flat = output.values
         values = [codec_for_type(each.type).decode(part) for each, part in zip(
@@ -369,7 +262,7 @@ class ProcessTableHarness:
                 row.append(_time_value(times[index], self._fields[-1].type))
             self.output.append(row_class(names, RowKind.of(kinds[index] or 0)).of(row))
 
-    def _prefix(self, key: Key, arrived: tuple[int, pa.StructArray, RowKind] | None) -> list[Any]:
+    def _prefix(self, key: Key, arrived: Arrived | None) -> list[Any]:
         prefix: list[Any] = []
         for argument in self._signature.tables:
             if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH):
@@ -378,30 +271,6 @@ class ProcessTableHarness:
             elif argument.has_set_semantics:
                 prefix += key
         return prefix
-
-    def _entries(self, broadcast: bool) -> list[StateEntry]:
-        return [entry for entry in self._function.states if entry.broadcast is broadcast]
-
-    def _entry(self, name: str) -> tuple[int, StateEntry]:
-        for entry in self._function.states:
-            if entry.name == name:
-                return self._entries(entry.broadcast).index(entry), entry
-        raise ValueError(f"Unknown state entry {name!r}")
-
-    def _part(self, stored: pa.Array, index: int, entry: StateEntry) -> Any:
-        return entry.codec.decode(stored.flatten()[index])[0]
-
-    def _keep(self, key: Key, values: list[Any], broadcast: bool) -> None:
-        entries = self._entries(broadcast)
-        type_ = pa.struct([pa.field(entry.name, entry.codec.type) for entry in entries])
-        arrays = [entry.codec.encode([value]) for entry, value in zip(entries, values, strict=True)]
-        stored = pa.StructArray.from_arrays(arrays, fields=list(type_))
-        if broadcast:
-            self._kept.broadcast = stored
-        elif all(value is None for value in values):
-            self._kept.states.pop(key, None)
-        else:
-            self._kept.states[key] = stored
 
 
 def _key(key: Any) -> Key:
