@@ -1,0 +1,56 @@
+"""Streams on a clock of their own, and what scripted servers say; beside `scripted`."""
+
+import udf_server as udf
+from spark_client.executor.transport import TransportLost
+from tests.spark_client.scripted import (
+    Clock,
+    opened,
+    refused,
+    stream_of,
+)
+
+
+@udf.scalar
+async def plus_one(x: int) -> int:
+    return x + 1
+
+
+def timed(call, transport, clock=None, **arguments):
+    """A stream on a clock that moves only when somebody sleeps."""
+    clock = clock or Clock()
+    return stream_of(call, transport, clock=clock, sleep=clock.sleep, **arguments), clock
+
+
+def answering(*responses, then=None, **options):
+    """A script: opens, waits for the first batch, says these, and then what `then` does with the requests."""
+
+    def script(requests):
+        next(requests)
+        yield opened(**options)
+        next(requests)
+        yield from responses
+        if then is not None:
+            yield from then(requests)
+
+    return script
+
+
+def lost(_):
+    raise TransportLost("UNAVAILABLE: the machine is gone")
+    yield
+
+
+def to_the_end(requests):
+    for message in requests:
+        if message.envelope.HasField("finish"):
+            return
+
+
+def refusing(**arguments):
+    """A script: a server that refuses to open."""
+
+    def script(requests):
+        next(requests)
+        yield refused(**arguments)
+
+    return script
