@@ -74,6 +74,12 @@ proto: $(VENV)/.dev-stamp ## generate the code of proto/ anew
 docs: $(VENV)/.dev-stamp ## write the tables of the documentation anew, from the code
 	@$(RUN) -m cogapp -r -I tests/docs docs/*.md ARCHITECTURE.md
 
+.PHONY: site
+site: $(VENV)/.dev-stamp ## the documentation as a site, in build/site; nothing is fetched
+	@rm -rf build/site
+	@$(RUN) -m sphinx -q -W --keep-going -d build/site-doctrees -c docs/site . build/site
+	@echo build/site/index.html
+
 .PHONY: monitoring
 monitoring: $(VENV)/.dev-stamp ## write the Grafana dashboard and the rules for Kubernetes anew, from deploy/
 	@$(RUN) -m deploy
