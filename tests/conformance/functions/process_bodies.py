@@ -4,19 +4,15 @@ A body gets the context, its state entries by name and its arguments by name, an
 """
 
 import datetime
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.types import VariantVal
-
 import udf_server as udf
+from tests.conformance.functions import process_step_bodies as steps
+from tests.conformance.functions.process_texts import MAX, Body, Timer, Times, descriptor, echo, emitted, entries, text
 
 __all__ = ["BODIES", "MODES", "TIMERS"]
 
-Body = Callable[[udf.ProcessContext, dict[str, Any], dict[str, Any]], Iterator[Any]]
-Timer = Callable[[udf.ProcessContext, dict[str, Any]], Iterator[Any]]
-MAX = 2**63 - 1
 _RETRACT = udf.ChangelogMode.of("+I", "-U", "+U", "-D")
 MODES = {
     "UpdatingRetractFunction": _RETRACT,
@@ -27,78 +23,6 @@ MODES = {
     "InvalidUpdatingSemanticsFunction": udf.ChangelogMode.of("+I", "+U", "-D"),
     "UpsertSetSemanticPTF": udf.ChangelogMode.of("+I", "+U", "-D", key_only_deletes=True),
 }
-
-
-def text(value: Any) -> str:
-    """As the cases print it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, udf.Row):
-        return f"{value.kind}[{', '.join(map(text, value))}]"
-    if isinstance(value, datetime.timedelta):
-        return f"PT{value.total_seconds():g}S"
-    if isinstance(value, datetime.datetime):
-        plain = value.replace(tzinfo=None)
-        digits = "milliseconds" if plain.microsecond else "seconds" if value.tzinfo or plain.second else "minutes"
-        return plain.isoformat(timespec=digits) + ("Z" if value.tzinfo else "")
-    if isinstance(value, VariantVal):
-        return json.dumps(value.toPython(), separators=(",", ":"))
-    if isinstance(value, (udf.ListView, list)):
-        return f"[{', '.join(map(text, value))}]"
-    if isinstance(value, (udf.MapView, Mapping)):
-        return f"{{{', '.join(f'{text(key)}={text(item)}' for key, item in value.items())}}}"
-    return str(value)
-
-
-def emitted(*values: Any) -> tuple[str]:
-    return (f"{{{', '.join(map(text, values))}}}",)
-
-
-def descriptor(names: list[str] | None) -> str:
-    return "null" if names is None else f"({', '.join(f'`{name}`' for name in names)})"
-
-
-def entries(view: Any, between: str = ", ") -> str:
-    return "{" + between.join(sorted(f"{text(key)}={text(value)}" for key, value in view.items())) + "}"
-
-
-def echo(*names: str) -> Body:
-    """Emits these arguments."""
-
-    def body(ctx: udf.ProcessContext, s: dict[str, Any], a: dict[str, Any]) -> Iterator[Any]:
-        yield emitted(*(a[name] for name in names))
-
-    return body
-
-
-class Times:
-    """The texts of the cases about time, and what they do."""
-
-    def __init__(self, ctx: udf.ProcessContext) -> None:
-        self.ctx = ctx
-        self.time = ctx.time_context(int)
-        self.at = f"at time {text(self.time.time())} watermark {text(self.time.current_watermark())}"
-
-    def eval(self, row: Any) -> tuple[str]:
-        return emitted(f"Processing input row {text(row)} {self.at}")
-
-    def fired(self) -> tuple[str]:
-        return emitted(f"Timer {text(self.ctx.current_timer)} fired {self.at}")
-
-    def register(self, *timer: Any) -> tuple[str]:
-        name = f" {timer[0]}" if len(timer) > 1 else ""
-        self.time.register_on_time(*timer)
-        return emitted(f"Registering timer{name} for {timer[-1]} {self.at}")
-
-    def clear(self, timer: Any) -> tuple[str]:
-        self.time.clear_timer(timer)
-        return emitted(f"Clearing timer {timer} {self.at}")
-
-    def clear_all(self) -> tuple[str]:
-        self.time.clear_all_timers()
-        return emitted(f"Clearing all timers {self.at}")
 
 
 def _context(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
@@ -349,188 +273,6 @@ def _updating(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     yield udf.Row(row[0], row[1], mode, kind=row.kind)
 
 
-def _filter(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    if a["input"].value >= a["threshold"]:
-        yield (a["input"].value,)
-
-
-def _scalar_only(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    time = ctx.time_context()
-    yield time.time(), time.current_watermark(), a["a"] + a["b"]
-
-
-def _union(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    left, right = a["leftTable"], a["rightTable"]
-    yield (f"LEFT: {text(left)}" if left is not None else f"RIGHT: {text(right)}",)
-
-
-def _counting(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    s["state"].counter += 1
-    yield (s["state"].counter,)
-
-
-def _list_state(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    s["listState"].append(a["input"].value)
-    yield (list(s["listState"]),)
-
-
-def _map_counts(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    key = a["input"]["key"]
-    s["mapState"][key] = s["mapState"].get(key, 0) + 1
-    yield key, s["mapState"][key]
-
-
-def _conditional(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    if a["input"].value > 0:
-        s["state"].counter += 1
-    yield from ()
-
-
-def _row_state(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    s["memory"].count = (s["memory"].count or 0) + 1
-    yield (s["memory"].count,)
-
-
-def _timer(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    ctx.register_on_time(f"timeout-{a['input'].name}", ctx.time + datetime.timedelta(seconds=5))
-    yield (f"registered-{a['input'].name}",)
-
-
-def _unnamed_timer(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    ctx.register_on_time(ctx.time + datetime.timedelta(seconds=5))
-    yield ("registered",)
-
-
-def _timer_state(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    s["state"].count += 1
-    ctx.register_on_time("check", ctx.time + datetime.timedelta(seconds=5))
-    yield from ()
-
-
-def _cascading(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    ctx.register_on_time("first", ctx.time + datetime.timedelta(seconds=5))
-    yield ("eval",)
-
-
-def _cascading_fired(ctx: Any, s: Any) -> Iterator[Any]:
-    yield (f"fired-{ctx.current_timer}",)
-    if ctx.current_timer == "first":
-        ctx.register_on_time("second", ctx.time - datetime.timedelta(seconds=2))
-
-
-def _watermark_only(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    watermark = ctx.time_context(int).current_watermark()
-    ctx.register_on_time("t", 1 if watermark is None or watermark < 0 else watermark + 1)
-    yield ("registered",)
-
-
-def _multi_timer(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    if a["leftTable"] is not None:
-        ctx.register_on_time("check", ctx.time + datetime.timedelta(seconds=5))
-        yield ("left",)
-    else:
-        yield ("right",)
-
-
-def _clearing(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    match a["input"].action:
-        case "increment":
-            s["state"].count += 1
-            yield (f"count={s['state'].count}",)
-        case "clear-state":
-            ctx.clear_state("state")
-            yield ("cleared",)
-        case "clear-all-state":
-            ctx.clear_all_state()
-            yield ("cleared-all",)
-        case "clear-all":
-            ctx.clear_all()
-            yield ("cleared-everything",)
-        case "register-timer":
-            ctx.register_on_time("t", ctx.time + datetime.timedelta(hours=1))
-            yield ("timer-registered",)
-
-
-def _semantics(ctx: Any) -> tuple[str, int, str]:
-    semantics = ctx.table_semantics_for("input")
-    return str(list(semantics.partition_by_columns)), semantics.time_column, str(ctx.changelog_mode)
-
-
-def _introspection(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    yield _semantics(ctx)
-    ctx.register_on_time("check", ctx.time + datetime.timedelta(seconds=5))
-
-
-def _upsert(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    row = a["input"]
-    yield udf.Row(row["key"], row["value"], kind="-D" if row["value"] is None else "+U")
-
-
-def _modes(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    yield tuple(str(ctx.table_semantics_for(each).changelog_mode) for each in ("retracting", "plain"))
-
-
-def _user(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    yield a["user"].name, a["user"].age + 1
-
-
-def _greeting(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    if a["purchase"] is not None:
-        s["state"].lastItem = a["purchase"].item
-    elif s["state"].lastItem is None:
-        yield f"Hello {a['visit'].name}, let me know if I can help!"
-    else:
-        yield f"Hello {a['visit'].name}, here to buy {s['state'].lastItem} again?"
-
-
-def _custom_aggregation(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    state, score = s["state"], a["input"].score
-    if state.sum == -1:
-        return
-    if score < 0:
-        yield udf.Row(state.sum, kind="-D")
-        state.sum = -1
-    elif not state.sum:
-        state.sum = score
-        yield udf.Row(state.sum)
-    else:
-        yield udf.Row(state.sum, kind="-U")
-        state.sum += score
-        yield udf.Row(state.sum, kind="+U")
-
-
-def _ping(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    ctx.register_on_time("ping", ctx.time + datetime.timedelta(minutes=1))
-    yield from ()
-
-
-def _said(make: Callable[[Any, dict[str, Any]], Any]) -> Timer:
-    """A timer that emits one row."""
-
-    def timer(ctx: udf.ProcessContext, s: dict[str, Any]) -> Iterator[Any]:
-        yield make(ctx, s)
-
-    return timer
-
-
-def _empty(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    yield ()
-
-
-def _value(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    yield (a["input"].value,)
-
-
-def _echoed(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    ((name, row),) = a.items()
-    key = ctx.table_semantics_for(name).partition_by_columns
-    yield udf.Row(*(value for index, value in enumerate(row) if index not in key), kind=row.kind)
-
-
-def _only_text(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
-    yield emitted("empty")
-
-
 BODIES: dict[str, Body] = {
     **dict.fromkeys(
         (
@@ -552,16 +294,16 @@ BODIES: dict[str, Body] = {
         ),
         echo("r"),
     ),
-    "EmptyArgFunction": _only_text,
+    "EmptyArgFunction": steps.only_text,
     "IntervalDayArgFunction": echo("d"),
     "ScalarArgsFunction": echo("i", "b"),
     "VariantFunction": echo("variant1", "variant2", "variant3"),
-    "f (echo)": _echoed,
+    "f (echo)": steps.echoed,
     "UpdatingRetractFunction": _updating,
     "UpdatingRetractRowSemanticFunction": _updating,
     "UpdatingUpsertFunction": _updating,
     "InvalidUpdatingSemanticsFunction": _updating,
-    **dict.fromkeys(("EmptyOutputRowSemanticFunction", "EmptyOutputFunction"), _empty),
+    **dict.fromkeys(("EmptyOutputRowSemanticFunction", "EmptyOutputFunction"), steps.empty),
     "ContextFunction": _context,
     "PojoStateFunction": _pojo,
     "PojoWithDefaultStateFunction": _pojo_default,
@@ -587,29 +329,29 @@ BODIES: dict[str, Body] = {
     "MultiInputFunction": echo("in1", "in2"),
     "TimedJoinFunction": _timed_join,
     "OrderByFunction": _order_by,
-    "FilterPTF": _filter,
-    "ScalarOnlyContextPTF": _scalar_only,
-    "PartitionedPTF": _value,
-    "MultiTableUnionPTF": _union,
-    "UserTransformPTF": _user,
-    "CountingPTF": _counting,
-    "ListStatePTF": _list_state,
-    "MapStatePTF": _map_counts,
-    "ConditionalTtlUpdatePTF": _conditional,
-    "RowStatePTF": _row_state,
-    "TimerPTF": _timer,
-    "UnnamedTimerPTF": _unnamed_timer,
-    "TimerWithStatePTF": _timer_state,
-    "CascadingTimerPTF": _cascading,
-    "WatermarkOnlyTimerPTF": _watermark_only,
-    "MultiTableTimerPTF": _multi_timer,
-    "ContextClearStatePTF": _clearing,
-    "ContextSemanticsIntrospectionPTF": _introspection,
-    "UpsertSetSemanticPTF": _upsert,
-    "TwoTableChangelogModePTF": _modes,
-    "GreetingWithLastPurchase": _greeting,
-    "CustomAggregation": _custom_aggregation,
-    "PingLaterFunction": _ping,
+    "FilterPTF": steps.at_least,
+    "ScalarOnlyContextPTF": steps.scalar_only,
+    "PartitionedPTF": steps.value,
+    "MultiTableUnionPTF": steps.union,
+    "UserTransformPTF": steps.user,
+    "CountingPTF": steps.counting,
+    "ListStatePTF": steps.list_state,
+    "MapStatePTF": steps.map_counts,
+    "ConditionalTtlUpdatePTF": steps.conditional,
+    "RowStatePTF": steps.row_state,
+    "TimerPTF": steps.timer,
+    "UnnamedTimerPTF": steps.unnamed_timer,
+    "TimerWithStatePTF": steps.timer_state,
+    "CascadingTimerPTF": steps.cascading,
+    "WatermarkOnlyTimerPTF": steps.watermark_only,
+    "MultiTableTimerPTF": steps.multi_timer,
+    "ContextClearStatePTF": steps.clearing,
+    "ContextSemanticsIntrospectionPTF": steps.introspection,
+    "UpsertSetSemanticPTF": steps.upsert,
+    "TwoTableChangelogModePTF": steps.modes,
+    "GreetingWithLastPurchase": steps.greeting,
+    "CustomAggregation": steps.custom_aggregation,
+    "PingLaterFunction": steps.ping,
     # Never called: what counts is how they are declared.
     **dict.fromkeys(
         (
@@ -621,7 +363,7 @@ BODIES: dict[str, Body] = {
             "MissingStateType",
             "MissingDefaultConstructorState",
         ),
-        _empty,
+        steps.empty,
     ),
 }
 
@@ -635,13 +377,13 @@ TIMERS: dict[str, Timer] = {
     "MultiBroadcastFunction": _multi_broadcast_fired,
     "BroadcastClearStateFunction": _lookup_fired,
     "TimedJoinFunction": _timed_join_fired,
-    "TimerPTF": _said(lambda ctx, s: (f"timer-fired-{ctx.current_timer}",)),
-    "UnnamedTimerPTF": _said(lambda ctx, s: (f"fired-unnamed-{text(ctx.current_timer)}",)),
-    "TimerWithStatePTF": _said(lambda ctx, s: (f"count={s['state'].count}",)),
-    "CascadingTimerPTF": _cascading_fired,
-    "WatermarkOnlyTimerPTF": _said(lambda ctx, s: (f"fired-{ctx.current_timer}",)),
-    "MultiTableTimerPTF": _said(lambda ctx, s: ("timer-fired",)),
-    "ContextClearStatePTF": _said(lambda ctx, s: ("timer-fired",)),
-    "ContextSemanticsIntrospectionPTF": _said(lambda ctx, s: _semantics(ctx)),
-    "PingLaterFunction": _said(lambda ctx, s: "ping"),
+    "TimerPTF": steps.said(lambda ctx, s: (f"timer-fired-{ctx.current_timer}",)),
+    "UnnamedTimerPTF": steps.said(lambda ctx, s: (f"fired-unnamed-{text(ctx.current_timer)}",)),
+    "TimerWithStatePTF": steps.said(lambda ctx, s: (f"count={s['state'].count}",)),
+    "CascadingTimerPTF": steps.cascading_fired,
+    "WatermarkOnlyTimerPTF": steps.said(lambda ctx, s: (f"fired-{ctx.current_timer}",)),
+    "MultiTableTimerPTF": steps.said(lambda ctx, s: ("timer-fired",)),
+    "ContextClearStatePTF": steps.said(lambda ctx, s: ("timer-fired",)),
+    "ContextSemanticsIntrospectionPTF": steps.said(lambda ctx, s: steps.semantics(ctx)),
+    "PingLaterFunction": steps.said(lambda ctx, s: "ping"),
 }
