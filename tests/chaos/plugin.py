@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import time
+from dataclasses import dataclass
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,6 +41,52 @@ async def straggling(x: int, context: udf.CallContext) -> int:
     stream = context.stream
     await asyncio.sleep(0.1 if stream.partition == 0 and stream.task_attempt == 0 else 0.01)
     return x * 3 + 1
+
+
+class Totals(udf.AggregateFunction):
+    """Sum and count; a key takes its time, so that bundles are under way when a server goes."""
+
+    options = {"timeout": "2 min"}  # noqa: RUF012
+
+    def create_accumulator(self) -> list[int]:
+        return [0, 0]
+
+    def accumulate(self, accumulator, x: int):
+        accumulator[0] += x
+        accumulator[1] += 1
+
+    def merge(self, accumulator, others):
+        time.sleep(0.0001)
+        for other in others:
+            accumulator[0] += other[0]
+            accumulator[1] += other[1]
+
+    def get_value(self, accumulator) -> int:
+        return accumulator[0]
+
+
+@dataclass
+class Count:
+    n: int = 0
+
+
+class Numbered(udf.ProcessTableFunction):
+    """Numbers the rows of a key; when its input has ended a timer gives their count."""
+
+    returns = "n bigint, x bigint"
+
+    def eval(
+        self, ctx, count: Annotated[Count, udf.StateHint()],
+        rows: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE],
+    ):  # fmt: skip
+        if not count.n:
+            time.sleep(0.0001)
+            ctx.register_on_time("end", 2**63 - 1)
+        count.n += 1
+        yield (count.n, rows["x"])
+
+    def on_timer(self, ctx, count):
+        yield (count.n, None)
 
 
 @udf.scalar(vectorized=True, timeout="2 min")

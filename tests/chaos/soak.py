@@ -12,9 +12,11 @@ from pathlib import Path
 import psutil
 
 from tests.chaos.jobs import Job
+from tests.chaos.keyed_jobs import aggregated, processed
 from tests.chaos.servers import ChaosServer
 
 SAMPLE_SECONDS = 2.0
+ROWS = 20_000
 WIDTH, HEIGHT, MARGIN = 720, 150, 40
 
 
@@ -35,14 +37,21 @@ class Samples:
         self.rows.append(row)
 
 
-def load(target, stop, latencies, failures, rng):
+KINDS = {
+    "vectorized": lambda target, rng: Job(target, "fast", ROWS, ordered=rng.random() < 0.5).start().wait(),
+    "async": lambda target, rng: Job(target, "slow", ROWS, ordered=rng.random() < 0.5).start().wait(),
+    "aggregate": lambda target, rng: aggregated(target, ROWS, rng.choice((10, 500))),
+    "process table function": lambda target, rng: processed(target, ROWS, rng.choice((10, 500))),
+}
+
+
+def load(target, stop, latencies, tallies, rng):
     """One job after another, of every kind there is here."""
     while not stop.is_set():
-        began = time.monotonic()
-        tally = Job(target, rng.choice(("fast", "slow")), 20_000, ordered=rng.random() < 0.5).start().wait()
+        began, kind = time.monotonic(), rng.choice(list(KINDS))
+        tally = KINDS[kind](target, rng)
         latencies.append(time.monotonic() - began)
-        if not tally.good:
-            failures.append(tally)
+        tallies.append((kind, tally))
 
 
 def plot(rows):
@@ -71,14 +80,14 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("build/soak.svg"))
     asked = parser.parse_args()
     rng, stop = random.Random(asked.seed), threading.Event()
-    latencies, failures = [], []
+    latencies, tallies = [], []
     with ExitStack() as stack:
         servers = [ChaosServer(), ChaosServer()]
         for server in servers:
             stack.callback(server.kill)
         target = ",".join(server.target for server in servers)
         workers = [
-            threading.Thread(target=load, args=(target, stop, latencies, failures, random.Random(n)), daemon=True)
+            threading.Thread(target=load, args=(target, stop, latencies, tallies, random.Random(n)), daemon=True)
             for n in range(2)
         ]
         samples, began, kills = Samples(servers[0]), time.monotonic(), 0
@@ -98,7 +107,13 @@ def main():
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(plot(samples.rows))
     third = samples.rows[len(samples.rows) // 3]
-    print(f"{len(latencies)} jobs, {kills} kills, {len(failures)} with lost, doubled or wrong rows; {asked.out}")
+    failures = [tally for _, tally in tallies if not tally.good]
+    print(f"{len(tallies)} jobs, {kills} kills, {len(failures)} with lost, doubled or wrong rows; {asked.out}")
+    for kind in KINDS:
+        own = [tally for name, tally in tallies if name == kind]
+        print(f"{kind}: {len(own)} jobs, {sum(tally.replays for tally in own)} replays")
+    for tally in failures[:5]:
+        print(tally)
     for name in third:
         print(f"{name}: {third[name]:.4g} after a third, {samples.rows[-1][name]:.4g} at the end")
     sys.stdout.flush()

@@ -1,5 +1,6 @@
 """The short form of `make chaos`: fewer rows, the same faults."""
 
+import itertools
 import socket
 import threading
 
@@ -8,8 +9,10 @@ import pytest
 from tests.chaos.faults import FAULTS
 from tests.chaos.in_spark import executor_lost
 from tests.chaos.jobs import Tally
+from tests.chaos.keyed_jobs import aggregated, processed
 from tests.chaos.proxy import Proxy
 from tests.chaos.report import as_table, line_of
+from tests.chaos.servers import ChaosServer
 
 SCALE = 16
 
@@ -20,6 +23,34 @@ def test_no_row_is_lost_doubled_or_wrong(fault):
     tally = fault(SCALE, 7)
     assert tally.good, line_of(fault, tally)
     assert tally.rows > 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("job", [aggregated, processed])
+def test_keys_are_whole_though_servers_go(job):
+    servers = [ChaosServer(), ChaosServer()]
+    target, stop = ",".join(server.target for server in servers), threading.Event()
+
+    def faults():
+        for server in itertools.cycle(servers):
+            if stop.wait(0.5):
+                return
+            server.kill()
+            server.start()
+
+    killing = threading.Thread(target=faults)
+    killing.start()
+    try:
+        replays = 0
+        while not replays:
+            tally = job(target, 20_000, 300)
+            assert tally.good, tally
+            replays += tally.replays
+    finally:
+        stop.set()
+        killing.join()
+        for server in servers:
+            server.kill()
 
 
 @pytest.mark.timeout(600)
