@@ -3,15 +3,20 @@
 A `python` block is executed; one that begins with a file's name in a comment is written to that file
 instead, as is a `toml` block. A `text` block is what the block before it prints. In a `console` block
 lines with `$` are commands and the others what they print. `...` stands for anything. A server that a
-page starts gets a free port instead of the one it names, and runs until the page ends.
+page starts gets free ports instead of those it names, and runs until `kill` with the pid that the page shows for
+it, or until the page ends. `pip install` of a folder is as good as `pip install -e`: into the page's own directory, for
+its commands alone, and then the server finds the plugins that the page installed, and no others.
 """
 
 import contextlib
 import doctest
+import importlib.metadata
 import io
 import json
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,11 +28,11 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md"))]
 NOT_RUN = {"mermaid", "bash", "dockerfile"}
 """Pictures, commands that set up or run the whole project, and what tests/deploy builds."""
-FILE_NAME = re.compile(r"# ([\w-]+\.(?:py|toml))\n")
-TARGET, METRICS = re.compile(r"(?:localhost|127\.0\.0\.1):50051"), re.compile(r"(?:localhost|127\.0\.0\.1):9464")
+FILE_NAME = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
+ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1):(\d+)")
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -43,7 +48,10 @@ class Page:
         self._python = PythonEvaluator()
         self._printed = ""
         self._servers: list[subprocess.Popen[str]] = []
-        self._target, self._metrics = "localhost:50051", "localhost:9464"
+        self._ports: dict[str, str] = {}
+        """By the port that the page names, the one in its place; likewise below."""
+        self._pids: dict[str, int] = {}
+        self._installed: list[Path] = []
 
     def run(self) -> int:
         """Raises what the page raises; SybilFailure, with the line, for other output. The number of blocks that ran."""
@@ -73,7 +81,9 @@ class Page:
         name = FILE_NAME.match(example.parsed)
         if name is None:
             return "a block of this kind begins with a comment that names its file"
-        (self._directory / name[1]).write_text(example.parsed)
+        path = self._directory / name[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(example.parsed)
         return None
 
     def text(self, example: Example) -> str | None:
@@ -82,10 +92,16 @@ class Page:
     def console(self, example: Example) -> str | None:
         for command, wanted in _commands(example.parsed):
             if command.startswith("udf-server serve") and wanted.startswith("{"):
-                printed = self._serve(command)
+                printed = self._serve(command, wanted)
+            elif command.startswith("kill "):
+                printed = ""
+                os.kill(self._pids[command.split()[-1]], signal.SIGTERM)
+            elif command.startswith("pip install "):
+                printed = ""
+                self._install(command)
             else:
                 done = subprocess.run(
-                    self._addressed(command), check=False, shell=True, cwd=self._directory, env=_environment(),
+                    self._addressed(command), check=False, shell=True, cwd=self._directory, env=self._environment(),
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
                 )  # fmt: skip
                 printed = done.stdout
@@ -94,20 +110,48 @@ class Page:
                 return f"{command}\n{difference}"
         return None
 
-    def _serve(self, command: str) -> str:
+    def _serve(self, command: str, wanted: str) -> str:
         server = subprocess.Popen(
             f"exec {command} --port 0 --metrics-port 0 --log-level error", shell=True, cwd=self._directory,
-            env=_environment(), stdout=subprocess.PIPE, text=True,
+            env=self._environment(), stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._servers.append(server)
         assert server.stdout is not None
         line = server.stdout.readline()
         ready = json.loads(line)
-        self._target, self._metrics = ready["target"], ready["metrics"].removeprefix("http://")
-        return line.replace(self._target, "127.0.0.1:50051").replace(self._metrics, "127.0.0.1:9464")
+        named = [_option(command, "port", "50051"), _option(command, "metrics-port", "9464")]
+        for port, address in zip(named, [ready["target"], ready["metrics"]], strict=True):
+            self._ports[port] = address.rpartition(":")[2]
+            line = line.replace(address.removeprefix("http://"), f"127.0.0.1:{port}")
+        for pid in re.findall(r'"pid": (\d+)', wanted):
+            self._pids[pid] = ready["pid"]
+            line = line.replace(f'"pid": {ready["pid"]}', f'"pid": {pid}')
+        return line
+
+    def _install(self, command: str) -> None:
+        project = self._directory / re.sub(r"\[.*", "", shlex.split(command)[-1])
+        self._installed.append(project)
+        install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation", "--upgrade"]
+        subprocess.run(
+            [sys.executable, *install, "--target", str(self._directory / "site"), str(project)],
+            check=True, timeout=60, capture_output=True,
+        )  # fmt: skip
 
     def _addressed(self, source: str) -> str:
-        return METRICS.sub(self._metrics, TARGET.sub(self._target, source))
+        return ADDRESS.sub(
+            lambda found: f"127.0.0.1:{self._ports[found[1]]}" if found[1] in self._ports else found[0], source
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """What is installed beside the project does not show up on the page."""
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        alone = {**os.environ, "PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        if not self._installed:
+            return {**alone, "UDF_CONFIG_ENTRY_POINTS": "false"}
+        # The folders before what was made of them, as an editable install has it.
+        modules = os.pathsep.join(map(str, [*self._installed, self._directory / "site"]))
+        others = ",".join({point.name for point in importlib.metadata.entry_points(group="udf_server")})
+        return {**alone, "PYTHONPATH": modules, "UDF_CONFIG_BLOCK": others}
 
 
 def languages(path: Path) -> set[str]:
@@ -121,14 +165,13 @@ def _commands(block: str) -> Iterator[tuple[str, str]]:
         yield command, wanted
 
 
+def _option(command: str, name: str, default: str) -> str:
+    found = re.search(rf"--{name} (\d+)", command)
+    return found[1] if found else default
+
+
 def _difference(wanted: str, printed: str) -> str | None:
     checker = doctest.OutputChecker()
     if checker.check_output(wanted.strip() + "\n", printed.strip() + "\n", OUTPUT):
         return None
     return checker.output_difference(doctest.Example("", wanted), printed, OUTPUT)
-
-
-def _environment() -> dict[str, str]:
-    """What is installed beside the project does not show up on the page."""
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    return {**os.environ, "PATH": path, "UDF_CONFIG_ENTRY_POINTS": "false"}
