@@ -44,6 +44,8 @@ mermaid_cmd = shlex.join([sys.executable, "-m", "mermaidx", "--quiet"])
 
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
+# As written, and not as it is on the machine that makes the site: a default may be os.environ.
+autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 120
 toc_object_entries_show_parents = "hide"
@@ -75,3 +77,4 @@ html_theme_options = {
     "light_css_variables": {"font-stack": "system-ui, sans-serif"},
 }
 pygments_style = "friendly"
+pygments_dark_style = "github-dark"

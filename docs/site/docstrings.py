@@ -15,6 +15,7 @@ import remote_udf.functions
 import spark_client
 import udf_server
 import udf_server.testing
+from spark_client.config import ClientConfig
 
 CODE = re.compile(r"(?<!`)(?:`([^`]+)`|`` (.+?) ``)(?!`)", re.DOTALL)
 NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*(\(\))?")
@@ -27,6 +28,7 @@ PUBLIC = {
 }
 """Classes are named in prose without backticks."""
 DEFAULT = re.compile(r"<class '([\w.]+)'>|<(\w+\.\w+): [^>]*>|<factory>")
+CONFIGURED = re.compile(r"ClientConfig\.(\w+)")
 FENCE = re.compile(r"( *)```(\w*)")
 NOT_MADE_BY_USERS = {
     "AggregateExpression", "Bundle", "CallContext", "Function", "JobSummary", "OverExpression", "ProcessContext",
@@ -67,7 +69,10 @@ def shown_signature(
     """None of a class that others make; defaults as people write them."""
     if what == "class" and (name.rpartition(".")[2] in NOT_MADE_BY_USERS or issubclass(value, enum.Enum)):
         return "", None
-    return DEFAULT.sub(lambda found: found[1] or found[2] or "...", signature or "") or signature, returns
+    if signature:
+        signature = DEFAULT.sub(lambda found: found[1] or found[2] or "...", signature)
+        signature = CONFIGURED.sub(lambda found: repr(getattr(ClientConfig, found[1])), signature)
+    return signature, returns
 
 
 def _fenced(lines: list[str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from sphinx.highlighting import PygmentsBridge
 from sphinx.transforms import SphinxTransform
 from sphinx.util.osutil import relative_uri
 
-FOLDER = "files"
+FOLDER = Path("files")
 """Where these pages are on the site."""
 LINKED = "linked_files"
 """Which a page links to, a line each, in what Sphinx keeps of the page."""
@@ -42,17 +42,11 @@ class SourceLinks(SphinxTransform):
             if not target.exists() or root not in target.parents:
                 continue
             path = target.relative_to(root)
-            link = nodes.reference("", "", *node.children)
-            if target.is_dir() and (target / "README.md").exists():
-                link["refuri"] = self._uri((path / "README").as_posix())
-            else:
+            if not (target / "README.md").exists():
                 linked = self.env.metadata[self.env.docname]
                 linked[LINKED] = f"{linked.get(LINKED, '')}{path.as_posix()}\n"
-                link["refuri"] = self._uri(page_name(path))
-            node.replace_self(link)
-
-    def _uri(self, page: str) -> str:
-        return relative_uri(f"{self.env.docname}.html", f"{page}.html")
+            uri = relative_uri(f"{self.env.docname}.html", f"{page_name(path, root)}.html")
+            node.replace_self(nodes.reference("", "", *node.children, refuri=uri))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -62,9 +56,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True}
 
 
-def page_name(path: Path) -> str:
-    """Of the page of a file or folder; the path is in the repository."""
-    return f"{FOLDER}/{path.as_posix()}"
+def page_name(path: Path, root: Path) -> str:
+    """Of the page of a file or folder; the path is below the root of the repository."""
+    return (path / "README" if (root / path / "README.md").exists() else FOLDER / path).as_posix()
 
 
 def pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -81,12 +75,12 @@ def pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         done.add(path)
         if (root / path).is_dir():
             below = [child.relative_to(root) for child in sorted((root / path).iterdir()) if _is_shown(child)]
-            waiting += below
-            body = _listing(page_name(path), below, root)
+            waiting += [child for child in below if not (root / child / "README.md").exists()]
+            body = _listing(page_name(path, root), below, root)
         else:
             body = _text(highlighter, root / path)
         title = html.escape(path.as_posix())
-        yield page_name(path), {"title": title, "body": f"<h1><code>{title}</code></h1>{body}"}, "page.html"
+        yield page_name(path, root), {"title": title, "body": f"<h1><code>{title}</code></h1>{body}"}, "page.html"
 
 
 def _is_shown(path: Path) -> bool:
@@ -95,7 +89,7 @@ def _is_shown(path: Path) -> bool:
 
 def _listing(page: str, below: list[Path], root: Path) -> str:
     items = (
-        f'<li><a href="{relative_uri(f"{page}.html", f"{page_name(path)}.html")}"><code>{html.escape(path.name)}'
+        f'<li><a href="{relative_uri(f"{page}.html", f"{page_name(path, root)}.html")}"><code>{html.escape(path.name)}'
         f"{'/' if (root / path).is_dir() else ''}</code></a></li>"
         for path in below
     )
