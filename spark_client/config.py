@@ -22,6 +22,8 @@ class ClientConfig:
     """After this long a stream moves to the next server, at the border of a batch, so that new servers get work."""
     max_replays: int = 50
     """How often rows are sent again before they fail as SERVER_UNAVAILABLE: a row may be what kills the servers."""
+    shared_memory: bool = True
+    """Hand rows to a server on the same host through memory they share, where both can; otherwise by its socket."""
     reporter: Reporter | None = field(default=None, compare=False, repr=False)
     """Takes the figures of each task's calls; see `RemoteSession.summary`."""
 

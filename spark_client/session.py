@@ -44,14 +44,15 @@ def connect(
     connect_seconds: float = ClientConfig.connect_seconds,
     security: Security | None = None,
     max_stream_seconds: float = ClientConfig.max_stream_seconds,
-    max_replays: int = ClientConfig.max_replays,
+    max_replays: int = ClientConfig.max_replays, shared_memory: bool = ClientConfig.shared_memory,
     summary_directory: str | None = None,
 ) -> "RemoteSession":
     """Connects a Spark session, classic or Connect, to a server.
 
     `target` is where it listens as the executors see it: "host:port", "unix:/path", several with commas between
     them, or a name with many addresses, "dns:///name:port". `security` has TLS and tokens. A stream moves to the
-    next server after `max_stream_seconds`; rows are sent again `max_replays` times at most.
+    next server after `max_stream_seconds`; rows are sent again `max_replays` times at most. With `shared_memory`, rows
+    for a server on the executor's own host go through memory shared with it, where both can.
 
     `summary_directory` is for `summary` on Spark Connect: a path or URI that every executor can write to and
     Spark can read. Each task writes a small file there. A classic session needs none, and writes none.
@@ -70,7 +71,7 @@ def connect(
         raise ValueError("plugins are for the embedded server; a server at a target has its own")
     reporter, collector = collecting(spark, summary_directory)
     config = ClientConfig(
-        target, connect_seconds, security or Security(), max_stream_seconds, max_replays, reporter=reporter
+        target, connect_seconds, security or Security(), max_stream_seconds, max_replays, shared_memory, reporter
     )
     return RemoteSession(spark, config, list_functions(config), embedded, collector)
 

@@ -135,6 +135,8 @@ Run = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Await
 class _LocalStream:
     """One stream: a task on the loop, a thread that feeds it, and what waits between the two."""
 
+    same_host = False  # The server is this process: there is nothing to share.
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -286,6 +288,7 @@ class _FaultyResponses:
     def __init__(self, transport: FaultyTransport, inner: Responses, fate: random.Random) -> None:
         self._transport = transport
         self._inner = inner
+        self.same_host = inner.same_host
         self._fate = fate
         self._lost = False
 

@@ -22,6 +22,8 @@ class StreamLimits:
     message_bytes: int = 64 << 20
     unanswered_rows: int = 1_000_000
     unanswered_bytes: int = 128 << 20
+    shared_memory: bool = True
+    """Callers on this host may hand rows over in memory they share with the server."""
 
 
 @dataclass
@@ -128,7 +130,7 @@ class RowAccounts:
             self._function_seconds += pending.ready - began
             pending.span.set(failed=pending.failed)
             pending.span.end()
-        self._metrics.rows_answered(ok, failed, output.skipped, len(output.message))
+        self._metrics.rows_answered(ok, failed, output.skipped, output.size)
         for code, count in output.codes.items():
             self._metrics.row_failed(code, count)
         self._changed.set()

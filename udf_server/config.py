@@ -64,6 +64,7 @@ class ServerConfig:
     max_stream_bytes: int = _setting(128 << 20, "Unanswered bytes of one stream beyond which it is not read from.")
     max_function_rows: int = _setting(10_000_000, "Unanswered rows of one function beyond which its streams wait.")
     max_server_bytes: int = _setting(2 << 30, "Unanswered bytes of all streams beyond which streams wait.")
+    shared_memory: bool = _setting(True, "Take rows of callers on this host through memory shared with them.")
     drain_seconds: float = _setting(30.0, "How long open streams may go on after SIGTERM.")
     log_level: str = _setting("info", "debug, info, warning or error.")
     log_format: str = _setting("text", "text, or json: one object per line.")

@@ -92,6 +92,10 @@ class ServerMetrics:
         self.streams_total = Counter(
             "udf_streams_total", "Streams that ended, by how.", [*FUNCTION, "end"], registry=registry
         )
+        self.streams_shared_memory = Counter(
+            "udf_streams_shared_memory_total", "Streams that share memory with a caller on the same host.", FUNCTION,
+            registry=registry,
+        )  # fmt: skip
         self.rejected = Counter(
             "udf_streams_rejected_total", "Streams refused before a function was called, by code.", ["code"],
             registry=registry,
@@ -269,6 +273,10 @@ class FunctionMetrics:
 
     def stream_opened(self) -> None:
         self._streams.inc()
+
+    def memory_shared(self) -> None:
+        """The stream's rows travel through memory shared with the caller."""
+        self._server.streams_shared_memory.labels(*self._labels).inc()
 
     def stream_ended(self, end: str, counts: pb.StreamCounts) -> None:
         """`end` is finished, cancelled, failed or disconnected."""

@@ -68,7 +68,9 @@ class Server:
         limits = HostLimits(config.threads_per_function, config.lost_calls_per_function)
         self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
         self._check_guards()
-        stream_limits = StreamLimits(config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes)
+        stream_limits = StreamLimits(
+            config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.shared_memory
+        )
         self._access = self._make_access()
         admission = Admission(AdmissionLimits(config.max_function_rows, config.max_server_bytes))
         self._service = UdfService(self._host, self.metrics, stream_limits, config.max_streams, self._access, admission)

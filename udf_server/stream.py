@@ -12,6 +12,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.functions import Execution
 from remote_udf.messages import encode, read_request
 from remote_udf.options import OutputMode
+from remote_udf.shared_memory import SharedMemory, SharedMemoryRefused, attach
 from remote_udf.tracing import NO_SPAN, Headers, Span, start_span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.accounting import RowAccounts, StreamLimits
@@ -68,6 +69,7 @@ class ExecuteStream:
         self._began = clock()
         self._opened: pb.Open | None = None
         self._draining = False
+        self._shared: SharedMemory | None = None
         self._clock = clock
         self._random = random or Random()
         self._session = Session()
@@ -141,11 +143,12 @@ class ExecuteStream:
         self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup
     ) -> tuple[pb.ExecuteResponse, str]:
         async for message in requests:
-            action = self._session.receive(read_request(message))
+            request = read_request(message, self._shared)
+            action = self._session.receive(request)
             if isinstance(action, Start):
                 await self._open(action.open, tasks)
             elif isinstance(action, Feed):
-                await self._feed(action.batch, len(message))
+                await self._feed(action.batch, len(message) + request.envelope.shared.bytes)
             elif isinstance(action, Stop):
                 return self._cancelled()
             elif await self._drained(requests, tasks):
@@ -175,6 +178,7 @@ class ExecuteStream:
             self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key, span=self._span
         )
         self._span.event("opened")
+        self._shared = self._attached(request)
         ordered = opening.options.output_mode is OutputMode.ORDERED
         setup = RunnerSetup(
             hosted=opening.hosted,
@@ -183,7 +187,10 @@ class ExecuteStream:
             options=opening.options,
             arguments=opening.arguments,
             writer=OutputWriter(
-                opening.function.spec.result, ordered=ordered, max_message_bytes=self._limits.message_bytes
+                opening.function.spec.result,
+                ordered=ordered,
+                max_message_bytes=self._limits.message_bytes,
+                shared=self._shared,
             ),
             emit=self._emit,
             began=self._accounts.began,
@@ -200,9 +207,24 @@ class ExecuteStream:
         self._spawn(self._watch(self._runner), tasks)
         self._session.opened()
         answer = opened_message(opening, self._limits.message_bytes, self._progress_seconds)
+        answer.opened.shared_memory = self._shared is not None
         self._outgoing.put_nowait(encode(answer))
         if self._draining:
             self.drain()
+
+    def _attached(self, request: pb.Open) -> SharedMemory | None:
+        """The memory a caller on this host offers; None if there is none, or it cannot be opened from here."""
+        assert self._metrics is not None
+        if not request.HasField("shared_memory") or not self._limits.shared_memory or not self._caller.same_host:
+            return None
+        try:
+            shared = attach(request.shared_memory, self._limits.message_bytes)
+        except SharedMemoryRefused as refused:
+            # As from another container, or from another user. Everything works without.
+            log.debug("no shared memory", extra={"function": request.function[:200], "why": str(refused)})
+            return None
+        self._metrics.memory_shared()
+        return shared
 
     async def _feed(self, batch: InputBatch, size: int) -> None:
         """Hands a batch to the runner once there is room for it."""

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from remote_udf.arrow import Buffers
 from remote_udf.errors import ProtocolViolation
+from remote_udf.shared_memory import SharedMemory
 from remote_udf.v1 import message_pb2 as pb
 
 __all__ = ["Message", "encode", "read_request", "read_response"]
@@ -36,8 +37,16 @@ class Message(NamedTuple, Generic[EnvelopeT]):
     data: memoryview | None
 
 
-def encode(envelope: pb.ExecuteRequest | pb.ExecuteResponse, data: Buffers | None = None) -> bytes:
-    """The message's bytes. `envelope.data` and `envelope.padding` must not be set; `data` is copied once, here."""
+def encode(
+    envelope: pb.ExecuteRequest | pb.ExecuteResponse, data: Buffers | None = None, shared: SharedMemory | None = None
+) -> bytes:
+    """The message's bytes. `envelope.data` and `envelope.padding` must not be set; `data` is copied once, here.
+
+    With `shared` memory it goes there, if it is worth it and there is room: then `envelope.shared` is set.
+    """
+    if shared is not None and data is not None and (place := shared.put(data)) is not None:
+        envelope.shared.CopyFrom(place)
+        data = None
     head = envelope.SerializeToString()
     if data is None:
         return head
@@ -46,14 +55,22 @@ def encode(envelope: pb.ExecuteRequest | pb.ExecuteResponse, data: Buffers | Non
     return b"".join((head, bytes((_PADDING_TAG, gap)), bytes(gap), tail, *data))
 
 
-def read_request(message: bytes) -> Message[pb.ExecuteRequest]:
-    """Raises ProtocolViolation if the bytes are no ExecuteRequest."""
-    return _read(message, pb.ExecuteRequest)
+def read_request(message: bytes, shared: SharedMemory | None = None) -> Message[pb.ExecuteRequest]:
+    """`data` may stand in `shared` memory. Raises ProtocolViolation if the bytes are no ExecuteRequest."""
+    return _with_shared(_read(message, pb.ExecuteRequest), shared)
 
 
-def read_response(message: bytes) -> Message[pb.ExecuteResponse]:
-    """Raises ProtocolViolation if the bytes are no ExecuteResponse."""
-    return _read(message, pb.ExecuteResponse)
+def read_response(message: bytes, shared: SharedMemory | None = None) -> Message[pb.ExecuteResponse]:
+    """`data` may stand in `shared` memory. Raises ProtocolViolation if the bytes are no ExecuteResponse."""
+    return _with_shared(_read(message, pb.ExecuteResponse), shared)
+
+
+def _with_shared(message: Message[EnvelopeT], shared: SharedMemory | None) -> Message[EnvelopeT]:
+    if not message.envelope.HasField("shared"):
+        return message
+    if shared is None or message.data is not None:
+        raise ProtocolViolation("data in shared memory, where none was agreed on, or beside data in the message")
+    return Message(message.envelope, shared.take(message.envelope.shared))
 
 
 def _read(message: bytes, kind: type[EnvelopeT]) -> Message[EnvelopeT]:

@@ -12,6 +12,7 @@ from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_response
 from remote_udf.options import AggregateOptions, OutputMode, resolve_aggregate, resolve_scalar
 from remote_udf.segments import applied_to_proto
+from remote_udf.shared_memory import SharedMemory, offer_memory
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.executor.chunks import Chunk
@@ -55,6 +56,8 @@ class Connection:
         # Bounded by the rows the window lets under way.
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._responses = transport.execute(_until_none(self._requests))
+        self._offered = offer_memory() if call.config.shared_memory and self._responses.same_host else None
+        self._shared: SharedMemory | None = None
         spec = call.spec
         request = pb.Open(
             protocol_version=PROTOCOL_VERSION,
@@ -66,6 +69,7 @@ class Connection:
             context=task.to_proto(call.operation_id),
             applied=applied_to_proto(call.applied) if isinstance(call, AggregateCall) else (),
             process=call.process.to_proto() if isinstance(call, ProcessTableCall) and call.process else None,
+            shared_memory=self._offered.offer if self._offered else None,
         )
         self._call = call
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
@@ -83,6 +87,10 @@ class Connection:
         except BaseException:
             self.close(cancel=True)
             raise
+        finally:
+            if self._offered is not None:
+                self._offered.close()
+                self._offered = None
 
     def _agree(self, opened: pb.Opened) -> None:
         """Takes on what the server decided."""
@@ -92,6 +100,8 @@ class Connection:
         else:
             self.bundles = None
             self.options = resolve_scalar(opened.options)
+        if opened.shared_memory and self._offered is not None:
+            self._shared = self._offered.accepted()
         self.ordered = self.options.output_mode is OutputMode.ORDERED
         result = read_schema(opened.result)
         if len(result) != 1:
@@ -117,7 +127,7 @@ class Connection:
             batch.waited.FromNanoseconds(round(waited * 1e9))
         self._sequence += 1
         self.rows_sent += len(chunk.rows)
-        self._requests.put(encode(pb.ExecuteRequest(batch=batch), payload))
+        self._requests.put(encode(pb.ExecuteRequest(batch=batch), payload, self._shared))
 
     def send_finish(self) -> None:
         """No more chunks will come."""
@@ -161,7 +171,7 @@ class Connection:
         """The next message of any kind; `ended` says what it means that there is none."""
         self._waiting_since = self._clock()
         try:
-            message = read_response(next(self._responses))
+            message = read_response(next(self._responses), self._shared)
         except StopIteration:
             raise TransportLost(ended) from None
         except TransportLost:

@@ -34,6 +34,12 @@ class Endpoint:
     until: float = field(default=0.0, repr=False)
     """Left out until then."""
 
+    @property
+    def same_host(self) -> bool:
+        """Whether the address is one of this host; what answers there may still be elsewhere, by a tunnel."""
+        address = self.address.removeprefix("ipv4:").removeprefix("ipv6:").removeprefix("dns:").lstrip("/")
+        return address.startswith(("unix:", "unix-abstract:", "127.", "[::1]:", "localhost:"))
+
 
 class Endpoints:
     """What a target stands for. Safe to use from any thread."""

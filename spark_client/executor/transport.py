@@ -64,6 +64,9 @@ class NoGrpcServer(TransportLost):
 class Responses(Protocol):
     """What comes back on one stream."""
 
+    same_host: bool
+    """Whether the server seems to be on this host."""
+
     def __next__(self) -> bytes:
         """The next message. Blocks. Raises StopIteration at the end, TransportLost, or an error of spark_client."""
         ...
@@ -130,6 +133,7 @@ class _GrpcResponses:
     def __init__(self, call: "grpc.CallIterator[bytes]", endpoint: Endpoint, endpoints: Endpoints) -> None:
         self._call = call
         self._endpoint, self._endpoints = endpoint, endpoints
+        self.same_host = endpoint.same_host
         self._heard = False
 
     def __next__(self) -> bytes:

@@ -95,6 +95,8 @@ class Scripted:
 class Played:
     """The client's end of a played stream."""
 
+    same_host = False
+
     def __init__(self, script: Script, requests: Iterator[bytes]) -> None:
         self.requests = requests
         self.received: list[pb.ExecuteRequest] = []

@@ -11,6 +11,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE
 from remote_udf.messages import encode
 from remote_udf.outcomes import RowError, write_errors
+from remote_udf.shared_memory import SharedMemory
 from remote_udf.v1 import message_pb2 as pb
 
 __all__ = ["Emit", "Output", "OutputWriter"]
@@ -31,6 +32,8 @@ class Output:
     skipped: int
     codes: Mapping[str, int]
     """Failed rows by error code."""
+    size: int
+    """Bytes, of which some may be in shared memory."""
 
     @property
     def failed(self) -> int:
@@ -44,8 +47,11 @@ Emit = Callable[[Output], None]
 class OutputWriter:
     """Writes Results of one stream, from any thread."""
 
-    def __init__(self, result: pa.DataType, *, ordered: bool, max_message_bytes: int) -> None:
+    def __init__(
+        self, result: pa.DataType, *, ordered: bool, max_message_bytes: int, shared: SharedMemory | None = None
+    ) -> None:
         self._ordered = ordered
+        self._shared = shared
         self._limit = max_message_bytes - _HEADROOM
         value = pa.field(VALUE, result)
         self._schema = pa.schema([value] if ordered else [pa.field(ROW, pa.int64(), nullable=False), value])
@@ -91,7 +97,9 @@ class OutputWriter:
         if errors:
             result.errors = failed
             codes = dict(collections.Counter(error.code.value for error in errors.values()))
-        return [Output(encode(pb.ExecuteResponse(result=result), data), batch, count, skipped, codes)]
+        response = pb.ExecuteResponse(result=result)
+        message = encode(response, data, self._shared)
+        return [Output(message, batch, count, skipped, codes, len(message) + response.shared.bytes)]
 
     def _halves(
         self,

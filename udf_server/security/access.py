@@ -42,6 +42,11 @@ class Caller:
     peer: str = ""
     """Where it calls from, in gRPC's words: "ipv4:10.0.0.7:51234"."""
 
+    @property
+    def same_host(self) -> bool:
+        """Whether it calls from this host, as far as its address says."""
+        return self.peer.startswith(("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D"))
+
     def may_call(self, function: str) -> bool:
         return any(fnmatch.fnmatchcase(function, pattern) for pattern in self.functions)
 

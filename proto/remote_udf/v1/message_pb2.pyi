@@ -22,29 +22,32 @@ APPLIED_FIELD_FINAL_VALUE: AppliedField
 APPLIED_FIELD_UPDATED_VALUES_AFTER_EACH_ROW: AppliedField
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("open", "batch", "finish", "cancel", "padding", "data")
+    __slots__ = ("open", "batch", "finish", "cancel", "shared", "padding", "data")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     PADDING_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     open: Open
     batch: Batch
     finish: Finish
     cancel: Cancel
+    shared: SharedData
     padding: bytes
     data: bytes
-    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., shared: _Optional[_Union[SharedData, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
-    __slots__ = ("opened", "result", "progress", "finished", "cancelled", "error", "padding", "data")
+    __slots__ = ("opened", "result", "progress", "finished", "cancelled", "error", "shared", "padding", "data")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     PADDING_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     opened: Opened
@@ -53,12 +56,13 @@ class ExecuteResponse(_message.Message):
     finished: Finished
     cancelled: Cancelled
     error: Error
+    shared: SharedData
     padding: bytes
     data: bytes
-    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, opened: _Optional[_Union[Opened, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., cancelled: _Optional[_Union[Cancelled, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., shared: _Optional[_Union[SharedData, _Mapping]] = ..., padding: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process")
+    __slots__ = ("protocol_version", "function", "version", "fingerprint", "arguments", "options", "context", "applied", "process", "shared_memory")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +79,7 @@ class Open(_message.Message):
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     function: str
     version: str
@@ -84,7 +89,28 @@ class Open(_message.Message):
     context: CallContext
     applied: _containers.RepeatedScalarFieldContainer[AppliedField]
     process: ProcessCall
-    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ...) -> None: ...
+    shared_memory: SharedMemory
+    def __init__(self, protocol_version: _Optional[int] = ..., function: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., arguments: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., context: _Optional[_Union[CallContext, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[AppliedField, str]]] = ..., process: _Optional[_Union[ProcessCall, _Mapping]] = ..., shared_memory: _Optional[_Union[SharedMemory, _Mapping]] = ...) -> None: ...
+
+class SharedMemory(_message.Message):
+    __slots__ = ("process", "descriptor", "bytes", "token")
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTOR_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    process: int
+    descriptor: int
+    bytes: int
+    token: bytes
+    def __init__(self, process: _Optional[int] = ..., descriptor: _Optional[int] = ..., bytes: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
+
+class SharedData(_message.Message):
+    __slots__ = ("position", "bytes")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    bytes: int
+    def __init__(self, position: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class ProcessCall(_message.Message):
     __slots__ = ("tables", "scalars", "on_time", "broadcast", "broadcast_state")
@@ -141,7 +167,7 @@ class CallContext(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution")
+    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -155,13 +181,15 @@ class Opened(_message.Message):
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     version: str
     result: bytes
     options: _containers.ScalarMap[str, str]
     max_message_bytes: int
     progress_interval: _duration_pb2.Duration
     execution: _function_pb2.Execution
-    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ...) -> None: ...
+    shared_memory: bool
+    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("sequence", "first_row", "rows", "waited")

@@ -1,0 +1,189 @@
+"""SharedMemory: memory of both ends of one stream on one host, so that batches need not go through a socket.
+
+gRPC copies a batch several times and hands it to the kernel and back; here each end copies it once. What
+travels is where it stands (`message.proto`, SharedMemory and SharedData). It is never waited for: what finds
+no room goes inside its message, as everything does between hosts.
+
+The two ends need not trust each other. Each decides alone where it writes, checks every position it is told,
+and copies what it reads before it looks at it, so that it cannot change any more. The memory has no name in
+a file system, nobody can shrink it, and the kernel frees it with the last process that has it.
+"""
+
+import contextlib
+import hmac
+import mmap
+import os
+import secrets
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+
+from remote_udf.arrow import Buffers
+from remote_udf.errors import ProtocolViolation
+from remote_udf.v1 import message_pb2 as pb
+
+if sys.platform == "linux":
+    import fcntl
+    import resource
+
+__all__ = ["OfferedMemory", "SharedMemory", "SharedMemoryRefused", "attach", "offer_memory"]
+
+AREA_BYTES = 16 << 20
+"""Of each end: four of the largest messages a client makes. Pages that are never written take no memory."""
+MOST_BYTES = 256 << 20
+"""More is not opened: its page tables would be this end's."""
+LEAST_BYTES = 16 << 10
+"""Fewer bytes go inside their message, where they cost about as much."""
+TOKEN_BYTES = 32
+PAGE = 4096
+HEADER = 64
+"""Of each place: its state, and Arrow's alignment for what follows."""
+FREE, BUSY = 0, 1
+NAME = "remote-udf"
+_LINK = f"/memfd:{NAME} (deleted)"
+"""What Linux says a descriptor of such memory is."""
+
+
+class SharedMemoryRefused(Exception):
+    """What was offered is not this kind of memory, or not for this process to open."""
+
+
+class SharedMemory:
+    """One end's view. Threads may `put` at the same time; `take` is for one of them."""
+
+    def __init__(self, memory: mmap.mmap, *, client: bool, most: int | None = None) -> None:
+        """`most` bytes at a time are taken; by default as many as an area has."""
+        self._view = memoryview(memory)
+        area = (len(self._view) - PAGE) // 2
+        first, second = (PAGE, PAGE + area), (PAGE + area, PAGE + 2 * area)
+        self._mine, self._theirs = (first, second) if client else (second, first)
+        self._most = area if most is None else most
+        self._states = self._view.cast("Q")
+        self._busy: list[tuple[int, int]] = []
+        """Places in this end's area that the other end may not have read yet, by position."""
+        self._lock = threading.Lock()
+
+    def put(self, parts: Buffers) -> pb.SharedData | None:
+        """Writes bytes for the other end and says where; None if they are few, or there is no room now."""
+        size = sum(map(len, parts))
+        if size < LEAST_BYTES:
+            return None
+        position = self._reserve(HEADER + size)
+        if position is None:
+            return None
+        end = position + HEADER
+        for part in parts:
+            start, end = end, end + len(part)
+            self._view[start:end] = memoryview(part).cast("B")
+        return pb.SharedData(position=position, bytes=size)
+
+    def take(self, place: pb.SharedData) -> memoryview:
+        """A copy of what the other end wrote; the place is its own again. Raises ProtocolViolation."""
+        start = place.position + HEADER
+        first, last = self._theirs
+        if place.position < first or place.position % HEADER or place.bytes < 0 or start + place.bytes > last:
+            raise ProtocolViolation(
+                f"{place.bytes} bytes at {place.position} of shared memory; the other end's area is {first} to {last}"
+            )
+        if place.bytes > self._most:
+            raise ProtocolViolation(f"{place.bytes} bytes in shared memory; at most {self._most} at a time")
+        copy = memoryview(pa.allocate_buffer(place.bytes)).cast("B")
+        copy[:] = self._view[start : start + place.bytes]
+        self._states[place.position // 8] = FREE
+        return copy
+
+    def _reserve(self, size: int) -> int | None:
+        """The first place with so much room, marked as busy: low ones are in the processor's caches."""
+        position, last = self._mine
+        with self._lock:
+            self._busy = [place for place in self._busy if self._states[place[0] // 8] == BUSY]
+            index = 0
+            for start, end in self._busy:
+                if start - position >= size:
+                    break
+                position = end
+                index += 1
+            end = position + -(-size // HEADER) * HEADER
+            if end > last:
+                return None
+            self._busy.insert(index, (position, end))
+            self._states[position // 8] = BUSY
+        return position
+
+
+class OfferedMemory:
+    """New memory, until the server has answered."""
+
+    def __init__(self) -> None:
+        """Raises OSError or AttributeError where there is no such memory."""
+        size = PAGE + 2 * AREA_BYTES
+        self._descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self._descriptor, size)
+            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            self._memory = mmap.mmap(self._descriptor, size)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        token = secrets.token_bytes(TOKEN_BYTES)
+        self._memory[:TOKEN_BYTES] = token
+        self.offer = pb.SharedMemory(process=os.getpid(), descriptor=self._descriptor, bytes=size, token=token)
+        """For Open."""
+
+    def accepted(self) -> SharedMemory:
+        """The client's end, once the server has opened the memory."""
+        return SharedMemory(self._memory, client=True)
+
+    def close(self) -> None:
+        """Nobody can open it any more; who has, keeps it. Safe to call twice."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def offer_memory() -> OfferedMemory | None:
+    """Memory to offer to a server; None where the system has none: other than Linux, or out of descriptors."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        return OfferedMemory()
+    return None
+
+
+def attach(offer: pb.SharedMemory, most: int) -> SharedMemory:
+    """The server's end of what a client offers; takes `most` bytes at a time. Raises SharedMemoryRefused.
+
+    A client says which descriptor of which process it means, so nothing is believed of it: only memory of
+    this kind is opened, and only that with the token in it is used.
+    """
+    path = f"/proc/{offer.process}/fd/{offer.descriptor}"
+    try:
+        if str(Path(path).readlink()) != _LINK:
+            raise SharedMemoryRefused(f"{path} is no memory of a client")
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            if 2 * descriptor > resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+                # Mapped memory holds a descriptor. Connections need theirs more.
+                raise SharedMemoryRefused("half of this process's descriptors are in use")
+            return SharedMemory(_checked(descriptor, offer), client=False, most=most)
+        finally:
+            os.close(descriptor)
+    except (OSError, AttributeError, ValueError, OverflowError) as error:
+        raise SharedMemoryRefused(f"{path}: {error}") from error
+
+
+def _checked(descriptor: int, offer: pb.SharedMemory) -> mmap.mmap:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_size != offer.bytes:
+        raise SharedMemoryRefused(f"memory of {found.st_size} bytes, announced with {offer.bytes}")
+    if not PAGE < offer.bytes <= MOST_BYTES or (offer.bytes - PAGE) % (2 * HEADER):
+        raise SharedMemoryRefused(f"memory of {offer.bytes} bytes; at most {MOST_BYTES} in areas of whole places")
+    if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        # Reading what is gone would end this process.
+        raise SharedMemoryRefused("memory that its owner can shrink")
+    memory = mmap.mmap(descriptor, offer.bytes)
+    if len(offer.token) != TOKEN_BYTES or not hmac.compare_digest(memory[:TOKEN_BYTES], offer.token):
+        memory.close()
+        raise SharedMemoryRefused("memory without the token")
+    return memory
