@@ -28,6 +28,7 @@ FUNCTIONS = Path(__file__).with_name("functions.py")
 ENVIRONMENT = Path("build/bench/peers")
 ROWS_PER_BATCH = {"": 10_000, "_1k": 1_000, "_64k": 65_536}
 OURS = "ours"
+HALF_SECOND = 0.5
 
 
 def run_peers(results: Results, quick: bool) -> None:
@@ -119,26 +120,25 @@ def _measure_function(
     results: Results, quick: bool, sides: Mapping[str, _Side], function: str,
     columns: Callable[[int], list[pa.Array]], size: int, suffix: str = "",
 ) -> None:  # fmt: skip
-    """One function, row by row and a batch at a time, on every server."""
-    repetitions = 1 if quick else 5
+    """One function, row by row and a batch at a time, on every server; as many batches as take about half a second."""
+    arrays = columns(size)
+    batch = pa.RecordBatch.from_arrays(arrays, [f"a{index}" for index in range(len(arrays))])
 
-    def batches(rows: int) -> list[pa.RecordBatch]:
-        arrays = columns(size)
-        batch = pa.RecordBatch.from_arrays(arrays, [f"a{index}" for index in range(len(arrays))])
-        return [batch] * max(1, (rows // 50 if quick else rows) // size)
+    def run(side: str, way: str) -> _Run:
+        measure = partial(sides[side].seconds, f"{function}_{way}")
+        measure([batch])  # opens what is opened once
+        several = 1 if quick else max(1, min(20, int(0.2 / measure([batch]))))
+        count = 1 if quick else max(1, int(HALF_SECOND * several / measure([batch] * several)))
+        return _Run(sides[side], f"{function}_{way}", [batch] * count, {})
 
-    many, some = batches(4_000_000), batches(500_000)
-    asynchronous = {OURS + "_async": _Run(sides[OURS], f"{function}_async", many, {})} if function in "add gcd" else {}
+    asynchronous = {OURS + "_async": run(OURS, "async")} if function in ("add", "gcd") else {}
     runs = {
-        f"{OURS}_row": _Run(sides[OURS], f"{function}_row", many, {}),
+        f"{OURS}_row": run(OURS, "row"),
         **asynchronous,
-        f"{OURS}_batch": _Run(sides[OURS], f"{function}_batch", many, {}),
-        **{
-            f"{name}_{way}": _Run(sides[name], f"{function}_{way}", some, {})
-            for name in PEERS for way in ("row", "batch")
-        },
-    }  # fmt: skip
-    rates, per_cpu = _rates(runs, repetitions)
+        f"{OURS}_batch": run(OURS, "batch"),
+        **{f"{name}_{way}": run(name, way) for name in PEERS for way in ("row", "batch")},
+    }
+    rates, per_cpu = _rates(runs, 1 if quick else 5)
     name = f"{function}{suffix}"
     results.add_all({f"{name}_{run}": rate for run, rate in rates.items()}, f"rows/s, {size} rows per batch")
     short = "" if name == "add" else f"_{name}"
