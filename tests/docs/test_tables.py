@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from cogapp import Cog
 
 import remote_udf.errors
@@ -60,6 +61,12 @@ def test_every_error_class_is_explained():
 def test_every_error_code_is_explained_once():
     explained = first_cells("docs/errors.md", "Codes of rows") + first_cells("docs/errors.md", "Codes of streams")
     assert sorted(explained) == sorted(ErrorCode)
+
+
+def test_every_alert_has_an_answer():
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/rules/alerts.yml").read_text())
+    alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
+    assert first_cells("docs/tutorials/operating.md", "When you are paged") == alerts
 
 
 def test_types_are_what_annotations_become():
