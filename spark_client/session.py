@@ -44,7 +44,8 @@ def connect(
     connect_seconds: float = ClientConfig.connect_seconds,
     security: Security | None = None,
     max_stream_seconds: float = ClientConfig.max_stream_seconds,
-    max_replays: int = ClientConfig.max_replays, shared_memory: bool = ClientConfig.shared_memory,
+    max_replays: int = ClientConfig.max_replays,
+    shared_memory: bool = ClientConfig.shared_memory,
     summary_directory: str | None = None,
 ) -> "RemoteSession":
     """Connects a Spark session, classic or Connect, to a server.
