@@ -19,7 +19,10 @@ from udf_aggregates import (
     Maximum,
     Median,
     Minimum,
+    Mode,
+    Percentile,
     TopK,
+    WeightedAverage,
     udf_functions,
 )
 from udf_server import BundledKeySegment as Segment
@@ -81,6 +84,33 @@ def greatest(values):
     return max(values, key=nan_last, default=None)
 
 
+def mode(values):
+    return min(set(values), key=lambda value: (-values.count(value), value), default=None)
+
+
+def percentile(values):
+    """Of pairs of a value and 0.3."""
+    if not values:
+        return None
+    ordered = sorted((value for value, _ in values), key=nan_last)
+    place = values[0][1] * (len(ordered) - 1)
+    below = int(place)
+    low, high = ordered[below], ordered[math.ceil(place)]
+    return low if below == place or low == high else low * (1 - (place - below)) + high * (place - below)
+
+
+def weighted_mean(values):
+    """Of pairs of a value and a weight."""
+    counted = [(value, weight) for value, weight in values if weight]
+    if not counted:
+        return None
+    parts = {value for value, _ in counted if not math.isfinite(value)}
+    if any(map(math.isnan, parts)) or len(parts) == 2:
+        return math.nan
+    return parts.pop() if parts else math.fsum(v * w for v, w in counted) / math.fsum(w for _, w in counted)
+
+
+weights = st.sampled_from([0.0, 0.5, 1.0, 3.0])
 MODELS = [
     (Average, st.lists(bigints), mean, same),
     (Average, st.lists(finite), mean, close),
@@ -91,8 +121,14 @@ MODELS = [
     (Maximum, st.lists(numbers), greatest, same),
     (Median, st.lists(numbers), median, same),
     (Median, st.lists(st.integers(0, 5).map(float)), median, same),
-]
+    (Mode, st.lists(st.sampled_from(["red", "blue", ""])), mode, same),
+    (Percentile, st.lists(st.tuples(numbers, st.just(0.3))), percentile, same),
+    (WeightedAverage, st.lists(st.tuples(finite, weights)), weighted_mean, close),
+    (WeightedAverage, st.lists(st.tuples(st.sampled_from([1.0, math.inf, -math.inf, math.nan]), weights)),
+     weighted_mean, close),
+]  # fmt: skip
 IDS = ["average-integers", "average", "average-nan", "sum-integers", "sum", "minimum", "maximum", "median", "ties"]
+IDS += ["mode", "percentile", "weighted", "weighted-nan"]
 retractable = pytest.mark.parametrize(("function", "rows", "model", "equal"), MODELS, ids=IDS)
 
 
@@ -137,16 +173,25 @@ async def test_a_row_taken_back_is_as_if_it_had_never_come(function, rows, model
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
 async def test_values_after_each_row_are_those_of_the_rows_so_far(function, rows, model, equal, data):
-    values = data.draw(rows)
+    values, other = data.draw(rows), data.draw(rows.filter(bool))[:1]
     async with FunctionEnvironment() as environment:
         segments = [
-            Segment((1,), [(value,) for value in values], [], True),
-            Segment((2,), [(values or [1])[:1]], [], True),
+            Segment((key,), [value if isinstance(value, tuple) else (value,) for value in part], [], True)
+            for key, part in enumerate((values, other))
         ]
         applied = (await environment.apply(function, segments)).to_list()[0]
     assert equal(applied.starting_value, None)
     for count, found in enumerate(applied.updated_values_after_each_row, 1):
         assert equal(found, model(values[:count])), (count, found)
+
+
+EXTRA = {ApproxQuantile: (0.5,), EwmMean: (0.5,), Percentile: (0.5,), TopK: (3,), WeightedAverage: (2.0,)}
+"""Arguments beside the value."""
+
+
+def one_of(function, value):
+    """A value the function takes."""
+    return str(value) if function is Mode else value
 
 
 MERGEABLE = [kind for kind in udf_functions() if kind().supports_merging()]
@@ -156,7 +201,7 @@ MERGEABLE = [kind for kind in udf_functions() if kind().supports_merging()]
 @settings(deadline=None, max_examples=15)
 @given(parts=st.lists(st.lists(st.integers(-50, 50), max_size=6), min_size=3, max_size=3))
 async def test_merging_is_associative_and_has_an_empty_one(function, parts):
-    extra = {ApproxQuantile: (0.5,), TopK: (3,)}.get(function, ())
+    extra = EXTRA.get(function, ())
 
     async with FunctionEnvironment() as environment:
 
@@ -164,7 +209,7 @@ async def test_merging_is_associative_and_has_an_empty_one(function, parts):
             applied = (await environment.apply(function, segments)).to_list()
             return [each.accumulator for each in applied], [each.final_value for each in applied]
 
-        rows = [[(value, *extra) for value in part] for part in parts]
+        rows = [[(one_of(function, value), *extra) for value in part] for part in parts]
         (a, b, c, empty), _ = await apply(*(Segment((), part) for part in rows), Segment((), []))
         (ab, bc), _ = await apply(Segment((), [], [a, b]), Segment((), [], [b, c]))
         ways = [[ab, c], [a, bc], [c, b, a], [a, b, c], [empty, a, empty, b, c]]
@@ -176,13 +221,12 @@ async def test_rows_with_nulls_are_left_out_and_no_rows_have_their_value():
     wanted = {ApproxDistinct: 0, TopK: []}
     async with FunctionEnvironment() as environment:
         for function in udf_functions():
-            extra = {ApproxQuantile: (0.5,), TopK: (3,), EwmMean: (0.5,)}.get(function, ())
+            extra = EXTRA.get(function, ())
             assert await environment.aggregate(function, []) == {(): wanted.get(function)}
             assert await environment.aggregate(function, [(None, *extra)], keys=[1]) == {1: wanted.get(function)}
-            one = await environment.aggregate(
-                function, [(7.0 if function is not ExactSum else 7, *extra), (None, *extra)]
-            )
-            assert one == {(): {ApproxDistinct: 1, TopK: [7.0]}.get(function, 7)}
+            seven = 7 if function is ExactSum else one_of(function, 7.0)
+            one = await environment.aggregate(function, [(seven, *extra), (None, *extra)])
+            assert one == {(): {ApproxDistinct: 1, TopK: [7.0], Mode: "7.0"}.get(function, 7)}
 
 
 async def test_means_of_integers_keep_their_digits():
@@ -237,6 +281,11 @@ WRONG = [
     (ApproxQuantile, [(1.0, 0.1), (1.0, 0.2)], "q: 0.1 and 0.2; it is the same for all rows of a key"),
     (ApproxQuantile, [(1.0, 1.5)], "q: 1.5 is not from 0 to 1"),
     (ApproxQuantile, [(1.0, math.nan)], "q: nan is not from 0 to 1"),
+    (Percentile, [(1.0, 0.1), (1.0, 0.2)], "q: 0.1 and 0.2; it is the same for all rows of a key"),
+    (Percentile, [(1.0, -0.5)], "q: -0.5 is not from 0 to 1"),
+    (Percentile, [(1.0, math.nan)], "q: nan is not from 0 to 1"),
+    (WeightedAverage, [(1.0, -1.0)], "w: -1.0 is not finite and at least 0"),
+    (WeightedAverage, [(1.0, math.inf)], "w: inf is not finite and at least 0"),
 ]
 
 
@@ -251,7 +300,7 @@ async def test_a_senseless_argument_is_an_error_of_its_key(function, rows, messa
 
 async def test_accumulators_of_different_settings_do_not_merge():
     async with FunctionEnvironment() as environment:
-        for function, arguments in ((TopK, (2, 3)), (ApproxQuantile, (0.2, 0.3))):
+        for function, arguments in ((TopK, (2, 3)), (ApproxQuantile, (0.2, 0.3)), (Percentile, (0.2, 0.3))):
             parts = await environment.apply(function, [Segment((), [(1.0, each)]) for each in arguments])
             result = await environment.apply(
                 function, [Segment((), [], [each.accumulator for each in parts.to_list()])]

@@ -3,10 +3,12 @@
 import udf_server as udf
 from udf_aggregates.averages import Average
 from udf_aggregates.exact import ExactSum
+from udf_aggregates.mode import Mode
 from udf_aggregates.moving import EwmMean
-from udf_aggregates.order import Maximum, Median, Minimum
+from udf_aggregates.order import Maximum, Median, Minimum, Percentile
 from udf_aggregates.sketches import ApproxDistinct, ApproxQuantile
 from udf_aggregates.top import TopK
+from udf_aggregates.weighted import WeightedAverage
 
 __all__ = [
     "ApproxDistinct",
@@ -17,7 +19,10 @@ __all__ = [
     "Maximum",
     "Median",
     "Minimum",
+    "Mode",
+    "Percentile",
     "TopK",
+    "WeightedAverage",
     "udf_functions",
 ]
 
@@ -25,4 +30,7 @@ __all__ = [
 @udf.hookimpl
 def udf_functions() -> list[type[udf.AggregateFunction]]:
     """What this plugin offers."""
-    return [ApproxDistinct, ApproxQuantile, Average, EwmMean, ExactSum, Maximum, Median, Minimum, TopK]
+    return [
+        ApproxDistinct, ApproxQuantile, Average, EwmMean, ExactSum, Maximum, Median, Minimum, Mode, Percentile, TopK,
+        WeightedAverage,
+    ]  # fmt: skip

@@ -18,7 +18,7 @@ class Sorted:
 
     def __init__(self, accumulators: pa.StructArray) -> None:
         """A value taken back more often than added is left out."""
-        lists, counts = accumulators.flatten()
+        lists, counts = accumulators.flatten()[:2]
         self._values: Doubles = lists.flatten().to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         times = np.maximum(counts.flatten().to_numpy(zero_copy_only=False), 0)
@@ -53,7 +53,7 @@ class MultisetFunction(udf.VectorizedAggregateFunction):
         return True
 
     def apply_bundle(self, bundle: udf.Bundle) -> pa.Array:
-        lists, counts = bundle.accumulators.flatten()
+        lists, counts = bundle.accumulators.flatten()[:2]
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         before = np.repeat(bundle.segment_of_accumulator, lengths)
         segments = np.concatenate((before, bundle.segment_of_row))

@@ -15,6 +15,7 @@ from udf_process import (
     Funnel,
     OneMatchJoin,
     SessionAlerts,
+    SlaAlerts,
     ToChangelog,
     TrailingMedian,
     udf_functions,
@@ -34,7 +35,7 @@ def at(minutes):
 
 def test_all_functions_are_offered_with_a_description():
     specs = [declare_table(function).spec for function in udf_functions()]
-    assert len({spec.name for spec in specs}) == 8
+    assert len({spec.name for spec in specs}) == 9
     assert all(spec.description for spec in specs)
 
 
@@ -280,3 +281,53 @@ class TestFunnel:
             harness.row("input", ("Bob", step, at(minute)))
         harness.end_of_input()
         assert self.told(harness) == [(at(0), 2, False), (at(13), 1, False)]
+
+
+class TestSlaAlerts:
+    def harness(self, **arguments):
+        orders = table("id int, status string, ts timestamp", partition_by="id")
+        given = {"begins": "ordered", "ends": "shipped", "within": 10 * MINUTE, **arguments}
+        return ProcessTableHarness(SlaAlerts, {"input": orders}, on_time="ts", **given)
+
+    def told(self, harness):
+        return [(row.id, row.began, row.due) for row in harness.take()]
+
+    @pytest.mark.parametrize("watermarks", [True, False])
+    def test_what_is_not_ended_in_time_is_told_of_once(self, watermarks):
+        harness = self.harness()
+        for minute, status in ((0, "ordered"), (4, "packed"), (12, "shipped"), (13, "shipped")):
+            if watermarks:
+                harness.watermark(at(minute))
+            harness.row("input", (1, status, at(minute)))
+        harness.end_of_input()
+        assert self.told(harness) == [(1, at(0), at(10))]
+
+    def test_the_alert_comes_as_soon_as_the_time_is_over(self):
+        harness = self.harness()
+        harness.row("input", (1, "ordered", at(0)))
+        harness.row("input", (2, "ordered", at(5)))
+        harness.watermark(at(10))
+        assert self.told(harness) == [(1, at(0), at(10))]
+        assert [timer.key for timer in harness.pending_timers()] == [(2,)]
+
+    def test_what_ends_in_time_leaves_nothing(self):
+        harness = self.harness()
+        harness.row("input", (1, "ordered", at(0)))
+        harness.row("input", (1, "shipped", at(10)))
+        assert harness.pending_timers() == [] and harness.state_keys("open") == []
+        harness.end_of_input()
+        assert self.told(harness) == []
+
+    def test_a_second_beginning_changes_nothing_until_the_first_is_over(self):
+        harness = self.harness()
+        for minute in (0, 5, 20):
+            harness.row("input", (1, "ordered", at(minute)))
+        harness.end_of_input()
+        assert self.told(harness) == [(1, at(0), at(10)), (1, at(20), at(30))]
+
+    def test_an_end_without_a_beginning_and_rows_without_a_time_are_passed_over(self):
+        harness = self.harness()
+        harness.row("input", (1, "shipped", at(0)))
+        harness.row("input", (1, "ordered", None))
+        harness.end_of_input()
+        assert self.told(harness) == []

@@ -1,0 +1,45 @@
+"""mode: the value that occurs most often."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import udf_server as udf
+
+__all__ = ["Mode"]
+
+Counts = dict[str, int]
+
+
+class Mode(udf.AggregateFunction):
+    """The text that occurs most often, of several the first in the alphabet; null without rows.
+
+    It keeps every distinct value of a key with its count, since any of them may be taken back.
+    """
+
+    nulls = "skip"
+
+    def create_accumulator(self) -> Counts:
+        return {}
+
+    def accumulate(self, accumulator: Counts, v: str) -> None:
+        _add(accumulator, ((v, 1),))
+
+    def retract(self, accumulator: Counts, v: str) -> None:
+        _add(accumulator, ((v, -1),))
+
+    def merge(self, accumulator: Counts, others: Sequence[Mapping[str, int]]) -> None:
+        for other in others:
+            _add(accumulator, other.items())
+
+    def get_value(self, accumulator: Counts) -> str | None:
+        # A count is negative where a row was taken back before it came; it meets its match when parts are merged.
+        present = [(-count, value) for value, count in accumulator.items() if count > 0]
+        return min(present)[1] if present else None
+
+
+def _add(counts: Counts, more: Iterable[tuple[str, int]]) -> None:
+    for value, count in more:
+        total = counts.get(value, 0) + count
+        if total:
+            counts[value] = total
+        else:
+            del counts[value]
