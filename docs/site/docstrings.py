@@ -11,9 +11,10 @@ from typing import Any
 from sphinx.application import Sphinx
 
 import remote_udf.errors
-import remote_udf.functions
 import spark_client
+import spark_client.errors
 import udf_server
+import udf_server.errors
 import udf_server.testing
 from spark_client.config import ClientConfig
 
@@ -22,7 +23,14 @@ NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*(\(\))?")
 CLASS = re.compile(r"(?<![.\w])[A-Z]\w*[a-z]\w*(?!\.?\w)")
 PUBLIC = {
     name
-    for module in (udf_server, udf_server.testing, spark_client, remote_udf.errors, remote_udf.functions)
+    for module in (
+        udf_server,
+        udf_server.errors,
+        udf_server.testing,
+        spark_client,
+        spark_client.errors,
+        remote_udf.errors,
+    )
     for name in module.__all__
     if CLASS.fullmatch(name)
 }
