@@ -66,6 +66,7 @@ copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
 copybutton_remove_prompts = True
 
+smartquotes = False
 html_theme = "furo"
 html_title = "remote-udf"
 html_static_path = ["static"]
