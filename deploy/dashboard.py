@@ -11,6 +11,13 @@ FUNCTIONS = f'{SERVERS}, function=~"$function"'
 BY = "sum by (function, version)"
 NAME = "{{function}}@{{version}}"
 WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4
+OPTIONS: dict[str, dict[str, Any]] = {
+    "timeseries": {
+        "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
+        # All functions at one time, the busiest first.
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -112,9 +119,10 @@ GUARDS = (
 SERVER = (
     Panel("Event loop lag", "p99. Above some 50 ms the process is short of processor time.",
           ((_quantile(0.99, "udf_event_loop_lag_seconds", "instance", SERVERS), "{{instance}}"),), "s"),
-    Panel("Calls lost, loops blocked", "Calls that never came back; async def functions that block, per second.",
-          ((f"{BY} (udf_calls_lost{{{FUNCTIONS}}})", f"{NAME} lost"),
-           (f"{BY} ({_rate('udf_function_loop_blocked_total')})", f"{NAME} blocked"))),
+    Panel("Calls lost", "That never came back; each may hold a thread.",
+          ((f"{BY} (udf_calls_lost{{{FUNCTIONS}}})", NAME),)),
+    Panel("Loops blocked", "By async def functions that block, per second.",
+          _per_function("udf_function_loop_blocked_total"), "cps"),
     Panel("Worker processes restarted", "With the setting processes; per second.",
           ((f"sum({_rate('udf_process_restarts_total', SERVERS)}) or vector(0)", "restarts"),), "cps"),
     Panel("Files read anew", "Of TLS and access, by whether they could be read.",
@@ -182,7 +190,9 @@ def _panel(panel: Panel) -> dict[str, Any]:
         }
         for number, (expression, legend) in enumerate(panel.queries)
     ]  # fmt: skip
-    options = {"calculate": False, "yAxis": {"unit": panel.unit}} if heatmap else {}
+    options = OPTIONS.get(panel.kind, {}) if not heatmap else {
+        "calculate": False, "yAxis": {"unit": panel.unit}, "cellValues": {"unit": "cps"},
+    }  # fmt: skip
     return {
         "type": panel.kind,
         "title": panel.title,

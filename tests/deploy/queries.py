@@ -12,6 +12,7 @@ from tests.docs import tables
 RULES = sorted((ROOT / "deploy/prometheus/rules").glob("*.yml"))
 OUTSIDE = {"udf_process_restarts_total", "up"}
 """Of the parent of worker processes, and of Prometheus itself."""
+CHOSEN = {"$job": ".*", "$instance": ".*", "$function": ".*", "$__rate_interval": "5m"}
 WORD = re.compile(r"[a-zA-Z_][\w:]*")
 THRESHOLD = re.compile(r"^(.*?) (?:>|<|==) [\d.]+(?: and .*)?$", re.DOTALL)
 
@@ -29,15 +30,14 @@ def panels() -> list[dict[str, Any]]:
 
 def panel_queries() -> list[str]:
     """With the dashboard's variables as a person who has chosen nothing finds them."""
-    chosen = {"$job": ".*", "$instance": ".*", "$function": ".*", "$__rate_interval": "5m"}
-    queries = []
-    for panel in panels():
-        for target in panel["targets"]:
-            query = target["expr"]
-            for variable, value in chosen.items():
-                query = query.replace(variable, value)
-            queries.append(query)
-    return queries
+    return [asked(target["expr"]) for panel in panels() for target in panel["targets"]]
+
+
+def asked(query: str) -> str:
+    """A query as Prometheus gets it."""
+    for variable, value in CHOSEN.items():
+        query = query.replace(variable, value)
+    return query
 
 
 def measured(expression: str) -> str:

@@ -44,6 +44,50 @@ def test_panels_stand_beside_each_other():
         taken |= cells
 
 
+def test_rows_of_panels_have_no_gaps():
+    rows = {}
+    for panel in dashboard()["panels"]:
+        place = panel["gridPos"]
+        rows.setdefault(place["y"], []).append((place["x"], place["w"], place["h"]))
+    for places in rows.values():
+        assert sum(width for _, width, _ in places) == WIDTH
+        assert len({height for _, _, height in places}) == 1
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+def test_series_of_a_panel_have_names_of_their_own(panel):
+    """Each label that tells series apart is in the legend, and no other one, which would be empty."""
+    for target in panel["targets"]:
+        kept = [set(found.replace(" ", "").split(",")) for found in re.findall(r"\bby \(([^)]*)\)", target["expr"])]
+        apart = set.union(*kept) if kept else set()
+        if "histogram_quantile" in target["expr"]:
+            apart -= {"le"}
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == apart
+    if panel["type"] == "stat":
+        return
+    legends = [target["legendFormat"] for target in panel["targets"]]
+    assert all(legends) and len(set(legends)) == len(legends)
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+def test_a_panel_has_the_unit_of_its_queries(panel):
+    unit = panel["fieldConfig"]["defaults"]["unit"]
+    for target in panel["targets"]:
+        query = target["expr"]
+        if panel["type"] == "heatmap":
+            assert (panel["options"]["yAxis"]["unit"], panel["options"]["cellValues"]["unit"]) == ("s", "cps")
+        elif query.startswith("histogram_quantile"):
+            assert unit == "s" and "_seconds_bucket" in query
+        elif ") / sum" in query:
+            # Of two rates: a share if they are of one metric.
+            first, second = (metrics_of(part) for part in query.split(" / "))
+            assert unit == ("percentunit" if first == second else "short")
+        elif "rate(" in query:
+            assert unit == ("Bps" if "bytes" in query else "cps")
+        else:
+            assert unit == "short"
+
+
 def test_ids_and_titles_are_unique():
     made = dashboard()["panels"]
     assert len({panel["id"] for panel in made}) == len(made)

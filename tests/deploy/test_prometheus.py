@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.deploy.drawing import draw
 from tests.deploy.images import ROOT
 from tests.deploy.queries import RULES, measured, panel_queries, rules
 
+PICTURE = os.environ.get("UDF_DASHBOARD_PICTURE")
+"""Where to draw the dashboard to, with what this job made."""
 PROMETHEUS = shutil.which("prometheus")
 pytestmark = [
     pytest.mark.skipif(PROMETHEUS is None, reason="needs Debian's prometheus"),
@@ -130,6 +133,11 @@ class Prometheus:
         values = [float(sample["value"][1]) for sample in self.ask("query", query=query)["result"]]
         return [value for value in values if math.isfinite(value)]
 
+    def series(self, query: str) -> list[Any]:
+        """Its series over the last minute."""
+        now = time.time()
+        return self.ask("query_range", query=query, start=f"{now - 60}", end=f"{now}", step="1s")["result"]
+
 
 @pytest.fixture
 def prometheus(server: dict[str, Any], tmp_path: Path) -> Iterator[Prometheus]:
@@ -198,3 +206,5 @@ def test_every_query_of_rules_and_dashboard_returns_numbers(spark, server: dict[
         "max(udf_circuit_open)": 1,
     }
     until(lambda: {query: prometheus.numbers(query) for query in done} == {query: [n] for query, n in done.items()})
+    if PICTURE:
+        draw(prometheus.series, Path(PICTURE))
