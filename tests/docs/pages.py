@@ -95,7 +95,9 @@ class Page:
                 printed = self._serve(command, wanted)
             elif command.startswith("kill "):
                 printed = ""
-                os.kill(self._pids[command.split()[-1]], signal.SIGTERM)
+                pid = self._pids[command.split()[-1]]
+                os.kill(pid, signal.SIGTERM)
+                next(server for server in self._servers if server.pid == pid).wait(60)
             elif command.startswith("pip install "):
                 printed = ""
                 self._install(command)
