@@ -29,8 +29,8 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md"))]
-NOT_RUN = {"mermaid", "bash", "dockerfile"}
-"""Pictures, commands that set up or run the whole project, and what tests/deploy builds."""
+NOT_RUN = {"mermaid", "bash", "dockerfile", "scala"}
+"""Pictures, commands that set up or run the whole project, what tests/deploy builds, and other people's code."""
 FILE_NAME = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
 ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1):(\d+)")
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
