@@ -8,7 +8,7 @@ import pyarrow as pa
 import udf_server as udf
 
 LOOKUP_SECONDS = 0.01
-STRAGGLER_SECONDS = 0.5
+STRAGGLER_SECONDS = 1.0
 """What one row in a hundred takes in `straggle`."""
 
 

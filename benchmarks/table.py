@@ -19,7 +19,7 @@ from benchmarks.table_stream import measure_streams
 from benchmarks.timing import alternating, medians
 from spark_client import connect
 
-__all__ = ["run_table"]
+__all__ = ["FUNCTIONS", "events", "run_table"]
 
 FUNCTIONS = Path(__file__).with_name("table_functions.py")
 ROWS, KEYS = 10_000_000, 1_000_000
@@ -36,7 +36,7 @@ def run_table(results: Results, quick: bool) -> None:
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         )
-        frame = _events(spark, rows, keys).cache()
+        frame = events(spark, rows, keys).cache()
         frame.count()
         remote = connect(spark, server.target)
         ours = remote.process("count_with_timeout", frame, partition_by="k", on_time="ts")
@@ -53,7 +53,7 @@ def _timed(sides: dict[str, DataFrame]) -> dict[str, Any]:
     return {name: partial(run_query, side) for name, side in sides.items()}
 
 
-def _events(spark: SparkSession, rows: int, keys: int) -> DataFrame:
+def events(spark: SparkSession, rows: int, keys: int) -> DataFrame:
     """Every key has its rows a second apart."""
     numbers = spark.range(0, rows, 1, TASKS)
     seconds = (F.col("id") / keys).cast("bigint")

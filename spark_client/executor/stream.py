@@ -18,6 +18,7 @@ from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import ScalarCall
 from spark_client.errors import AccountingMismatch, ServerUnavailable
 from spark_client.executor.chunks import Answer, Chunk
+from spark_client.executor.connecting import Connector, backoff
 from spark_client.executor.connection import Connection
 from spark_client.executor.figures import Figures, TaskReport
 from spark_client.executor.pending import Pending
@@ -26,9 +27,6 @@ from spark_client.executor.transport import Transport, TransportLost
 from spark_client.executor.window import Window
 
 __all__ = ["CallStream"]
-
-BACKOFF_SECONDS = (0.05, 2.0)
-"""First and longest wait between attempts to reach a server."""
 
 
 class CallStream:
@@ -61,14 +59,14 @@ class CallStream:
         self._task = task
         self._began = clock()
         self._reported = False
-        self._connector: Callable[[], Connection] = functools.partial(
-            Connection, call, arguments, task, transport, clock
-        )
         self._clock = clock
         # With some spread, so that the tasks of a job do not all move at once.
         self._max_age = call.config.max_stream_seconds * random.uniform(0.75, 1.0)
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
+        self._connector = Connector(
+            call, functools.partial(Connection, call, arguments, task, transport, clock), clock, self._sleep, span
+        )
         self._lock = threading.RLock()
         self._pending = Pending(self._answered)
         self._finishing = False
@@ -80,12 +78,10 @@ class CallStream:
         self._counts = pb.StreamCounts()
         self._moving = False
         """The connection gets no more rows: it is to end once those on it are answered, and another one to begin."""
-        self._opening: Connection | None = None
-        """The connection that is being made."""
         seconds = call.config.connect_seconds
         timeout = call.timeout
         try:
-            self._connection = self._connect(clock() + seconds, max(seconds, timeout))
+            self._connection = self._connector.connect(clock() + seconds, max(seconds, timeout))
         except BaseException as error:
             self._end_span(type(error).__name__)
             raise
@@ -199,9 +195,8 @@ class CallStream:
         """Gives up whatever is under way. Safe to call twice."""
         done, self._done = self._done, True
         self._closed.set()
-        for connection in (self._opening, self._connection):
-            if connection is not None:
-                connection.close(cancel=not done)
+        self._connector.close()
+        self._connection.close(cancel=not done)
         self._end_span("" if done or not self._pending.rows else "closed with rows under way")
 
     def _end_span(self, error: str = "") -> None:
@@ -321,51 +316,7 @@ class CallStream:
                 f"unanswered {self._pending.rows}; the server says: {_shown(theirs)}"
             )
 
-    # Losing a server and finding one.
-
-    def _connect(self, deadline: float, open_seconds: float) -> Connection:
-        """Opens a stream; the server may take so many seconds to say yes.
-
-        Raises ServerUnavailable after the deadline or close, StreamError if refused for good.
-        """
-        function, target = self.call.spec.key, self.call.config.target
-        attempts = 0
-        while not self._done:
-            hint = 0.0
-            try:
-                return self._open(open_seconds)
-            except TransportLost as lost:
-                problem: Exception = lost
-                why = f"no server at {target}: {lost}"
-            except StreamError as error:
-                if not error.retryable:
-                    raise
-                problem, hint = error, error.retry_after or 0.0
-                why = f"the server at {target} does not take the stream: {error}"
-            pause = max(_backoff(attempts), hint)
-            attempts += 1
-            self._span.event("connect failed", attempt=attempts, error=type(problem).__name__, pause=pause)
-            if self._clock() + pause > deadline:
-                raise ServerUnavailable(f"function {function}: {why}") from problem
-            self._sleep(pause)
-        raise ServerUnavailable(f"function {function}: the stream was closed")
-
-    def _open(self, seconds: float) -> Connection:
-        connection = self._opening = self._connector()
-        try:
-            if self._done:  # closed before it could know of this connection
-                connection.close(cancel=True)
-            connection.open(seconds)
-            return connection
-        except TransportLost:
-            connection.distrust()
-            raise
-        except StreamError as error:
-            if error.retryable:
-                connection.distrust(error.retry_after or 0.0)
-            raise
-        finally:
-            self._opening = None
+    # Losing a server and going on with another.
 
     def _move(self, chunk: Chunk) -> Answer | None:
         """Ends a connection on which nothing is under way and opens another, on the next server.
@@ -377,7 +328,7 @@ class CallStream:
             self._end_connection()
         deadline = self._clock() + self._connection.options.timeout
         try:
-            connection = self._connect(deadline, max(self.call.config.connect_seconds, self.call.timeout))
+            connection = self._connector.connect(deadline, max(self.call.config.connect_seconds, self.call.timeout))
         except ServerUnavailable as unavailable:
             error = RowError(ErrorCode.SERVER_UNAVAILABLE, str(unavailable), attempts=0, retryable=True)
             return self._refused(chunk, error)
@@ -409,7 +360,7 @@ class CallStream:
             self._lost_at = now if self._lost_at is None else self._lost_at
             deadline = self._lost_at + self._connection.options.timeout
             # The first time at once; a server that takes streams and loses them needs a rest.
-            pause = max(hint, _backoff(self._losses - 1) if self._losses else 0.0)
+            pause = max(hint, backoff(self._losses - 1) if self._losses else 0.0)
             self._losses += 1
             self._span.event("server lost", rows=self._pending.rows, error=type(problem).__name__, pause=pause)
             self._connection.distrust(hint)
@@ -418,7 +369,7 @@ class CallStream:
                 return self._give_up(f"function {self.call.spec.key}: the server was lost: {problem}")
             try:
                 self._sleep(pause)
-                self._connection = self._connect(deadline, deadline - now - pause)
+                self._connection = self._connector.connect(deadline, deadline - now - pause)
             except ServerUnavailable as unavailable:
                 return [] if self._done else self._give_up(f"{unavailable} (the server was lost: {problem})")
             if self._done:  # closed meanwhile
@@ -456,12 +407,6 @@ class CallStream:
         rest = self._pending.rest()
         self._pending, self._counts = Pending(self._answered), pb.StreamCounts()
         return rest
-
-
-def _backoff(attempts: int) -> float:
-    """Seconds to wait after so many attempts; with jitter, so that the tasks of a job do not come back all at once."""
-    first, longest = BACKOFF_SECONDS
-    return min(first * 2.0 ** min(attempts, 16), longest) * random.uniform(0.5, 1.0)
 
 
 def _shown(counts: pb.StreamCounts) -> str:

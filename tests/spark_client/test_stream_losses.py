@@ -4,7 +4,7 @@ import pytest
 
 from remote_udf.errors import ErrorCode
 from spark_client.errors import NotARemoteUdfServer, ServerUnavailable
-from spark_client.executor.stream import BACKOFF_SECONDS
+from spark_client.executor.connecting import BACKOFF_SECONDS
 from spark_client.executor.transport import TransportLost
 from tests.spark_client.scripted import (
     Clock,

@@ -7,7 +7,7 @@ from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.errors import ServerUnavailable
 from spark_client.executor.chunks import Chunk
-from spark_client.executor.stream import BACKOFF_SECONDS
+from spark_client.executor.connecting import BACKOFF_SECONDS
 from tests.spark_client.scripted import (
     Clock,
     Scripted,
