@@ -1,11 +1,11 @@
 """Runs a page of the documentation as a reader would: in an empty directory, from its first block to its last.
 
 A `python` block is executed; one that begins with a file's name in a comment is written to that file instead, as is a
-`toml` block. A `text` block is what the block before it prints. In a `console` block lines with `$` are commands, which
-go on where a line ends in a backslash, and the others what they print. `...` stands for anything. A server that a page
-starts gets free ports instead of those it names, and runs until `kill` with the pid that the page shows for it, or until
-the page ends. `pip install` of a folder is as good as `pip install -e`: into the page's own directory, for its commands
-alone, and then the server finds the plugins that the page installed, and no others.
+`toml` block. A `text` block is what the block before it prints. In a `console` block lines with `$` are commands,
+which go on where a line ends in a backslash, and the others what they print. `...` stands for anything. A server that
+a page starts gets free ports instead of those it names, and runs until `kill` with the pid that the page shows for
+it, or until the page ends. `pip install` of a folder is as good as `pip install -e`: into the page's own directory,
+for its commands alone, and then the server finds the plugins that the page installed, and no others.
 """
 
 import contextlib
