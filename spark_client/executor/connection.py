@@ -117,7 +117,9 @@ class Connection:
         """The chunk's arguments; None for a function called without any."""
         if not chunk.columns:
             return None
-        return self._writer.write(pa.Table.from_arrays(list(chunk.columns), schema=self._arguments))
+        table = pa.Table.from_arrays(list(chunk.columns), schema=self._arguments)
+        # In one piece: joining several costs less here than reading each of them costs the server.
+        return self._writer.write(table.combine_chunks())
 
     def send(self, chunk: Chunk, payload: Buffers | None, waited: float) -> None:
         """Sends the chunk and notes in it where in the stream it stands."""
