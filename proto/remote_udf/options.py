@@ -285,6 +285,17 @@ class AggregateOptions:
         )
 
 
+_ELSEWHERE = {
+    "max-concurrent-operations": "buffer-capacity",
+    "concurrency": "buffer-capacity",
+    "max-concurrency": "buffer-capacity",
+    "retry-delay": "fixed-delay",
+    "max-retries": "max-attempts",
+    "retries": "max-attempts",
+}
+"""Names that Flink and others have for an option, for the hint in a refusal: none of them looks like ours."""
+
+
 def canonical(
     given: Mapping[str, Any], *, source: str, known: Iterable[Mapping[str, Option]] = (SCALAR_OPTIONS,)
 ) -> dict[str, str]:
@@ -300,7 +311,7 @@ def canonical(
         name = str(key).replace("_", "-")
         option = table.get(name)
         if option is None:
-            close = difflib.get_close_matches(name, table, n=1)
+            close = [_ELSEWHERE[name]] if _ELSEWHERE.get(name) in table else difflib.get_close_matches(name, table, n=1)
             hint = f", did you mean {close[0]!r}?" if close else ""
             raise InvalidOption(f"{source}: unknown option {key!r}{hint} (known: {', '.join(sorted(table))})")
         if value is None:

@@ -91,6 +91,21 @@ def test_an_unknown_option_is_refused_with_a_suggestion_and_the_known_ones():
         canonical({"time_out": "1 s"}, source="here")
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("max_retries", "max-attempts"), ("retry-delay", "fixed-delay"), ("max-concurrent-operations", "buffer-capacity")],
+)
+def test_the_name_that_flink_has_for_an_option_leads_to_ours(name, ours):
+    with pytest.raises(InvalidOption, match=f"did you mean '{ours}'"):
+        canonical({name: "1"}, source="here")
+
+
+def test_an_option_that_is_not_known_here_is_not_suggested():
+    with pytest.raises(InvalidOption) as refused:
+        canonical({"max-concurrent-operations": "1"}, source="here", known=(CALLER_OPTIONS,))
+    assert "buffer-capacity" not in str(refused.value)
+
+
 def test_options_of_the_caller_are_known_where_they_are_said_to_be():
     both = (SCALAR_OPTIONS, CALLER_OPTIONS)
     assert canonical({"on_error": "dead_letter"}, source="call", known=both) == {"on-error": "dead-letter"}
