@@ -19,6 +19,8 @@ def local_spark(tasks: int = TASKS) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{tasks}]").appName("benchmarks")
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.bindAddress", "127.0.0.1")
+    # Over TCP some kernels stall with rows of hundreds of columns; otherwise it makes no difference (docs/faq.md).
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     session = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR").getOrCreate()
     try:
         yield session
