@@ -14,7 +14,7 @@ from benchmarks.memory import MEGABYTE, peak_memory
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
 from benchmarks.spark import TASKS, local_spark, run_query
-from benchmarks.timing import alternating, medians
+from benchmarks.timing import alternating
 from spark_client import RemoteSession, connect
 
 __all__ = ["run_aggregate"]
@@ -46,7 +46,8 @@ def _measure_shape(
     frame.count()
     sides = {name: remote.group_by(frame, "k").agg(remote.function(f"{name}_average")("v")) for name in OURS}
     sides |= _native(frame) if large else _native(frame) | _per_group(frame)
-    time_ = medians(alternating({name: partial(run_query, side) for name, side in sides.items()}, 1 if quick else 3))
+    found = alternating({name: partial(run_query, side) for name, side in sides.items()}, 1 if quick else 3)
+    time_ = results.medians(shape, found)
     if large:
         # Minutes: once, and Spark's Python workers are warm.
         time_["pandas_udf"] = run_query(_per_group(frame)["pandas_udf"])

@@ -15,7 +15,7 @@ from benchmarks.functions import LOOKUP_SECONDS, STRAGGLER_SECONDS
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess
 from benchmarks.spark import TASKS, run_query
-from benchmarks.timing import alternating, medians
+from benchmarks.timing import alternating
 from spark_client import RemoteSession, connect
 
 __all__ = ["gathering", "local_identity", "measure_look_ups", "measure_stragglers", "measure_vectorized"]
@@ -33,7 +33,7 @@ def measure_vectorized(results: Results, quick: bool, spark: SparkSession, serve
     for suffix, batch in MESSAGE_ROWS.items():
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch))
         sides = {"local": frame.select(local_identity()("a", "b")), "remote": frame.select(remote("a", "b"))}
-        time_ = medians(alternating(_timed(sides), repetitions))
+        time_ = results.medians(f"vectorized{suffix}", alternating(_timed(sides), repetitions))
         note = f"rows/s of ours over a local Arrow UDF's, {batch} rows at a time"
         results.add(f"vectorized_vs_local_arrow_udf{suffix}", time_["local"] / time_["remote"], note)
         results.add(f"vectorized_rows_per_second{suffix}", rows / time_["remote"], "in Spark")
@@ -61,7 +61,7 @@ def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server:
     }
     counts = dict.fromkeys(sides, rows) | {"blocking_udf": rows // 20}
     spark.conf.set(CONCURRENCY_LEVEL, "100")  # only UDFs with Arrow, of a row each, look at it
-    time_ = medians(alternating(_timed(sides), repetitions))
+    time_ = results.medians("look_ups", alternating(_timed(sides), repetitions))
     spark.conf.unset(CONCURRENCY_LEVEL)
     rates = {name: counts[name] / time_[name] for name in sides}
     results.add_all(
@@ -81,7 +81,7 @@ def measure_stragglers(results: Results, quick: bool, spark: SparkSession, serve
         "ordered": remote.with_columns(frame, {"y": straggle("x")}, output_mode="ordered"),
         "unordered": _unordered(remote, frame, straggle("x")),
     }
-    time_ = medians(alternating(_timed(sides), repetitions))
+    time_ = results.medians("stragglers", alternating(_timed(sides), repetitions))
     note = f"rows/s of unordered over ordered, {LOOKUP_SECONDS * 1000:g} ms, stragglers {STRAGGLER_SECONDS * 1000:g} ms"
     results.add("unordered_vs_ordered_1pct_stragglers", time_["ordered"] / time_["unordered"], note)
 

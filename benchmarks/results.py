@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.timing import medians, spread
+
 __all__ = ["Results"]
 
 
@@ -27,6 +29,11 @@ class Results:
         """Several numbers of one meaning."""
         for name, number in numbers.items():
             self.add(name, number, note)
+
+    def medians(self, what: str, found: Mapping[str, list[float]]) -> dict[str, float]:
+        """The median of each side of a comparison; how far their values lie apart is added as `<what>_spread`."""
+        self.add(f"{what}_spread", spread(found), "largest less smallest over the median, of the side that varied most")
+        return medians(found)
 
     def write(self, directory: Path) -> Path:
         """Writes `<suite>.json`, whole or not at all."""

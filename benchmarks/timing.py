@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-__all__ = ["alternating", "medians", "seconds"]
+__all__ = ["alternating", "medians", "seconds", "spread"]
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -34,3 +34,8 @@ def alternating(
 def medians(found: Mapping[str, list[float]]) -> dict[str, float]:
     """The median of each side."""
     return {name: statistics.median(values) for name, values in found.items()}
+
+
+def spread(found: Mapping[str, list[float]]) -> float:
+    """How far apart the values of a side lie at most, as a share of its median: what a difference must exceed."""
+    return max((max(values) - min(values)) / statistics.median(values) for values in found.values())

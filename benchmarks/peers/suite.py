@@ -89,7 +89,9 @@ class _Run:
         return sum(batch.num_rows for batch in self.batches)
 
 
-def _rates(runs: Mapping[str, _Run], repetitions: int) -> tuple[dict[str, float], dict[str, float]]:
+def _rates(
+    results: Results, what: str, runs: Mapping[str, _Run], repetitions: int
+) -> tuple[dict[str, float], dict[str, float]]:
     """Rows per second, and per CPU second of server and client, by run."""
     processor: dict[str, list[float]] = {name: [] for name in runs}
 
@@ -99,7 +101,8 @@ def _rates(runs: Mapping[str, _Run], repetitions: int) -> tuple[dict[str, float]
         processor[name].append(run.side.processor() - before)
         return seconds
 
-    seconds = medians(alternating({name: partial(measure, name, run) for name, run in runs.items()}, repetitions))
+    found = alternating({name: partial(measure, name, run) for name, run in runs.items()}, repetitions)
+    seconds = results.medians(what, found)
     used = medians({name: values[1:] for name, values in processor.items()})
     return (
         {name: run.rows / seconds[name] for name, run in runs.items()},
@@ -146,8 +149,8 @@ def _measure_function(
         f"{OURS}_batch": run(OURS, "batch"),
         **{f"{name}_{way}": run(name, way) for name in PEERS for way in ("row", "batch")},
     }
-    rates, per_cpu = _rates(runs, 1 if quick else 5)
     name = f"{function}{suffix}"
+    rates, per_cpu = _rates(results, name, runs, 1 if quick else 5)
     results.add_all({f"{name}_{run}": rate for run, rate in rates.items()}, f"rows/s, {size} rows per batch")
     short = "" if name == "add" else f"_{name}"
     for peer in PEERS:
@@ -189,7 +192,7 @@ def _measure_look_ups(results: Results, quick: bool, sides: Mapping[str, _Side])
                 f"{name}_default": _Run(sides[name], "look_up_default", _numbers(50 if quick else 300), {})
                 for name in PEERS
             }
-        rates[in_flight], per_cpu[in_flight] = _rates(runs, 1 if quick else 3)
+        rates[in_flight], per_cpu[in_flight] = _rates(results, f"io_{in_flight}", runs, 1 if quick else 3)
         ours = rates[in_flight]
         results.add_all({f"io_{in_flight}_{run}": rate for run, rate in ours.items()}, "rows/s, 10 ms each, one core")
         fraction = ours[OURS] * 0.01 / in_flight

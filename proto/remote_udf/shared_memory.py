@@ -33,8 +33,8 @@ __all__ = ["OfferedMemory", "SharedMemory", "SharedMemoryRefused", "attach", "of
 
 AREA_BYTES = 16 << 20
 """Of each end: four of the largest messages a client makes. Pages that are never written take no memory."""
-MOST_BYTES = 256 << 20
-"""More is not opened: its page tables would be this end's."""
+MOST_BYTES = 64 << 20
+"""More is not opened: pages may be counted as those of the process that reads them first."""
 LEAST_BYTES = 16 << 10
 """Fewer bytes go inside their message, where they cost about as much."""
 TOKEN_BYTES = 32
