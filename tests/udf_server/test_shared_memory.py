@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import threading
 
 import grpc
 import pyarrow as pa
@@ -109,14 +110,22 @@ def test_results_that_do_not_fit_the_memory_go_inside_their_messages(serve):
 
 def exchange(serving, offer, place):
     """The responses to an offer and to a batch said to be at a place, of a client that is no client of ours."""
-    arguments = write_schema(X)
-    request = pb.Open(protocol_version=1, function="plus_one", arguments=arguments, shared_memory=offer)
-    requests = [pb.ExecuteRequest(open=request)]
-    requests.append(pb.ExecuteRequest(batch=pb.Batch(rows=1), shared=place))
+    request = pb.Open(protocol_version=1, function="plus_one", arguments=write_schema(X), shared_memory=offer)
+    opened, over = threading.Event(), threading.Event()
+
+    def requests():
+        yield encode(pb.ExecuteRequest(open=request))
+        opened.wait(20)
+        yield encode(pb.ExecuteRequest(batch=pb.Batch(rows=1), shared=place))
+        over.wait(20)  # a client that closes its side wants no answer
+
     with grpc.insecure_channel(serving.target) as channel:
-        method = channel.stream_stream(f"/{SERVICE_NAME}/Execute")
-        responses = method(map(encode, requests))
-        return [read_response(response).envelope for response in responses]
+        found = []
+        for response in channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests()):
+            found.append(read_response(response).envelope)
+            opened.set()
+        over.set()
+        return found
 
 
 def test_memory_that_cannot_be_opened_is_done_without(serve):
