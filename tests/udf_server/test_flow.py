@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import time
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -215,3 +217,31 @@ async def test_rows_in_flight_show_in_the_metrics():
         gate.set()
         assert (await talk.receive()).result.rows == 7
         await eventually(lambda: talk.metric("udf_rows_in_flight", function="f", version="1") == 0)
+
+
+async def test_calls_that_never_wait_hand_the_loop_on_though_their_batches_are_small():
+    rows, turns = 0, []
+
+    def turn():
+        turns.append(rows)
+        asyncio.get_running_loop().call_soon(turn)
+
+    @udf.scalar
+    async def busy(a: int) -> int:
+        nonlocal rows
+        rows += 1
+        if rows == 1:
+            turn()
+        until = time.perf_counter() + 20e-6
+        while time.perf_counter() < until:
+            pass
+        return a
+
+    count = 2_000
+    async with Talk(busy) as talk:
+        await talk.open("busy", options={"buffer-capacity": "1"})
+        talk.send(*(batch(number, number * 10, range(10)) for number in range(count)), finish())
+        for _ in range(count):
+            assert (await talk.receive()).result.rows == 10
+    # Every 5 ms, which are 250 rows here and fewer on a slower machine.
+    assert max(later - earlier for earlier, later in pairwise(turns)) < 500

@@ -181,41 +181,40 @@ class CoroutinePool:
             batch = worker.batch = self._queue[0]
             batch.workers += 1
             self._setup.began(batch.first_row)
-            values, woken, done, stride = batch.values, False, 0, strides.length
-            self._running = worker
-            for index, arguments in batch.pending:
-                worker.index = index
-                if not woken:
-                    woken = True
-                    self._wake()
-                    self._wake()
-                try:
-                    values[index] = await (call(*arguments) if plain else self._call(batch, index, arguments, 1))
-                    if worker.expired == index:
-                        # It swallowed the cancellation; its deadline has passed all the same.
-                        raise TimeoutError
-                except BaseException as error:
-                    if not await self._failed(worker, batch, index, arguments, error):
-                        return
-                if unordered:
-                    batch.fresh.append(index)
-                    if self._flush is None:
-                        self._flush_soon()
-                done += 1
-                if done < stride:
-                    continue
-                now, done = strides.done(done), 0
-                stride = strides.length
-                if self._closed:
+            values, woken = batch.values, False
+            while not self._closed:
+                done, stride, self._running = 0, strides.length, worker
+                # Not islice: it would be one more object per row that waits.
+                for index, arguments in batch.pending:
+                    worker.index = index
+                    done += 1
+                    if not woken:
+                        woken = True
+                        self._wake()
+                        self._wake()
+                    try:
+                        values[index] = await (call(*arguments) if plain else self._call(batch, index, arguments, 1))
+                        if worker.expired == index:
+                            # It swallowed the cancellation; its deadline has passed all the same.
+                            raise TimeoutError
+                    except BaseException as error:
+                        if not await self._failed(worker, batch, index, arguments, error):
+                            return
+                    if unordered:
+                        batch.fresh.append(index)
+                        if self._flush is None:
+                            self._flush_soon()
+                    if done == stride:
+                        break
+                worker.index = -1
+                if not done:
                     break
+                now = strides.done(done)
                 if self._running is not worker:
-                    stepped, self._running = now, worker  # others ran while a call of this one waited
+                    stepped = now  # others ran while a call of this one waited
                 elif now - stepped > STEP_SECONDS:
-                    worker.index = -1
                     await asyncio.sleep(0)
-                    stepped, self._running = strides.restart(), worker
-            if done:
-                strides.done(done)
+                    stepped = strides.restart()
             worker.leave()
             if not self._closed:
                 self._leave(batch)
