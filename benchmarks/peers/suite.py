@@ -28,14 +28,12 @@ FUNCTIONS = Path(__file__).with_name("functions.py")
 ENVIRONMENT = Path("build/bench/peers")
 ROWS_PER_BATCH = {"": 10_000, "_1k": 1_000, "_64k": 65_536}
 OURS = "ours"
-HALF_SECOND = 0.5
+RUN_SECONDS = 0.5
+"""About how long one side is measured at a time."""
 
 
 def run_peers(results: Results, quick: bool) -> None:
-    """The comparisons inside Spark, then every one with peers.
-
-    Spark first: it forks to start Java, which a process with gRPC channels does not always survive.
-    """
+    """The comparisons inside Spark, then every one with peers."""
     _measure_in_spark(results, quick)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(server_process(FUNCTIONS, one_core=True))
@@ -139,7 +137,7 @@ def _measure_function(
         measure = partial(sides[side].seconds, f"{function}_{way}")
         measure([batch])  # opens what is opened once
         several = 1 if quick else max(1, min(20, int(0.2 / measure([batch]))))
-        count = 1 if quick else max(1, int(HALF_SECOND * several / measure([batch] * several)))
+        count = 1 if quick else max(1, int(RUN_SECONDS * several / measure([batch] * several)))
         return _Run(sides[side], f"{function}_{way}", [batch] * count, {})
 
     asynchronous = {OURS + "_async": run(OURS, "async")} if function in ("add", "gcd") else {}
