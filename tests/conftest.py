@@ -24,6 +24,14 @@ hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("random" if os.environ.get("REMOTE_UDF_SEED") == "random" else "fixed")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Names what fails at once, and not only at the end, which a run that is stopped does not reach."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        said = f"{report.nodeid} ({report.when}, {report.duration:.0f} s): {report.longreprtext[-300:]}"
+        print(f"\nFAILED {said}", file=sys.__stderr__, flush=True)
+
+
 @dataclass
 class Serving:
     """A server that runs on a thread of the test process, so that tests and functions share variables."""
