@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.aggregate import run_aggregate
 from benchmarks.charts import write_chart
 from benchmarks.growth import run_growth
+from benchmarks.limits import run_limits
 from benchmarks.peers.suite import run_peers
 from benchmarks.results import Results
 from benchmarks.scalar import run_scalar
@@ -22,6 +23,7 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "table": run_table,
     "peers": run_peers,
     "growth": run_growth,
+    "limits": run_limits,
 }
 
 

@@ -12,7 +12,7 @@ from benchmarks.server import ServerProcess
 from benchmarks.spark import TASKS, run_query
 from spark_client import connect
 
-__all__ = ["MEGABYTE", "measure_memory", "peak_memory", "resident_memory"]
+__all__ = ["MEGABYTE", "measure_memory", "peak_memory", "python_workers", "resident_memory"]
 
 SAMPLE_SECONDS = 0.02
 MEGABYTE = 1 << 20
@@ -41,7 +41,7 @@ def measure_memory(results: Results, quick: bool, spark: SparkSession, server: S
 
 def resident_memory(server: ServerProcess) -> int:
     """The sum of the server's and of Spark's Python workers' now."""
-    return _resident([server.process, *_workers()])
+    return _resident([server.process, *python_workers()])
 
 
 def peak_memory(server: ServerProcess, frame: DataFrame) -> int:
@@ -63,7 +63,7 @@ def peak_memory(server: ServerProcess, frame: DataFrame) -> int:
     return highest
 
 
-def _workers() -> list[psutil.Process]:
+def python_workers() -> list[psutil.Process]:
     """Spark's Python workers: the children of its daemon, a child of the JVM, a child of this process."""
     found = []
     for child in psutil.Process(os.getpid()).children(recursive=True):
