@@ -31,7 +31,7 @@ def run_aggregate(results: Results, quick: bool) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
         remote = connect(spark, server.target)
         for shape, (rows, keys) in SHAPES.items():
-            size = (rows // 100, keys // 100 or 1) if quick else (rows, keys)
+            size = (rows // 1000, keys // 1000 or 1) if quick else (rows, keys)
             _measure_shape(results, spark, remote, shape, size, quick)
         _measure_hot_key(results, spark, server, remote, quick)
 

@@ -198,4 +198,6 @@ async def _run_hooks(lane: LoopLane, hooks: Coroutine[Any, Any, None], limit: fl
             return error
         return None
 
-    return await asyncio.wait_for(asyncio.wrap_future(lane.run(guarded())), limit)
+    # Not wait_for: before Python 3.12 it loses a cancellation that comes as its future is done; the stream would go on.
+    async with asyncio.timeout(limit):
+        return await asyncio.wrap_future(lane.run(guarded()))

@@ -130,7 +130,8 @@ class Server:
         self._service.drain()
         log.info("draining", extra={"streams": self._service.streams, "seconds": limit})
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._service.wait_idle(), limit)
+            async with asyncio.timeout(limit):
+                await self._service.wait_idle()
         if self._service.streams:
             log.warning("streams cut off", extra={"streams": self._service.streams})
             await self._grpc.stop(grace=0)
@@ -144,7 +145,8 @@ class Server:
         if self._http is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._http.close)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, flush_spans), FLUSH_SECONDS)
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await asyncio.get_running_loop().run_in_executor(None, flush_spans)
         log.info("server stopped")
 
     def _check_guards(self) -> None:

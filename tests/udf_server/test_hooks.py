@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -223,6 +224,29 @@ async def test_a_close_hook_that_hangs_does_not_keep_the_server_from_stopping(ca
     await asyncio.wait_for(environment.__aexit__(), 10)
     assert "close hook given up" in caplog.messages
     release.set()
+
+
+async def test_a_stream_that_is_cancelled_just_as_its_function_is_open_is_cancelled(environment):
+    """Otherwise it would go on with nobody to write its answers to, for ever."""
+    entered, done = threading.Event(), threading.Event()
+
+    @udf.scalar
+    async def f(a: int) -> int:
+        return a
+
+    @f.on_open
+    async def wait():
+        entered.set()
+        assert await asyncio.to_thread(done.wait, 20)
+
+    running = asyncio.create_task(environment.run(f, [1]))
+    assert await asyncio.to_thread(entered.wait, 20)
+    done.set()
+    # Meanwhile this loop stands still, so that it learns of both at once.
+    time.sleep(0.3)  # noqa: ASYNC251
+    running.cancel()
+    await asyncio.wait([running], timeout=10)
+    assert running.cancelled()
 
 
 async def test_a_blocked_function_does_not_keep_the_server_from_stopping():
