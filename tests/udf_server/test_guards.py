@@ -232,12 +232,12 @@ def test_one_rate_holds_over_two_servers_that_share_a_redis(serve, redis_url, mo
 
 
 def test_a_service_that_only_fails_is_left_alone_and_tried_again(serve):
-    calls, healthy = [], threading.Event()
+    failures, healthy = [], threading.Event()
 
     @udf.scalar(name="f", timeout="20 s", max_attempts=50, buffer_capacity=4, fixed_delay="10 ms")
     async def broken(x: int) -> int:
-        calls.append(time.monotonic())
         if not healthy.is_set():
+            failures.append(x)
             raise OSError("away")
         return x
 
@@ -245,7 +245,8 @@ def test_a_service_that_only_fails_is_left_alone_and_tried_again(serve):
     threading.Timer(1.2, healthy.set).start()
     options = {"retry_on": "OSError,RetryableError"}
     assert answers(serving.target, broken, range(40), **options) == {row: row for row in range(40)}
-    assert len([call for call in calls if call - calls[0] < 1.1]) <= 15
+    # Five, what was under way by then, and a probe now and then: without the breaker it would be some hundreds.
+    assert 5 <= len(failures) <= 15
     assert serving.metric("udf_circuit_open", function="f", version="1") == 0
     assert serving.metric("udf_circuit_refusals_total", function="f", version="1") > 0
 
