@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-__all__ = ["Echo", "echo_process"]
+from benchmarks.peers.processes import IN_FLIGHT
 
-IN_FLIGHT = 4
-"""Batches on their way at a time, as the peers have it."""
+__all__ = ["Echo", "echo_process"]
 
 
 class Echo:
@@ -65,8 +64,10 @@ def echo_process() -> Iterator[Echo]:
         with child:
             assert child.stdout is not None
             child.stdout.readline()
-            yield Echo(path)
-            child.terminate()
+            try:
+                yield Echo(path)
+            finally:
+                child.terminate()
 
 
 def _serve(path: str) -> None:

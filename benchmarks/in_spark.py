@@ -18,7 +18,14 @@ from benchmarks.spark import TASKS, run_query
 from benchmarks.timing import alternating
 from spark_client import RemoteSession, connect
 
-__all__ = ["gathering", "local_identity", "measure_look_ups", "measure_stragglers", "measure_vectorized"]
+__all__ = [
+    "MESSAGE_ROWS",
+    "gathering",
+    "local_identity",
+    "measure_look_ups",
+    "measure_stragglers",
+    "measure_vectorized",
+]
 
 CONCURRENCY_LEVEL = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 MESSAGE_ROWS = {"": 10_000, "_64k": 65_536}

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from benchmarks.direct import Client
 from benchmarks.echo import echo_process
 from benchmarks.functions import LOOKUP_SECONDS
-from benchmarks.in_spark import local_identity
+from benchmarks.in_spark import MESSAGE_ROWS, local_identity
 from benchmarks.memory import python_workers
 from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
@@ -26,8 +26,6 @@ from benchmarks.timing import alternating, medians
 from spark_client import connect
 
 __all__ = ["run_limits"]
-
-MESSAGE_ROWS = {"": 10_000, "_64k": 65_536}
 
 
 def run_limits(results: Results, quick: bool) -> None:
@@ -111,7 +109,7 @@ def _measure_in_spark(
         "arrow_udf": frame.select(local_identity()("a", "b")),
         "map_in_arrow": frame.mapInArrow(_first_column, "a bigint"),
     }
-    work: dict[str, dict[str, list[float]]] = {name: {"server": [], "python": [], "jvm": []} for name in sides}
+    work: dict[str, dict[str, list[float]]] = {name: {"server": [], "worker": [], "jvm": []} for name in sides}
 
     def measure(name: str) -> float:
         before = _processor(server)
@@ -124,7 +122,9 @@ def _measure_in_spark(
         f"in_spark{suffix}", alternating({name: partial(measure, name) for name in sides}, repetitions)
     )
     note = f"rows/s of ours over {{}}, {size} rows at a time"
-    results.add(f"vectorized_vs_arrow_udf{suffix}", time_["arrow_udf"] / time_["ours"], note.format("a local one's"))
+    results.add(
+        f"vectorized_vs_local_arrow_udf{suffix}", time_["arrow_udf"] / time_["ours"], note.format("a local one's")
+    )
     results.add(
         f"vectorized_vs_map_in_arrow{suffix}", time_["map_in_arrow"] / time_["ours"],
         note.format("a mapInArrow's that does the same"),
@@ -143,7 +143,7 @@ def _processor(server: ServerProcess) -> dict[str, float]:
     """CPU seconds so far: of the server, of Spark's Python workers, of the JVM."""
     workers = python_workers()
     java = [child for child in psutil.Process().children(recursive=True) if child.name() == "java"]
-    return {"server": server.cpu_seconds(), "python": _used(workers), "jvm": _used(java)}
+    return {"server": server.cpu_seconds(), "worker": _used(workers), "jvm": _used(java)}
 
 
 def _used(processes: list[psutil.Process]) -> float:

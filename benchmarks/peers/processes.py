@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 from pyarrow import flight
 
-__all__ = ["PEERS", "Peer", "peer_process"]
+__all__ = ["IN_FLIGHT", "PEERS", "Peer", "peer_process"]
 
 PEERS = {"arrow_udf": "arrow-udf", "databend_udf": "databend-udf"}
 """Their names in the results, and as packages."""

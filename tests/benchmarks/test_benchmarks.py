@@ -64,10 +64,10 @@ PROMISED_OF_LIMITS = {
         for suffix in ("", "_64k")
         for name in (
             "vectorized_vs_socket_echo",
-            "vectorized_vs_arrow_udf",
+            "vectorized_vs_local_arrow_udf",
             "vectorized_vs_map_in_arrow",
             "cpu_ns_ours_server",
-            "cpu_ns_ours_python",
+            "cpu_ns_ours_worker",
             "cpu_ns_ours_jvm",
         )
     ),

@@ -143,9 +143,11 @@ class Prometheus:
 def prometheus(server: dict[str, Any], tmp_path: Path) -> Iterator[Prometheus]:
     started = Prometheus(tmp_path, server["metrics"].removeprefix("http://"))
     with started.process:
-        until(lambda: started.numbers("up") == [1])
-        yield started
-        started.process.terminate()
+        try:
+            until(lambda: started.numbers("up") == [1])
+            yield started
+        finally:
+            started.process.terminate()
 
 
 def until(condition: Any) -> None:

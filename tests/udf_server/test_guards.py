@@ -1,4 +1,4 @@
-"""Guards of functions: concurrency that adapts, rates, circuit breakers; and what all streams share."""
+"""Guards of functions: concurrency that adapts, rates, circuit breakers; and a function that blocks its loop."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
-from remote_udf.errors import ErrorCode, StreamError
+from remote_udf.errors import ErrorCode
 from spark_client.executor.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.streams import eventually
-from udf_server import admission as admission_module
-from udf_server.admission import Admission, AdmissionLimits
 from udf_server.config import ServerConfig, load_config
 from udf_server.errors import InvalidConfig
 from udf_server.guards.adaptive import AdaptiveLimit
@@ -237,12 +235,13 @@ def test_a_service_that_only_fails_is_left_alone_and_tried_again(serve):
     @udf.scalar(name="f", timeout="20 s", max_attempts=50, buffer_capacity=4, fixed_delay="10 ms")
     async def broken(x: int) -> int:
         if not healthy.is_set():
+            if not failures:
+                threading.Timer(1.2, healthy.set).start()
             failures.append(x)
             raise OSError("away")
         return x
 
     serving = serve(broken, guards=guards(**{"breaker-failures": 5, "breaker-delay": "300 ms"}))
-    threading.Timer(1.2, healthy.set).start()
     options = {"retry_on": "OSError,RetryableError"}
     assert answers(serving.target, broken, range(40), **options) == {row: row for row in range(40)}
     # Five, what was under way by then, and a probe now and then: without the breaker it would be some hundreds.
@@ -330,54 +329,6 @@ def test_the_url_of_a_storage_is_not_shown(monkeypatch):
     with pytest.raises(InvalidConfig, match="environment variable RATES") as caught:
         Server(ServerConfig(guards=settings), Registry([("test", f)]))
     assert "swordfish" not in str(caught.value)
-
-
-# Admission: what all streams share.
-
-
-async def test_streams_wait_for_room_and_one_with_nothing_under_way_is_sent_elsewhere(monkeypatch):
-    monkeypatch.setattr(admission_module, "PATIENCE_SECONDS", 0.05)
-    admission = Admission(AdmissionLimits(function_rows=100, server_bytes=1000))
-    await admission.take("f@1", 500, 10, patient=False)  # larger than the limit, but nothing else is there
-    await admission.take("g@1", 100, 10, patient=False)
-    with pytest.raises(StreamError, match=r"OVERLOADED: function f@1 has 500 rows under way; max_function_rows is 100"):
-        await admission.take("f@1", 1, 10, patient=False)
-    with pytest.raises(StreamError, match=r"the server holds 20 bytes under way; max_server_bytes is 1000") as caught:
-        await admission.take("h@1", 1, 990, patient=False)
-    assert (caught.value.retryable, caught.value.retry_after) == (True, 1.0)
-    waiting = asyncio.create_task(admission.take("f@1", 1, 10, patient=True))
-    await asyncio.sleep(0.1)
-    assert not waiting.done()
-    admission.give_back("f@1", 500, 10)
-    await waiting
-    assert (admission.rows("f@1"), admission.bytes) == (1, 20)
-
-
-def test_a_full_server_slows_streams_down_and_loses_no_row(serve):
-    @udf.scalar(name="f", timeout="60 s", buffer_capacity=500)
-    async def waits(x: int) -> int:
-        await asyncio.sleep(0.001)
-        return x
-
-    serving = serve(waits, max_function_rows=600)
-    found = []
-
-    def run():
-        call = call_of(waits, serving.target, batch_rows=250)
-        stream = stream_of(call, transport_for(call.config))
-        for start in range(0, 1000, 250):
-            stream.submit(chunk_of(range(start, start + 250), start))
-        found.append(everything(stream))
-        stream.finish()
-
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(100)
-    assert found == [{row: row for row in range(1000)}] * 4
-    assert serving.server._service._admission.rows("f@1") == 0
-    assert serving.server._service._admission.bytes == 0
 
 
 # A function that blocks.

@@ -58,7 +58,7 @@ def answers(target, function, rows, *, shared_memory=True, **options):
 def compared(found):
     """Outcomes by row. Which of the errors have a traceback is a matter of which came first."""
     return {
-        row: (value.code, value.message, value.attempts) if isinstance(value, RowError) else value
+        row: dataclasses.replace(value, traceback="") if isinstance(value, RowError) else value
         for row, value in found.items()
     }
 
