@@ -6,6 +6,7 @@ fields of a struct and ignores time zones without a word: a value that is not of
 an error of its row.
 """
 
+import copy
 import dataclasses
 import datetime
 import decimal
@@ -30,6 +31,7 @@ __all__ = [
     "codec_for_type",
     "decode_rows",
     "encode_rows",
+    "is_frozen",
     "is_record",
 ]
 
@@ -44,6 +46,8 @@ class Codec(ABC):
     type: pa.DataType
     plain: bool = True
     """True if pyarrow's own to_pylist gives the values an author expects, and fast, all the way down."""
+    mutable: bool = True
+    """Whether an author's value of this type may change after it was given."""
 
     def decode(self, array: pa.Array) -> list[Any]:
         """Python values in row order. Raises OverflowError or ValueError for one Python cannot hold."""
@@ -57,6 +61,16 @@ class Codec(ABC):
     @abstractmethod
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """An array of `type`. Raises TypeError, ValueError, OverflowError or pa.ArrowException."""
+
+    def copied(self, value: Any) -> Any:
+        """The value as it is now, for one that is encoded later: what its author changes in place is not in the copy.
+
+        A value that is not of the type is returned unchanged, for `encode` to refuse.
+        """
+        return self._copied(value) if self.mutable and value is not None else value
+
+    def _copied(self, value: Any) -> Any:
+        raise NotImplementedError
 
 
 _ACCEPTED: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, ...]]] = [
@@ -82,6 +96,7 @@ class Leaf(Codec):
         # By way of numpy, times and decimals take a fraction of what to_pylist takes.
         self._by_numpy = (pa.types.is_temporal(type_) and not pa.types.is_time(type_)) or pa.types.is_decimal(type_)
         self.plain = scalar is None and not self._by_numpy
+        self.mutable = pa.types.is_binary(type_)
         self._scalar = scalar
         row = next(((yes, no) for check, yes, no in _ACCEPTED if check(type_)), ((), ()))
         self._accepted, self._refused = row
@@ -118,6 +133,9 @@ class Leaf(Codec):
             self._require_zone(values)
         return pa.array(values, self.type)
 
+    def _copied(self, value: Any) -> Any:
+        return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
+
     def _require_zone(self, values: Iterable[datetime.datetime | None]) -> None:
         aware = self.type == TIMESTAMP
         for value in values:
@@ -143,6 +161,11 @@ class ListCodec(Codec):
                 raise TypeError(f"expected {spelled(self.type)}, got a value of type {type(value).__name__}")
         inner = self.element.encode(list(chain.from_iterable(value for value in values if value is not None)))
         return pa.ListArray.from_arrays(_offsets(values), inner, type=self.type)
+
+    def _copied(self, value: Any) -> Any:
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            return value
+        return list(map(self.element.copied, value)) if self.element.mutable else list(value)
 
 
 class MapCodec(Codec):
@@ -170,6 +193,11 @@ class MapCodec(Codec):
         items = self.item.encode(list(chain.from_iterable(value.values() for value in present)))
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=self.type)
 
+    def _copied(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: self.item.copied(item) for key, item in value.items()} if self.item.mutable else dict(value)
+
 
 class StructCodec(Codec):
     """Structs: dictionaries, or instances of a dataclass or NamedTuple if the author named one."""
@@ -180,6 +208,8 @@ class StructCodec(Codec):
         self._make = _maker(record) if record is not None else None
         self.type = pa.struct([pa.field(name, codec.type) for name, codec in fields.items()])
         self.plain = record is None and all(codec.plain for codec in fields.values())
+        self._changing = {name: codec for name, codec in fields.items() if codec.mutable}
+        self.mutable = bool(self._changing) or not is_frozen(record)
 
     def _decode(self, array: pa.Array) -> list[Any]:
         columns = [codec.decode(child) for codec, child in zip(self.fields.values(), array.flatten(), strict=True)]
@@ -212,6 +242,24 @@ class StructCodec(Codec):
         if not arrays:
             return pa.array([None if gone else {} for gone in missing], self.type)
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=mask)
+
+    def _copied(self, value: Any) -> Any:
+        if self.record is None:
+            if not isinstance(value, dict):
+                return value
+            return {
+                **value,
+                **{name: codec.copied(value[name]) for name, codec in self._changing.items() if name in value},
+            }
+        if not isinstance(value, self.record):
+            return value
+        parts = {name: codec.copied(getattr(value, name)) for name, codec in self._changing.items()}
+        if isinstance(value, tuple):
+            return value._replace(**parts)  # type: ignore[attr-defined]
+        copied = copy.copy(value)
+        for name, part in parts.items():
+            object.__setattr__(copied, name, part)
+        return copied
 
     def _require_record(self, values: Iterable[Any]) -> None:
         assert self.record is not None
@@ -307,6 +355,14 @@ def _maker(record: type) -> Callable[..., Any]:
         names = [field.name for field in dataclasses.fields(record)]
         return lambda *values: record(**dict(zip(names, values, strict=True)))
     return record
+
+
+def is_frozen(record: type | None) -> bool:
+    """Whether instances of a record are as they were made: of a NamedTuple, of a frozen dataclass."""
+    if record is None:
+        return False
+    frozen = dataclasses.is_dataclass(record) and record.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return issubclass(record, tuple) or frozen
 
 
 def is_record(kind: Any) -> bool:

@@ -1,5 +1,6 @@
 """What functions get and keep: keys, arguments and nulls as they are, and accumulators of every type."""
 
+import copy
 import datetime
 from dataclasses import dataclass
 from decimal import Decimal
@@ -150,3 +151,49 @@ async def test_an_accumulator_of_any_type_comes_back_as_it_was(environment, type
         assert [each.accumulator for each in applied] == [value, value]
         assert seen
         assert all(each == value for each in seen)
+
+
+@dataclass
+class Texts:
+    values: list[str]
+
+
+MUTABLE = {
+    "list": ("array<string>", list, lambda acc, v: acc.append(v)),
+    "list in a list": ("array<array<string>>", lambda: [[]], lambda acc, v: acc[0].append(v)),
+    "map": ("map<string,string>", dict, lambda acc, v: acc.update({v: v})),
+    "list in a map": ("map<string,array<string>>", lambda: {"": []}, lambda acc, v: acc[""].append(v)),
+    "struct": ("struct<last:string>", lambda: {"last": None}, lambda acc, v: acc.update(last=v)),
+    "record": (Texts, lambda: Texts([]), lambda acc, v: acc.values.append(v)),
+}
+
+
+@pytest.mark.parametrize("kind", MUTABLE)
+async def test_a_value_is_what_it_was_when_it_was_asked_for_though_the_accumulator_changes_after_it(environment, kind):
+    type_, create, add = MUTABLE[kind]
+
+    class Texts(udf.AggregateFunction):
+        parameters, returns, accumulator = "v string", type_, type_
+
+        def create_accumulator(self):
+            return create()
+
+        def accumulate(self, accumulator, v):
+            add(accumulator, v)
+
+        def retract(self, accumulator, v):
+            add(accumulator, "-" + v)
+
+        def get_value(self, accumulator):
+            return accumulator
+
+    expected = [create()]
+    for text in ("a", "b", "-a"):
+        expected.append(copy.deepcopy(expected[-1]))
+        add(expected[-1], text)
+    kinds = [udf.RowKind.INSERT, udf.RowKind.UPDATE_AFTER, udf.RowKind.DELETE]
+    segment = Segment((), [("a",), ("b",), ("a",)], [], True, kinds)
+    (applied,) = (await environment.apply(Texts, [segment])).to_list()
+    assert applied.starting_value == expected[0]
+    assert list(applied.updated_values_after_each_row) == expected[1:]
+    assert applied.final_value == applied.accumulator == expected[-1]

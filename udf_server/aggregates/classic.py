@@ -1,6 +1,5 @@
 """Runs segments by the classic verbs: create, merge, accumulate, retract, get_value."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import pyarrow as pa
 from remote_udf.segments import AppliedField
 from udf_server.aggregates.declaration import Aggregate
 from udf_server.aggregates.segments import BundledKeySegment, BundledKeySegmentApplied
-from udf_server.values import Codec, StructCodec
+from udf_server.values import Codec, StructCodec, is_frozen
 
 __all__ = ["apply_classic"]
 
@@ -30,11 +29,12 @@ class _Verbs:
         self._returned = not _changes_in_place(aggregate.accumulator)
         self._starting = AppliedField.STARTING_VALUE in fields
         self._final = AppliedField.FINAL_VALUE in fields
+        self._copied = aggregate.result.copied
 
     def apply(self, segment: BundledKeySegment) -> BundledKeySegmentApplied:
         function = self._function
         accumulator = self._before(segment.accumulators)
-        starting = function.get_value(accumulator) if self._starting else None
+        starting = self._value(accumulator) if self._starting else None
         updated: list[Any] = []
         if segment.row_kinds is None and not segment.updated_values_after_each_row:
             accumulate = function.accumulate
@@ -48,9 +48,13 @@ class _Verbs:
             for adds, row in segment.changes():
                 accumulator = self._changed(function.accumulate if adds else function.retract, accumulator, *row)
                 if segment.updated_values_after_each_row:
-                    updated.append(function.get_value(accumulator))
-        final = function.get_value(accumulator) if self._final else None
+                    updated.append(self._value(accumulator))
+        final = self._value(accumulator) if self._final else None
         return BundledKeySegmentApplied(accumulator, starting, final, updated)
+
+    def _value(self, accumulator: Any) -> Any:
+        # Values are encoded after the last row, and `get_value` may return the accumulator itself.
+        return self._copied(self._function.get_value(accumulator))
 
     def _before(self, accumulators: Sequence[Any]) -> Any:
         if not accumulators:
@@ -74,9 +78,6 @@ class _Verbs:
 
 
 def _changes_in_place(accumulator: Codec) -> bool:
-    record = accumulator.record if isinstance(accumulator, StructCodec) else None
-    if record is None:
-        return pa.types.is_nested(accumulator.type)
-    # A NamedTuple and a frozen dataclass cannot be.
-    frozen = dataclasses.is_dataclass(record) and record.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    return not (issubclass(record, tuple) or frozen)
+    if isinstance(accumulator, StructCodec) and accumulator.record is not None:
+        return not is_frozen(accumulator.record)
+    return pa.types.is_nested(accumulator.type)

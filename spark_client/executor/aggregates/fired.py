@@ -173,9 +173,11 @@ class FiredBucket:
         else:
             both = [pa.chunked_array([old, more.cast(old.type)]) for old, more in zip(self._keys, new, strict=True)]
             together = group_by_key(both, before + count)
-            codes = together.codes[before:]
-            firsts = pa.array(together.first_rows())
-            self._keys = [combined(each).take(firsts) for each in both]
+            # By their first rows: the windows that are there keep their places.
+            firsts = together.first_rows()
+            order = np.argsort(firsts)
+            codes = np.argsort(order)[together.codes[before:]]
+            self._keys = [combined(each).take(pa.array(firsts[order])) for each in both]
         for _ in range(int(codes.max(initial=-1)) + 1 - before):
             remotes, runnings = len(plan.remotes), len(plan.runnings)
             values = [None] * len(plan.shown)
@@ -240,12 +242,13 @@ class FiredBucket:
                 self._out.append((RowKind.DELETE, index, window.emitted))
             window.emitted = None
         elif window.emitted is None:
-            self._out.append((RowKind.INSERT, index, window.values))
+            # A copy: rows that come later in this micro-batch change the window's values.
             window.emitted = list(window.values)
+            self._out.append((RowKind.INSERT, index, window.emitted))
         elif not _same(window.emitted, window.values):
-            self._out.append((RowKind.UPDATE_BEFORE, index, window.emitted))
-            self._out.append((RowKind.UPDATE_AFTER, index, window.values))
-            window.emitted = list(window.values)
+            before, window.emitted = window.emitted, list(window.values)
+            self._out.append((RowKind.UPDATE_BEFORE, index, before))
+            self._out.append((RowKind.UPDATE_AFTER, index, window.emitted))
 
     def _emitted(self, keys: Sequence[pa.Array]) -> pa.Table | None:
         if not self._out:
