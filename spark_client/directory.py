@@ -1,15 +1,20 @@
 """Directory: asks a server which functions it has."""
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import FunctionSpec, split_name, version_key
+from remote_udf.v1 import function_pb2
 from spark_client.config import ClientConfig
 from spark_client.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
 from spark_client.executor.connection import PROTOCOL_VERSION
 from spark_client.executor.transport import NoGrpcServer, Transport, TransportLost, transport_for
 
 __all__ = ["find_function", "list_functions"]
+
+log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
 
@@ -21,7 +26,7 @@ def list_functions(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[FunctionSpec]:
-    """Every function of the server in every version, by name, then version.
+    """Every function of the server in every version, by name, then version; those this client understands.
 
     Waits up to `connect_seconds` for a server that is just starting. Raises ServerUnavailable, or
     NotARemoteUdfServer for something else at that address, or a server that speaks another protocol.
@@ -45,7 +50,21 @@ def list_functions(
             f"the server at {config.target} (version {response.server_version}) speaks protocol "
             f"{list(response.protocol_versions)}, this client {PROTOCOL_VERSION}"
         )
-    return [FunctionSpec.from_proto(function) for function in response.functions]
+    return _readable(response.functions)
+
+
+def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSpec]:
+    """Those that this version understands: one of a newer server must not make the others unavailable."""
+    specs = []
+    for function in functions:
+        try:
+            specs.append(FunctionSpec.from_proto(function))
+        except ProtocolViolation as problem:
+            log.warning(
+                "function %s@%s is not available: %s; install a newer remote-udf",
+                function.name, function.version, problem,
+            )  # fmt: skip
+    return specs
 
 
 def find_function(functions: Sequence[FunctionSpec], name: str) -> FunctionSpec:

@@ -12,6 +12,7 @@
 A row that fails is not an exception but an outcome (`remote_udf.outcomes`); `ErrorCode` names both.
 """
 
+import re
 from enum import StrEnum
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
 TRACEBACK_LIMIT = 4_000
 """Characters of a remote traceback that travel; a message gets as many."""
 
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+
 
 class ErrorKind(StrEnum):
     """Who is at fault, as in Spark's UDF worker protocol: `ExecutionError`."""
@@ -43,7 +46,11 @@ class ErrorKind(StrEnum):
 
 
 class ErrorCode(StrEnum):
-    """What went wrong, for programs. The same words in error columns, metrics, logs and on the wire."""
+    """What went wrong, for programs. The same words in error columns, metrics, logs and on the wire.
+
+    `ErrorCode(text)` accepts any word in capitals: a code of a newer server is kept as it is. Decide by
+    `retryable`, which comes with every error, rather than by the code. Raises ValueError for anything else.
+    """
 
     # Of a row.
     FUNCTION_ERROR = "FUNCTION_ERROR"
@@ -84,6 +91,19 @@ class ErrorCode(StrEnum):
     SHUTTING_DOWN = "SHUTTING_DOWN"
     INTERNAL = "INTERNAL"
     """A bug of the server."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ErrorCode | None":
+        # Not remembered: the words come from the network, and enums are never released.
+        if not isinstance(value, str) or not _CODE.fullmatch(value):
+            return None
+        code = str.__new__(cls, value)
+        code._name_ = code._value_ = value
+        return code
+
+    def __reduce_ex__(self, protocol: object) -> tuple[type["ErrorCode"], tuple[str]]:
+        # By value: Python 3.11 pickles members by name, which only the known ones have.
+        return ErrorCode, (self.value,)
 
 
 class RemoteUdfError(Exception):

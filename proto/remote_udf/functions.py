@@ -11,7 +11,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from remote_udf.arrow import read_schema, write_schema
-from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.table_arguments import TableSignature
 from remote_udf.types import accepts, spelled
 from remote_udf.v1 import function_pb2 as pb
@@ -180,19 +180,19 @@ class FunctionSpec:
 
     @classmethod
     def from_proto(cls, message: pb.FunctionSpec) -> "FunctionSpec":
-        """Raises ProtocolViolation if a schema cannot be read, KeyError for an enum value of a newer server."""
+        """Raises ProtocolViolation for a schema that cannot be read, or an enum value of a newer server."""
         return cls(
             name=message.name,
             version=message.version,
-            kind=_inverse(_KINDS)[message.kind],
+            kind=_known(_KINDS, message.kind, "kind"),
             parameters=tuple(Parameter(field.name, field.type) for field in read_schema(message.parameters)),
             result=read_schema(message.result).field(0).type,
             required_parameters=message.required_parameters,
             variadic=message.variadic,
             description=message.description,
             deterministic=message.deterministic,
-            nulls=_inverse(_NULLS)[message.nulls],
-            execution=_inverse(_EXECUTIONS)[message.execution],
+            nulls=_known(_NULLS, message.nulls, "null call"),
+            execution=_known(_EXECUTIONS, message.execution, "execution"),
             options=dict(message.options),
             accumulator=read_schema(message.accumulator).field(0).type if message.accumulator else None,
             supports_retracting=message.supports_retracting,
@@ -220,8 +220,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _inverse(table: Mapping[K, V]) -> dict[V, K]:
-    return {value: key for key, value in table.items()}
+def _known(table: Mapping[K, V], wanted: V, what: str) -> K:
+    for key, value in table.items():
+        if value == wanted:
+            return key
+    raise ProtocolViolation(f"{what} {wanted} is unknown to this version")
 
 
 def split_name(text: str) -> tuple[str, str]:

@@ -11,12 +11,13 @@ from typing import Generic, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError
 
 from remote_udf.arrow import Buffers
-from remote_udf.errors import ProtocolViolation
+from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.shared_memory import SharedMemory
 from remote_udf.v1 import message_pb2 as pb
 
-__all__ = ["Message", "encode", "read_request", "read_response"]
+__all__ = ["Message", "encode", "read_error", "read_request", "read_response"]
 
+_KINDS = {pb.Error.KIND_USER: ErrorKind.USER, pb.Error.KIND_WORKER: ErrorKind.WORKER}
 _VARINT = 0
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
@@ -63,6 +64,25 @@ def read_request(message: bytes, shared: SharedMemory | None = None) -> Message[
 def read_response(message: bytes, shared: SharedMemory | None = None) -> Message[pb.ExecuteResponse]:
     """`data` may stand in `shared` memory. Raises ProtocolViolation if the bytes are no ExecuteResponse."""
     return _with_shared(_read(message, pb.ExecuteResponse), shared)
+
+
+def read_error(error: pb.Error) -> StreamError:
+    """The exception that an Error message stands for. Codes of a newer server are kept.
+
+    Raises ProtocolViolation for a code that is no word in capitals.
+    """
+    try:
+        code = ErrorCode(error.code)
+    except ValueError as malformed:
+        raise ProtocolViolation(f"the code of an Error message is malformed: {malformed}") from malformed
+    return StreamError(
+        _KINDS.get(error.kind, ErrorKind.PROTOCOL),
+        code,
+        f"{error.message}\n{error.traceback}" if error.traceback else error.message,
+        traceback=error.traceback,
+        retryable=error.retryable,
+        retry_after=error.retry_after.ToNanoseconds() / 1e9 if error.HasField("retry_after") else None,
+    )
 
 
 def _with_shared(message: Message[EnvelopeT], shared: SharedMemory | None) -> Message[EnvelopeT]:

@@ -69,7 +69,7 @@ def read_errors(data: bytes | memoryview) -> dict[int, RowError]:
             )
         }
     except ValueError as error:
-        raise ProtocolViolation(f"unknown error code in a result: {error}") from error
+        raise ProtocolViolation(f"an error code of a result is malformed: {error}") from error
 
 
 def _encodable(text: str) -> str:

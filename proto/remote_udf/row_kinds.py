@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from remote_udf.errors import ProtocolViolation
+
 __all__ = ["ROW_KIND", "RowKind"]
 
 ROW_KIND = "row_kind"
@@ -35,8 +37,10 @@ class RowKind(StrEnum):
 
     @classmethod
     def of(cls, code: int) -> "RowKind":
-        """The kind of a code. Raises KeyError."""
-        return _KINDS[code]
+        """The kind of a code. Raises ProtocolViolation."""
+        if (kind := _KINDS.get(code)) is None:
+            raise ProtocolViolation(f"row kind {code}: expected a code from 0 to {len(_KINDS) - 1}")
+        return kind
 
 
 CODE_TYPE = pa.int8()

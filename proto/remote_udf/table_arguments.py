@@ -7,6 +7,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from remote_udf.arrow import read_schema, write_schema
+from remote_udf.errors import ProtocolViolation
 from remote_udf.row_kinds import RowKind
 from remote_udf.v1 import function_pb2 as pb
 
@@ -138,8 +139,7 @@ class TableSignature:
         tables = tuple(
             TableArgument(
                 table.name,
-                # A trait of a newer server asks for something this end does not know: KeyError is right.
-                frozenset(ArgumentTrait[trait] for trait in table.traits),
+                frozenset(_trait(trait) for trait in table.traits),
                 pa.struct(list(read_schema(table.row))) if table.row else None,
             )
             for table in message.tables
@@ -148,3 +148,10 @@ class TableSignature:
             tables, read_schema(message.state), read_schema(message.broadcast_state),
             ChangelogMode.from_proto(message.changelog_mode),
         )  # fmt: skip
+
+
+def _trait(name: str) -> ArgumentTrait:
+    try:
+        return ArgumentTrait[name]
+    except KeyError:
+        raise ProtocolViolation(f"table trait {name[:100]!r} is unknown to this version") from None

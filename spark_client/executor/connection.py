@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
-from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
+from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import VALUE
-from remote_udf.messages import Message, encode, read_response
+from remote_udf.messages import Message, encode, read_error, read_response
 from remote_udf.options import AggregateOptions, OutputMode, resolve_aggregate, resolve_scalar
 from remote_udf.segments import applied_to_proto
 from remote_udf.shared_memory import SharedMemory, offer_memory
@@ -27,7 +27,6 @@ SILENT_INTERVALS, SILENT_SECONDS = 3, (2.0, 15.0)
 """A server is given up after so many missed signs of life, within these bounds."""
 HEADROOM = 4096
 """Bytes of a message left for its envelope."""
-_KINDS = {pb.Error.KIND_USER: ErrorKind.USER, pb.Error.KIND_WORKER: ErrorKind.WORKER}
 
 
 class Connection:
@@ -140,7 +139,7 @@ class Connection:
         """The next message; an Error is raised as StreamError. Blocks. Raises TransportLost if the server is gone."""
         message = self._next("the stream ended before its last message")
         if message.envelope.HasField("error"):
-            raise _stream_error(message.envelope.error)
+            raise read_error(message.envelope.error)
         return message
 
     def check_silence(self) -> None:
@@ -164,7 +163,7 @@ class Connection:
     def _read_opened(self) -> pb.Opened:
         envelope, _ = self._next("the server ended the stream at once")
         if envelope.HasField("error"):
-            raise _stream_error(envelope.error)
+            raise read_error(envelope.error)
         if not envelope.HasField("opened"):
             raise ProtocolViolation(f"the server answered Open with {envelope.WhichOneof('response')}")
         return envelope.opened
@@ -189,18 +188,3 @@ class Connection:
 def _until_none(requests: "queue.SimpleQueue[bytes | None]") -> Iterator[bytes]:
     while (message := requests.get()) is not None:
         yield message
-
-
-def _stream_error(error: pb.Error) -> StreamError:
-    try:
-        code = ErrorCode(error.code)
-    except ValueError:
-        code = ErrorCode.INTERNAL  # of a newer server
-    return StreamError(
-        _KINDS.get(error.kind, ErrorKind.PROTOCOL),
-        code,
-        f"{error.message}\n{error.traceback}" if error.traceback else error.message,
-        traceback=error.traceback,
-        retryable=error.retryable,
-        retry_after=error.retry_after.ToNanoseconds() / 1e9 if error.HasField("retry_after") else None,
-    )

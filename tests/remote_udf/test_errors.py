@@ -1,6 +1,8 @@
 """The errors both ends know."""
 
+import copy
 import inspect
+import pickle
 import re
 
 import pytest
@@ -29,6 +31,14 @@ def test_every_class_says_whose_fault_it_is():
 
 def test_codes_are_their_own_text():
     assert all(code.value == code.name == str(code) for code in ErrorCode)
+
+
+def test_a_code_of_a_newer_server_is_kept_as_it_is():
+    code = ErrorCode("TEAPOT_2")
+    assert (code.value, code.name, str(code), repr(code)) == ("TEAPOT_2",) * 3 + ("<ErrorCode.TEAPOT_2: 'TEAPOT_2'>",)
+    assert code == ErrorCode("TEAPOT_2") == pickle.loads(pickle.dumps(code)) == copy.deepcopy(code)
+    assert len({code, ErrorCode("TEAPOT_2"), ErrorCode.TIMEOUT, pickle.loads(pickle.dumps(ErrorCode.TIMEOUT))}) == 2
+    assert code not in list(ErrorCode)
 
 
 def test_a_stream_error_shows_code_and_message():

@@ -3,7 +3,7 @@
 import pytest
 
 import udf_server as udf
-from remote_udf.v1 import service_pb2
+from remote_udf.v1 import function_pb2, service_pb2
 from spark_client.config import ClientConfig
 from spark_client.directory import RETRY_SECONDS, find_function, list_functions
 from spark_client.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
@@ -89,6 +89,24 @@ def test_a_server_of_another_protocol_is_refused_with_both_sides():
 def test_a_server_of_several_protocols_is_taken_if_ours_is_among_them():
     clock = Clock()
     assert listed(clock, Answers(clock, answer(protocols=(1, 2)))) == []
+
+
+@pytest.mark.parametrize(
+    "newer", [{"kind": 99}, {"nulls": 99}, {"execution": 99}, {"table": {"tables": [{"traits": ["WITH_SUGAR"]}]}},
+              {"table": {"changelog_mode": {"kinds": [9]}}}, {"result": b"a schema of tomorrow"}],
+)  # fmt: skip
+def test_a_function_of_a_newer_server_does_not_hide_the_others(newer, caplog):
+    (known,) = specs("known@1")
+    message = known.to_proto()
+    message.name = "tomorrow"
+    for name, value in newer.items():
+        if isinstance(value, dict):
+            getattr(message, name).MergeFrom(function_pb2.TableSignature(**value))
+        else:
+            setattr(message, name, value)
+    clock = Clock()
+    assert listed(clock, Answers(clock, answer(functions=[message, known.to_proto()]))) == [known]
+    assert "function tomorrow@1 is not available" in caplog.text
 
 
 def specs(*names):

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.errors import ServerUnavailable
 from spark_client.executor.chunks import Chunk
@@ -85,9 +85,24 @@ def test_a_stream_that_the_server_ends_for_good_is_not_tried_again():
     assert transport.streams[0].cancelled.is_set()
 
 
-def test_a_code_of_a_newer_server_is_an_internal_error_with_its_words():
-    with pytest.raises(StreamError, match="INTERNAL: on fire"):
-        timed(call_of(plus_one), Scripted(refusing(code="TEAPOT", retryable=False, message="on fire")))
+def test_a_code_of_a_newer_server_is_kept_and_its_stream_not_tried_again():
+    transport = Scripted(refusing(code="TEAPOT", retryable=False, message="on fire"))
+    with pytest.raises(StreamError, match="TEAPOT: on fire") as caught:
+        timed(call_of(plus_one), transport)
+    assert (caught.value.code, len(transport.streams)) == ("TEAPOT", 1)
+
+
+def test_a_code_of_a_newer_server_is_tried_again_if_it_says_so():
+    transport = Scripted(refusing(code="TEAPOT", retryable=True, message="on fire"), honest)
+    stream, _ = timed(call_of(plus_one), transport)
+    stream.submit(chunk_of([1]))
+    assert everything(stream) == {0: 2}
+    stream.close()
+
+
+def test_a_malformed_code_is_a_violation():
+    with pytest.raises(ProtocolViolation, match="the code of an Error message is malformed"):
+        timed(call_of(plus_one), Scripted(refusing(code="tea pot", retryable=False, message="on fire")))
 
 
 def test_a_chunk_too_large_for_a_message_goes_in_halves():

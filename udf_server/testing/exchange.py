@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, read_columns, write_schema
-from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.errors import StreamError
 from remote_udf.functions import VALUE, FunctionSpec
-from remote_udf.messages import encode, read_response
+from remote_udf.messages import encode, read_error, read_response
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.segments import AppliedField, applied_to_proto, applied_type
 from remote_udf.v1 import message_pb2 as pb
@@ -74,11 +74,7 @@ class Exchange:
         elif kind == "finished":
             self._counts = envelope.finished.counts
         elif kind == "error":
-            error = envelope.error
-            self._error = StreamError(
-                {1: ErrorKind.USER, 2: ErrorKind.WORKER}.get(error.kind, ErrorKind.PROTOCOL),
-                ErrorCode(error.code), error.message, traceback=error.traceback, retryable=error.retryable,
-            )  # fmt: skip
+            self._error = read_error(envelope.error)
             self._opened.set()
 
     def _take(self, result: pb.Result, data: memoryview) -> None:
