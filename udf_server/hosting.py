@@ -169,9 +169,11 @@ class FunctionHost:
         self._defaults = defaults or {}
         self._hosted: dict[str, HostedFunction] = {}
 
-    def find(self, name: str, version: str = "") -> HostedFunction:
-        """Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION."""
-        function = self.registry.find(name, version)
+    def find(
+        self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True
+    ) -> HostedFunction:
+        """Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION, as `Registry.find`."""
+        function = self.registry.find(name, version, may_see=may_see)
         key = function.spec.key
         if key not in self._hosted:
             defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}

@@ -20,6 +20,7 @@ from udf_server.functions import Function
 from udf_server.hosting import FunctionHost, HostedFunction
 from udf_server.metrics import ServerMetrics
 from udf_server.runners.runner import Arguments
+from udf_server.security.access import Caller
 from udf_server.session import PROTOCOL_VERSION
 from udf_server.tables.binding import bind_table, checked_process_segments
 from udf_server.tables.declaration import ProcessTable
@@ -41,18 +42,20 @@ class Opening:
     arguments: Arguments
 
 
-async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMetrics) -> Opening:
-    """Finds the function, checks version, types and options, and runs its `open` hooks.
+async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMetrics, caller: Caller) -> Opening:
+    """Finds the function, checks that the caller may call it, version, types and options, and runs its `open` hooks.
 
     Raises StreamError with the code of what is wrong; the message names the function and what was
     found and expected. Raises ProtocolViolation if the arguments' schema cannot be read.
     """
+    # First, so that no other refusal tells whether there is such a function.
+    caller.require(request.function)
     if request.protocol_version != PROTOCOL_VERSION:
         raise _refused(
             ErrorCode.UNSUPPORTED_PROTOCOL,
             f"protocol revision {request.protocol_version}; this server speaks {PROTOCOL_VERSION}",
         )
-    hosted = host.find(request.function, request.version)
+    hosted = host.find(request.function, request.version, may_see=caller.may_call)
     spec = hosted.spec
     if request.fingerprint not in ("", spec.fingerprint):
         raise _refused(

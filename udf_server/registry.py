@@ -1,6 +1,6 @@
 """The functions of a server by name and version. Read-only once built."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import version_key
@@ -36,11 +36,14 @@ class Registry:
             for version in sorted(self._versions[name], key=version_key):
                 yield self._versions[name][version]
 
-    def find(self, name: str, version: str = "") -> Function:
-        """The function; without a version, its highest. Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION."""
+    def find(self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True) -> Function:
+        """The function; without a version, its highest.
+
+        Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION. Its message names only functions that `may_see` allows.
+        """
         versions = self._versions.get(name)
         if versions is None:
-            known = ", ".join(sorted(self._versions)) or "none"
+            known = ", ".join(filter(may_see, sorted(self._versions))) or "none"
             raise StreamError(
                 ErrorKind.PROTOCOL, ErrorCode.UNKNOWN_FUNCTION, f"no function {name!r} (known: {known})"
             )  # fmt: skip

@@ -168,8 +168,7 @@ class ExecuteStream:
             function=request.function[:200], operation_id=context.operation_id, job=context.job, stage=context.stage,
             partition=context.partition, task_attempt=context.task_attempt, micro_batch=context.micro_batch,
         )  # fmt: skip
-        self._caller.require(request.function)
-        opening = await open_function(self._host, request, self._server_metrics)
+        opening = await open_function(self._host, request, self._server_metrics, self._caller)
         spec = opening.hosted.spec
         self._hosted = opening.hosted
         self._metrics = self._server_metrics.function(spec.name, spec.version)

@@ -49,8 +49,9 @@ class LocalSource:
         )
 
     def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
-        self._caller(credentials).require(_split(function)[0])
-        under_way = asyncio.run_coroutine_threadsafe(self._call(credentials, function, arguments), self._loop)
+        caller = self._caller(credentials)
+        caller.require(_split(function)[0])
+        under_way = asyncio.run_coroutine_threadsafe(self._call(credentials, caller, function, arguments), self._loop)
         try:
             return under_way.result(TRY_SECONDS)
         except StreamError as error:
@@ -72,9 +73,9 @@ class LocalSource:
             )
         return self._access.identify(credentials, {}, PEER)
 
-    async def _call(self, credentials: Credentials, name: str, texts: list[str]) -> dict[str, Any]:
+    async def _call(self, credentials: Credentials, caller: Caller, name: str, texts: list[str]) -> dict[str, Any]:
         """One row over one stream, as if it had come by gRPC: with the same limits, guards, metrics and audit."""
-        function = self._registry.find(*_split(name))
+        function = self._registry.find(*_split(name), may_see=caller.may_call)
         if function.spec.kind is not FunctionKind.SCALAR:
             raise Refused(HTTPStatus.BAD_REQUEST, f"function {function.spec.key} is not a scalar function")
         columns = argument_columns(function, texts)
