@@ -24,9 +24,9 @@ class Chosen(udf.BundledAggregateFunction):
 
 
 ANSWERS = [
-    ("too few", lambda b: [Applied(0)] * (len(b) - 1), ErrorCode.RESULT_LENGTH, "expected 1 applied segments"),
-    ("too many", lambda b: [Applied(0)] * (len(b) + 1), ErrorCode.RESULT_LENGTH, "one per segment, got 2"),
-    ("nothing", lambda b: None, ErrorCode.RESULT_TYPE, "expected a list of applied segments, got a value of type None"),
+    ("too few", lambda b: [Applied(0)] * (len(b) - 1), ErrorCode.RESULT_LENGTH, "expected 3 applied segments"),
+    ("too many", lambda b: [Applied(0)] * (len(b) + 1), ErrorCode.RESULT_LENGTH, "one per segment, got 4"),
+    ("nothing", lambda b: None, ErrorCode.RESULT_TYPE, "expected a list of 3 applied segments, got a"),
     ("a generator", lambda b: (Applied(0) for _ in b), ErrorCode.RESULT_TYPE, "got a value of type generator"),
     ("other things", lambda b: [1] * len(b), ErrorCode.RESULT_TYPE, "expected a BundledKeySegmentApplied, got a value"),
     ("no accumulator", lambda b: [Applied(None, 0, 0, [1])] * len(b), ErrorCode.RESULT_TYPE, "an accumulator is null"),
@@ -92,10 +92,10 @@ async def test_an_accumulator_that_a_verb_forgets_is_an_error_if_it_cannot_chang
 
 
 VECTORS = [
-    ("short", lambda b: pa.nulls(0, pa.int64()), ErrorCode.RESULT_LENGTH, "apply_bundle: expected 1 values, got 0"),
+    ("short", lambda b: pa.nulls(0, pa.int64()), ErrorCode.RESULT_LENGTH, "2 accumulators, one per segment, got 0"),
     ("null", lambda b: pa.nulls(b.segments, pa.int64()), ErrorCode.RESULT_TYPE, "an accumulator is null"),
     ("text", lambda b: pa.array(["x"] * b.segments), ErrorCode.RESULT_TYPE, "expected bigint, got string"),
-    ("none", lambda b: None, ErrorCode.RESULT_TYPE, "apply_bundle: expected bigint, got NoneType"),
+    ("none", lambda b: None, ErrorCode.RESULT_TYPE, "expected an array of bigint, got a value"),
 ]  # fmt: skip
 
 

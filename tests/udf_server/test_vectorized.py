@@ -78,12 +78,12 @@ async def test_what_means_the_same_values_is_taken_for_an_array(environment, wha
 
 
 WRONG = [
-    ("one value", lambda a: 5, ErrorCode.RESULT_TYPE, "expected an array of bigint, got a value of type int"),
-    ("nothing", lambda a: None, ErrorCode.RESULT_TYPE, "expected an array of bigint, got a value of type NoneType"),
+    ("one value", lambda a: 5, ErrorCode.RESULT_TYPE, "3 values, one per row, got a value of type int"),
+    ("nothing", lambda a: None, ErrorCode.RESULT_TYPE, "one per row, got a value of type NoneType"),
     ("text", lambda a: "abc", ErrorCode.RESULT_TYPE, "got a value of type str"),
     ("a dict", lambda a: {}, ErrorCode.RESULT_TYPE, "got a value of type dict"),
-    ("too few", lambda a: a.slice(1), ErrorCode.RESULT_LENGTH, "expected 1 values, got 0"),
-    ("too many", lambda a: pa.concat_arrays([a, a]), ErrorCode.RESULT_LENGTH, "expected 1 values, got 2"),
+    ("too few", lambda a: a.slice(1), ErrorCode.RESULT_LENGTH, "expected 3 values, one per row, got 2"),
+    ("too many", lambda a: pa.concat_arrays([a, a]), ErrorCode.RESULT_LENGTH, "expected 3 values, one per row, got 6"),
     ("other values", lambda a: a.cast(pa.string()), ErrorCode.RESULT_TYPE, "expected bigint, got a value of type str"),
     ("floats", lambda a: a.cast(pa.float64()), ErrorCode.RESULT_TYPE, "expected bigint, got a value of type float"),
     ("a 0-d array", lambda a: np.array(5), ErrorCode.RESULT_TYPE, "expected an array of bigint"),

@@ -23,7 +23,7 @@ from udf_server.aggregates.segments import BundledKeySegment
 from udf_server.aggregates.vectorized import apply_vectorized
 from udf_server.functions import Function
 from udf_server.metrics import BundleMetrics
-from udf_server.runners.isolation import WrongResult
+from udf_server.runners.returned import WrongResult
 from udf_server.values import Codec, codec_for_type
 
 __all__ = ["bind_aggregate"]

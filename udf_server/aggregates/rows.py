@@ -13,7 +13,7 @@ from udf_server.aggregates.bundle import Bundle, Integers
 from udf_server.aggregates.declaration import Aggregate
 from udf_server.aggregates.segments import BundledKeySegment, BundledKeySegmentApplied
 from udf_server.failures import describe
-from udf_server.runners.isolation import WrongResult
+from udf_server.runners.returned import MalformedResult, WrongResult, require_length
 from udf_server.values import Codec, ListCodec, codec_for_type
 
 __all__ = ["applied_arrays", "read_segments"]
@@ -43,13 +43,11 @@ def applied_arrays(
 ) -> dict[AppliedField, pa.Array]:
     """The wanted parts of each result. Raises WrongResult for what is not one result per segment, in its types."""
     if not isinstance(applied, (list, tuple)):
-        raise WrongResult(
-            ErrorCode.RESULT_TYPE, f"expected a list of applied segments, got a value of type {type(applied).__name__}"
+        raise MalformedResult(
+            ErrorCode.RESULT_TYPE,
+            f"expected a list of {len(segments)} applied segments, got a value of type {type(applied).__name__}",
         )
-    if len(applied) != len(segments):
-        raise WrongResult(
-            ErrorCode.RESULT_LENGTH, f"expected {len(segments)} applied segments, one per segment, got {len(applied)}"
-        )
+    require_length(len(applied), len(segments), "applied segments, one per segment")
     for each in applied:
         if not isinstance(each, BundledKeySegmentApplied):
             raise WrongResult(

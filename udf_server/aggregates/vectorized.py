@@ -13,7 +13,7 @@ from remote_udf.types import spelled
 from udf_server.aggregates.base import VectorizedAggregateFunction
 from udf_server.aggregates.bundle import Bundle
 from udf_server.aggregates.declaration import Aggregate
-from udf_server.runners.isolation import WrongResult
+from udf_server.runners.returned import MalformedResult, WrongResult, require_length, validated
 from udf_server.values import Codec
 
 __all__ = ["apply_vectorized"]
@@ -50,10 +50,12 @@ class _Run:
         self._merges = aggregate.spec.supports_merging
 
     def accumulators(self, bundle: Bundle) -> pa.Array:
-        return _converted(self._function.apply_bundle(bundle), bundle.segments, self._accumulator, "apply_bundle")
+        result, of = self._function.apply_bundle(bundle), "accumulators, one per segment"
+        return _converted(result, bundle.segments, self._accumulator, "apply_bundle", of)
 
     def values(self, accumulators: pa.Array) -> pa.Array:
-        return _converted(self._function.get_values(accumulators), len(accumulators), self._value, "get_values")
+        result, of = self._function.get_values(accumulators), "values, one per accumulator"
+        return _converted(result, len(accumulators), self._value, "get_values", of)
 
     def each_row(self, bundle: Bundle, accumulators: pa.Array) -> tuple[pa.Array, pa.Array]:
         """The accumulators after all rows, and the list of values after each row, per segment."""
@@ -129,18 +131,27 @@ class _Run:
         return pa.ListArray.from_arrays(offsets, values, type=list_of(self._value.type))
 
 
-def _converted(result: Any, rows: int, codec: Codec, verb: str) -> pa.Array:
-    """The array in its declared type."""
-    if isinstance(result, pa.ChunkedArray):
-        result = result.combine_chunks()
+def _converted(result: Any, rows: int, codec: Codec, verb: str, of: str) -> pa.Array:
+    """The array in its declared type, valid and of this length; `of` says what it has one of for each row."""
     type_ = codec.type
     try:
-        array = result if isinstance(result, pa.Array) else pa.array(result, type_)
-        if array.type != type_:
-            array = array.cast(type_)
+        if not isinstance(result, (pa.Array, pa.ChunkedArray)):
+            result = pa.array(_sized(result, type_), type_)
+        require_length(len(result), rows, of)
+        array = validated(result)
+        return array if array.type == type_ else array.cast(type_)
+    except WrongResult as wrong:
+        raise type(wrong)(wrong.code, f"{verb}: {wrong}") from wrong
     except (pa.ArrowException, TypeError, ValueError) as error:
-        found = spelled(result.type) if isinstance(result, pa.Array) else type(result).__name__
-        raise WrongResult(ErrorCode.RESULT_TYPE, f"{verb}: expected {spelled(type_)}, got {found}: {error}") from error
-    if len(array) != rows:
-        raise WrongResult(ErrorCode.RESULT_LENGTH, f"{verb}: expected {rows} values, got {len(array)}")
-    return array
+        found = spelled(result.type) if isinstance(result, (pa.Array, pa.ChunkedArray)) else type(result).__name__
+        # Without a cast between the types no value fits; otherwise some values may.
+        kind = MalformedResult if isinstance(error, pa.ArrowNotImplementedError) else WrongResult
+        raise kind(ErrorCode.RESULT_TYPE, f"{verb}: expected {spelled(type_)}, got {found}: {error}") from error
+
+
+def _sized(result: Any, type_: pa.DataType) -> Any:
+    try:
+        return result if hasattr(result, "__len__") else list(result)
+    except TypeError as error:
+        why = f"expected an array of {spelled(type_)}, got a value of type {type(result).__name__}"
+        raise MalformedResult(ErrorCode.RESULT_TYPE, why) from error

@@ -8,16 +8,15 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
-from remote_udf.types import accepts, normalized, spelled
 from udf_server.failures import describe, row_error
 from udf_server.runners.retries import RetryPolicy
+from udf_server.runners.returned import MalformedResult, WrongResult, returned_array
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH
-from udf_server.values import Codec, Failures, encode_rows
+from udf_server.values import Codec, Failures
 
 __all__ = ["Answer", "Call", "Outcomes", "Step", "Wait", "isolate"]
 
@@ -41,14 +40,6 @@ class Wait:
 Step = Call | Wait
 Answer = tuple[Any, BaseException | None]
 """To a Call: what the function returned, and what it raised. To a Wait: an error if the deadline comes sooner."""
-
-
-class WrongResult(Exception):
-    """What came back is not one value per row."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass
@@ -95,7 +86,7 @@ def isolate(
     The halves are called once each, until a bad row stands alone and gets all its attempts. So what
     becomes of a row does not depend on its neighbours. Whoever drives the generator watches the
     deadline; a row that cannot wait for its next attempt gets what `timed_out` says of the number of
-    attempts and the last error.
+    attempts and the last error. A malformed result is the error of all rows of its call, at once.
     """
     starts = range(0, outcomes.rows, most_rows)
     todo = [(first, min(most_rows, outcomes.rows - first), True) for first in reversed(starts)]
@@ -106,15 +97,14 @@ def isolate(
             result, error = yield Call(first, rows, attempt)
             if error is None:
                 try:
-                    values, failures = _checked(result, rows, outcomes.codec)
+                    values, failures = returned_array(result, rows, outcomes.codec)
                     outcomes.settle(first, values, failures, attempt)
                     break
                 except WrongResult as wrong:
                     error = wrong
-                except Exception as strange:
-                    # Whatever Arrow makes of an object that says it is an array.
-                    why = f"expected an array of {spelled(outcomes.codec.type)}: {describe(strange)}"
-                    error = WrongResult(ErrorCode.RESULT_TYPE, why)
+            if isinstance(error, MalformedResult):
+                outcomes.fail(first, rows, RowError(error.code, str(error), attempt))
+                break
             delay = retry.delay(error, attempt) if whole or rows == 1 else None
             if delay is not None:
                 _, late = yield Wait(delay)
@@ -138,46 +128,3 @@ def _row_error(error: BaseException, attempts: int, retry: RetryPolicy, errors_b
         return RowError(error.code, str(error), attempts)
     traced = errors_before < TRACEBACKS_PER_BATCH
     return row_error(error, attempts, retryable=retry.worthwhile(error), with_traceback=traced)
-
-
-def _checked(result: Any, rows: int, codec: Codec) -> tuple[pa.Array, Failures]:
-    """The result as an array of the declared type, and the rows whose value does not fit it.
-
-    Arrow arrays, and what pa.array makes one of without looking at each value, are converted where
-    that keeps every value; lists are taken value by value. Raises WrongResult.
-    """
-    type_ = codec.type
-    if isinstance(result, pa.ChunkedArray):
-        result = result.combine_chunks()
-    elif isinstance(result, np.ndarray) or hasattr(result, "__arrow_array__") or hasattr(result, "__arrow_c_array__"):
-        try:
-            result = pa.array(result)
-        except Exception:
-            result = list(result)
-    if not isinstance(result, (pa.Array, list, tuple)):
-        kind = type(result).__name__
-        message = f"expected an array of {spelled(type_)}, got a value of type {kind}"
-        raise WrongResult(ErrorCode.RESULT_TYPE, message)
-    if len(result) != rows:
-        raise WrongResult(ErrorCode.RESULT_LENGTH, f"expected {rows} values, got {len(result)}")
-    if not isinstance(result, pa.Array):
-        return encode_rows(codec, result)
-    if result.type == type_:
-        return result, {}
-    if _keeps_values(result.type, type_):
-        try:
-            return result.cast(type_), {}
-        except pa.ArrowException:
-            pass  # some value does not fit; find out which
-    try:
-        return encode_rows(codec, result.to_pylist())
-    except (ValueError, OverflowError) as error:
-        raise WrongResult(ErrorCode.RESULT_TYPE, f"expected {spelled(type_)}, got {spelled(result.type)}") from error
-
-
-def _keeps_values(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a safe cast means the same values: wider, or narrower of the same kind."""
-    same_kind = any(
-        check(source) and check(target) for check in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    )
-    return same_kind or accepts(target, normalized(source)) is not None

@@ -16,7 +16,7 @@ from remote_udf.table_arguments import ChangelogMode
 from udf_server.annotations import codecs_for, type_given
 from udf_server.errors import DeclarationError
 from udf_server.failures import describe
-from udf_server.runners.isolation import WrongResult
+from udf_server.runners.returned import WrongResult
 from udf_server.tables.rows import Row
 from udf_server.values import Codec, StructCodec, codec_for_type
 

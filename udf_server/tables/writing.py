@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from remote_udf.errors import ErrorCode
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS, processed_type
 from udf_server.failures import describe
-from udf_server.runners.isolation import WrongResult
+from udf_server.runners.returned import WrongResult
 from udf_server.tables.declaration import ProcessTable
 from udf_server.tables.engine import Processed
 
