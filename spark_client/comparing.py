@@ -6,7 +6,7 @@ from pyspark.sql import types as T
 
 from spark_client.errors import PlanError
 
-__all__ = ["normalized", "require_sorting", "sorts"]
+__all__ = ["micros_without_zone", "normalized", "require_sorting", "sorts"]
 
 
 def normalized(column: Column, type_: T.DataType) -> Column:
@@ -19,6 +19,13 @@ def normalized(column: Column, type_: T.DataType) -> Column:
     if isinstance(type_, T.ArrayType) and _has_floats(type_):
         return F.transform(column, lambda each: normalized(each, type_.elementType))
     return column
+
+
+def micros_without_zone(column: Column) -> Column:
+    """A TIMESTAMP_NTZ as microseconds since 1970, as if its zone were UTC: no cast of Spark's says so in any zone."""
+    seconds = F.hour(column) * 3600 + F.minute(column) * 60
+    second = (F.date_part(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
+    return F.unix_date(F.to_date(column)).cast("bigint") * 86_400_000_000 + seconds.cast("bigint") * 1_000_000 + second
 
 
 def sorts(type_: T.DataType) -> bool:

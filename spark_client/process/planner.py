@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, LongType, StructField, StructType, TimestampNTZType
 
 from remote_udf.errors import InvalidCall
 from remote_udf.functions import FunctionKind, FunctionSpec
@@ -25,7 +25,7 @@ from remote_udf.result_columns import resolved
 from remote_udf.table_arguments import ArgumentTrait
 from spark_client.calls import ProcessTableCall
 from spark_client.changelogs import kind_code
-from spark_client.comparing import normalized, require_sorting
+from spark_client.comparing import micros_without_zone, normalized, require_sorting
 from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
 from spark_client.executor.tables.plan import OutputSource, ProcessPlan
@@ -206,13 +206,28 @@ class _Planner:
         return f"struct<missing:boolean,value:{frame.schema.fields[frame.columns.index(name)].dataType.simpleString()}>"
 
     def _first(self, index: int, names: Sequence[str]) -> Column:
-        """The time rows of several tables are merged by."""
+        """The time rows of several tables are merged by, in the type it has in all of them.
+
+        A cast between TIMESTAMP and TIMESTAMP_NTZ would go by the time zone of the session and change the order
+        of a column where clocks do. So tables that differ are merged by microseconds, as on streams.
+        """
+        types = [each for each in map(self._first_type, self._main) if each is not None]
+        own = self._first_type(index)
+        if own is None:
+            return F.lit(None).cast(types[0] if len(set(types)) == 1 else LongType())
         table = self._process.tables[index]
-        if table.order_by:
-            return F.col(names[table.order_by[0].column]).cast("timestamp")
-        if self._process.on_time:
-            return F.col(names[table.time_column]).cast("timestamp")
-        return F.lit(None).cast("timestamp")
+        column = F.col(names[table.order_by[0].column if table.order_by else table.time_column])
+        if len(set(types)) == 1:
+            return column
+        return micros_without_zone(column) if isinstance(own, TimestampNTZType) else F.unix_micros(column)
+
+    def _first_type(self, index: int) -> DataType | None:
+        """The type of the time a table is ordered by; None if it has none."""
+        table, given = self._process.tables[index], self._inputs[index]
+        if not table.order_by and not self._process.on_time:
+            return None
+        name = given.columns[table.order_by[0].column if table.order_by else table.time_column]
+        return given.frame.schema.fields[given.frame.columns.index(name)].dataType
 
     def _fields(self, index: int) -> list[StructField]:
         given = self._inputs[index]
