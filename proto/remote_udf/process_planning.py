@@ -16,6 +16,7 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.process_calls import OrderColumn, ProcessCall, TableCall
 from remote_udf.result_columns import resolved
 from remote_udf.row_kinds import ROW_KIND
+from remote_udf.scalar_arguments import scalar_array
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
 from remote_udf.types import accepts, normalized, spelled
 
@@ -272,7 +273,7 @@ class _Planner:
                 continue
             value = given[parameter.name]
             try:
-                columns.append(pa.array([value], parameter.type))
+                columns.append(scalar_array(value, parameter.type))
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise InvalidCall(
                     f"function {spec.key}, argument {parameter.name!r}: expected {spelled(parameter.type)}, got "

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import sqlglot
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -217,17 +217,25 @@ def _evaluated(workspace: Workspace, text: str, type_: pa.DataType) -> Any:
     tree = _parsed(f"SELECT {text} AS value")
     if tree.args.get("from_") or any(isinstance(node, exp.Column) for node in tree.walk()):
         _refused(f"a scalar argument is a constant, not {text}")
-    (row,) = workspace.run(tree).collect()
-    return _plain(row[0], type_)
+    # As Arrow has it: times by `collect` would be in the zone of this machine, and would not say so.
+    return _plain(workspace.run(tree).toArrow().column(0)[0], type_)
 
 
-def _plain(value: Any, type_: pa.DataType) -> Any:
-    """A row as a dictionary with the names of the argument's fields, by position."""
-    if isinstance(value, Row) and pa.types.is_struct(type_) and len(value) == type_.num_fields:
-        return {part.name: _plain(each, part.type) for part, each in zip(type_, value, strict=True)}
-    if isinstance(value, dict) and pa.types.is_map(type_):
-        return list(value.items())
-    return value
+def _plain(value: pa.Scalar, type_: pa.DataType) -> Any:
+    """The Python value; a struct as a dictionary with the names of the argument's fields, by position."""
+    if not value.is_valid:
+        return None
+    if pa.types.is_struct(value.type) and pa.types.is_struct(type_) and value.type.num_fields == type_.num_fields:
+        return {part.name: _plain(value[index], part.type) for index, part in enumerate(type_)}
+    if pa.types.is_list(value.type) and pa.types.is_list(type_):
+        return [_plain(each, type_.value_type) for each in value.values]
+    if pa.types.is_map(value.type) and pa.types.is_map(type_):
+        pairs = value.values
+        return [
+            (_plain(key, type_.key_type), _plain(item, type_.item_type))
+            for key, item in zip(pairs.field(0), pairs.field(1), strict=True)
+        ]
+    return value.as_py()
 
 
 def _parsed(sql: str) -> Any:

@@ -56,6 +56,31 @@ class Doubled(udf.ProcessTableFunction):
         yield (None if rows.v is None else rows.v * 2,)
 
 
+class Moment(udf.ProcessTableFunction):
+    """A time as it arrives, in seconds since 1970, and what else of arguments may be changed on the way."""
+
+    returns = "seconds double, span array<interval day to second>, ratio double"
+
+    def eval(
+        self,
+        at: dt.datetime,
+        span: Annotated[list[dt.timedelta] | None, "array<interval day to second>"] = None,
+        ratio: float = 0.5,
+        tiny: Annotated[int, "tinyint"] = 0,
+    ) -> Iterator[tuple]:
+        yield at.timestamp(), span, ratio
+
+
+class Order(udf.ProcessTableFunction):
+    """The order in which rows come."""
+
+    returns = "position int, id bigint"
+
+    def eval(self, seen: udf.ValueView[int], left: KEYED, right: KEYED) -> Iterator[tuple]:
+        seen.value = (seen.value or 0) + 1
+        yield seen.value, (left or right).id
+
+
 class Counter(udf.ProcessTableFunction):
     """Numbers up to n."""
 
@@ -67,7 +92,7 @@ class Counter(udf.ProcessTableFunction):
 
 @pytest.fixture
 def functions(remote):
-    ours = (Running, Doubled, Counter, FraudRules, OneMatchJoin, SessionAlerts, ToChangelog)
+    ours = (Running, Doubled, Counter, Moment, Order, FraudRules, OneMatchJoin, SessionAlerts, ToChangelog)
     return remote(*map(declare_table, ours))
 
 
@@ -128,6 +153,49 @@ def test_rows_of_two_tables_come_by_their_time(functions, spark):
     assert found.columns == ["k", "k0", "left_value", "right_value", "rowtime"]
     pairs = {(row.left_value, row.right_value) for row in found.collect()}
     assert pairs == {("l1", "r1"), ("l2", None), (None, "r2")}
+
+
+@pytest.mark.parametrize(
+    ("clause", "left_type", "left_order"),
+    [
+        ("order_by", "timestamp_ntz", [2, 4, 6]),
+        ("on_time", "timestamp_ntz", [2, 4, 6]),
+        # The clock skips 02:30, so this is 03:30.
+        ("order_by", "timestamp", [4, 2, 6]),
+    ],
+)
+def test_rows_keep_the_order_of_their_times_where_clocks_change(functions, spark, clause, left_type, left_order):
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        times = "(2L, '2026-03-29 02:30:00'), (4L, '2026-03-29 03:10:00'), (6L, '2026-10-25 02:30:00')"
+        left, right = (
+            spark.sql(f"SELECT 'k' AS k, id + {n} AS id, cast(ts AS {type_}) AS ts FROM VALUES {times} AS t(id, ts)")
+            for n, type_ in enumerate((left_type, "timestamp_ntz"))
+        )
+        found = functions.process("order", {"left": left, "right": right}, partition_by="k", **{clause: "ts"})
+        ids = [row.id for row in found.sort("position").collect()]
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert [each for each in ids if each % 2 == 0] == left_order
+    assert [each for each in ids if each % 2] == [3, 5, 7]
+    if left_type == "timestamp_ntz":
+        assert [each // 2 for each in ids] == [1, 1, 2, 2, 3, 3]
+
+
+def test_scalar_arguments_arrive_as_they_are_written_or_are_refused(functions, spark):
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        (row,) = functions.sql(
+            """SELECT * FROM moment(
+                 at => TIMESTAMP '2026-01-01 00:00:00', span => array(INTERVAL '1' HOUR), ratio => 0.25)"""
+        ).collect()
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    assert tuple(row) == (dt.datetime(2026, 1, 1, 5, tzinfo=dt.UTC).timestamp(), [dt.timedelta(hours=1)], 0.25)
+    with pytest.raises(PlanError, match=r"moment@1, argument 'tiny': expected tinyint, got 1.99: "):
+        functions.process("moment", at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC), tiny=1.99)
+    with pytest.raises(PlanError, match=r"argument 'tiny': expected tinyint, got 300"):
+        functions.sql("SELECT * FROM moment(at => TIMESTAMP '2026-01-01 00:00:00', tiny => 300)")
 
 
 def test_broadcast_rows_come_first_and_to_every_key(functions, spark):

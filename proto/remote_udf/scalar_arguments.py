@@ -1,0 +1,121 @@
+"""Scalar arguments of a call as Arrow values: a value that its declared type cannot hold unchanged is refused.
+
+pyarrow alone would make 1 of 1.99, a date of a datetime, UTC of a datetime without a zone, and would drop fields
+that a struct does not have.
+"""
+
+import datetime
+import decimal
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.types import TIMESTAMP, spelled
+
+__all__ = ["scalar_array"]
+
+_LEAVES: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, ...]]] = [
+    # Arrow type, Python types it takes, subclasses of those it does not take.
+    (pa.types.is_boolean, (bool, np.bool_), ()),
+    (pa.types.is_integer, (int, np.integer), (bool,)),
+    (pa.types.is_floating, (float, int, decimal.Decimal, np.floating, np.integer), (bool,)),
+    (pa.types.is_decimal, (decimal.Decimal, int), (bool,)),
+    (pa.types.is_string, (str,), ()),
+    (pa.types.is_binary, (bytes, bytearray, memoryview), ()),
+    (pa.types.is_date, (datetime.date,), (datetime.datetime,)),
+    (pa.types.is_time, (datetime.time,), ()),
+    (pa.types.is_timestamp, (datetime.datetime,), ()),
+    (pa.types.is_duration, (datetime.timedelta,), ()),
+]
+
+
+def scalar_array(value: Any, type_: pa.DataType) -> pa.Array:
+    """The value as an array of one row. None is null.
+
+    A float or a decimal for a floating point type is rounded to the nearest value of the type, as in Spark; nothing
+    else changes.
+    A struct is a dictionary with exactly its fields or a tuple by position, a map a dictionary or a list of pairs.
+
+    Raises:
+        TypeError, ValueError, OverflowError or pa.ArrowException: the value is not of the type, or the type cannot
+            hold it.
+
+    """
+    return pa.array([_checked(value, type_)], type_)
+
+
+def _checked(value: Any, type_: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_list(type_):
+        return [_checked(each, type_.value_type) for each in _required(value, (list, tuple, np.ndarray), type_)]
+    if pa.types.is_map(type_):
+        pairs = value.items() if isinstance(value, Mapping) else _required(value, (list, tuple), type_)
+        return [(_key(key, type_), _checked(item, type_.item_type)) for key, item in pairs]
+    if pa.types.is_struct(type_):
+        return _fields(value, type_)
+    accepted, refused = next(((yes, no) for check, yes, no in _LEAVES if check(type_)), ((object,), ()))
+    if isinstance(value, refused):
+        raise _other_type(value, type_)
+    return _exact(_required(value, accepted, type_), type_)
+
+
+def _required(value: Any, accepted: tuple[type, ...], type_: pa.DataType) -> Any:
+    if not isinstance(value, accepted):
+        raise _other_type(value, type_)
+    return value
+
+
+def _other_type(value: Any, type_: pa.DataType) -> TypeError:
+    return TypeError(f"{value!r} is of type {type(value).__name__}, not {spelled(type_)}")
+
+
+def _key(key: Any, type_: pa.DataType) -> Any:
+    if key is None:
+        raise ValueError("a key of a map cannot be None")
+    return _checked(key, type_.key_type)
+
+
+def _fields(value: Any, type_: pa.DataType) -> dict[str, Any]:
+    names = [field.name for field in type_]
+    if isinstance(value, Mapping):
+        if value.keys() != set(names):
+            raise ValueError(f"expected the fields {', '.join(names)}, got {', '.join(map(str, value)) or 'none'}")
+        values = [value[name] for name in names]
+    else:
+        values = list(_required(value, (tuple,), type_))
+        if len(values) != len(names):
+            raise ValueError(f"expected {len(names)} fields ({', '.join(names)}), got {len(values)}")
+    return {field.name: _checked(each, field.type) for field, each in zip(type_, values, strict=True)}
+
+
+def _exact(value: Any, type_: pa.DataType) -> Any:
+    """The value as pyarrow takes it. Raises ValueError where pyarrow would change it without an error."""
+    if pa.types.is_floating(type_):
+        return _floating(value, type_)
+    if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+        raise ValueError(f"{value!r} has nanoseconds")
+    if pa.types.is_timestamp(type_):
+        aware = type_ == TIMESTAMP
+        if (value.utcoffset() is not None) != aware:
+            raise ValueError(f"a {spelled(type_)} is a datetime {'with' if aware else 'without'} a time zone")
+    if pa.types.is_time(type_) and value.tzinfo is not None:
+        raise ValueError(f"a {spelled(type_)} is without a time zone")
+    return value
+
+
+def _floating(value: Any, type_: pa.DataType) -> float:
+    wide = float(value)
+    with np.errstate(over="ignore"):
+        narrow = float(np.float32(wide)) if pa.types.is_float32(type_) else wide
+    if isinstance(value, (int, np.integer)):
+        kept = math.isfinite(narrow) and int(narrow) == int(value)
+    else:
+        infinite = value.is_infinite() if isinstance(value, decimal.Decimal) else math.isinf(value)
+        kept = math.isinf(narrow) == infinite
+    if not kept:
+        raise OverflowError(f"{spelled(type_)} cannot hold {value!r}")
+    return wide
