@@ -8,10 +8,9 @@ from multiprocessing.synchronize import Event
 
 import pyarrow as pa
 
-from remote_udf.functions import FunctionSpec
 from spark_client.calls import ScalarCall
 from spark_client.config import ClientConfig
-from spark_client.directory import find_function, list_functions
+from spark_client.directory import Functions, list_functions
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.opening import open_stream
 
@@ -23,7 +22,7 @@ class Client:
 
     def __init__(self, target: str) -> None:
         self._config = ClientConfig(target)
-        self._functions: Sequence[FunctionSpec] = list_functions(self._config)
+        self._functions: Functions = list_functions(self._config)
 
     def seconds(self, function: str, batches: Sequence[pa.RecordBatch], **options: str) -> float:
         """Time from the first batch to the last answer, the opening of the stream included."""
@@ -34,7 +33,7 @@ class Client:
         return elapsed
 
     def _answers(self, function: str, batches: Sequence[pa.RecordBatch], options: dict[str, str]) -> Iterator[int]:
-        spec = find_function(self._functions, function)
+        spec = self._functions.find(function)
         columns = tuple(range(batches[0].num_columns))
         call = ScalarCall(spec, len(columns), options, "benchmark", self._config)
         engine = RowEngine([PlannedCall(call, columns)], open_stream, ordered=True)

@@ -1,8 +1,10 @@
-"""Directory: asks a server which functions it has."""
+"""Directory: which functions the servers of a target have, and what a name means."""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any
 
 from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import FunctionSpec, split_name, version_key
@@ -12,11 +14,42 @@ from spark_client.errors import NotARemoteUdfServer, ServerUnavailable, UnknownF
 from spark_client.executor.connection import PROTOCOL_VERSION
 from spark_client.executor.transport import NoGrpcServer, Transport, TransportLost, transport_for
 
-__all__ = ["find_function", "list_functions"]
+__all__ = ["Functions", "list_functions"]
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
+
+
+class Functions(Sequence[FunctionSpec]):
+    """Every function in every version, by name, then version; and which version a name without one means."""
+
+    def __init__(self, functions: Iterable[FunctionSpec], versions: Mapping[str, str] | None = None) -> None:
+        """`versions` are the versions of names without one; a name that is not in it means its highest version."""
+        self._functions = sorted(functions, key=lambda spec: (spec.name, version_key(spec.version)))
+        # The last of a name in the list is its highest version.
+        self.versions: Mapping[str, str] = {spec.name: spec.version for spec in self._functions} | dict(versions or {})
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._functions[index]
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def find(self, name: str) -> FunctionSpec:
+        """The function called "name@version", or "name" in the version that it means. Raises UnknownFunction."""
+        try:
+            plain, version = split_name(name)
+        except ValueError as error:
+            raise UnknownFunction(str(error)) from None
+        versions = {spec.version: spec for spec in self._functions if spec.name == plain}
+        if not versions:
+            known = ", ".join(sorted({spec.name for spec in self._functions})) or "none"
+            raise UnknownFunction(f"no function {plain!r} (known: {known})")
+        chosen = version or self.versions[plain]
+        if chosen not in versions:
+            raise UnknownFunction(f"function {plain!r} has no version {chosen!r} (known: {', '.join(versions)})")
+        return versions[chosen]
 
 
 def list_functions(
@@ -25,8 +58,11 @@ def list_functions(
     transport: Transport | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[FunctionSpec]:
-    """Every function of the server in every version, by name, then version; those this client understands.
+) -> Functions:
+    """Every function of the servers of a target that this client understands.
+
+    A name without a version means the highest version that all servers have which answered, so that a job that is
+    planned during a rolling update runs on old servers and new ones; if they have none in common, the highest.
 
     Waits up to `connect_seconds` for a server that is just starting. Raises ServerUnavailable, or
     NotARemoteUdfServer for something else at that address, or a server that speaks another protocol.
@@ -35,7 +71,7 @@ def list_functions(
     deadline = clock() + config.connect_seconds
     while True:
         try:
-            response = transport.list_functions(max(deadline - clock(), RETRY_SECONDS))
+            answers = transport.list_functions(max(deadline - clock(), RETRY_SECONDS))
             break
         except NoGrpcServer as other:
             raise NotARemoteUdfServer(f"what answers at {config.target} is no gRPC server: {other}") from other
@@ -45,12 +81,13 @@ def list_functions(
                     f"no remote-udf server at {config.target} within {config.connect_seconds:g} s: {lost}"
                 ) from lost
             sleep(RETRY_SECONDS)
-    if PROTOCOL_VERSION not in response.protocol_versions:
+    usable = [answer for answer in answers if PROTOCOL_VERSION in answer.protocol_versions]
+    if not usable:
         raise NotARemoteUdfServer(
-            f"the server at {config.target} (version {response.server_version}) speaks protocol "
-            f"{list(response.protocol_versions)}, this client {PROTOCOL_VERSION}"
+            f"the server at {config.target} (version {answers[0].server_version}) speaks protocol "
+            f"{list(answers[0].protocol_versions)}, this client {PROTOCOL_VERSION}"
         )
-    return _readable(response.functions)
+    return _united([_readable(answer.functions) for answer in usable])
 
 
 def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSpec]:
@@ -67,18 +104,8 @@ def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSp
     return specs
 
 
-def find_function(functions: Sequence[FunctionSpec], name: str) -> FunctionSpec:
-    """The function called "name" (its highest version) or "name@version". Raises UnknownFunction."""
-    try:
-        plain, version = split_name(name)
-    except ValueError as error:
-        raise UnknownFunction(str(error)) from None
-    versions = {spec.version: spec for spec in functions if spec.name == plain}
-    if not versions:
-        known = ", ".join(sorted({spec.name for spec in functions})) or "none"
-        raise UnknownFunction(f"no function {plain!r} (known: {known})")
-    chosen = version or max(versions, key=version_key)
-    if chosen not in versions:
-        known = ", ".join(sorted(versions, key=version_key))
-        raise UnknownFunction(f"function {plain!r} has no version {chosen!r} (known: {known})")
-    return versions[chosen]
+def _united(servers: Sequence[Sequence[FunctionSpec]]) -> Functions:
+    """The functions of all servers. Of one that differs between servers, any: the others refuse its streams."""
+    every = {spec.key: spec for functions in servers for spec in functions}
+    common = reduce(set.intersection, ({(spec.key, spec.fingerprint) for spec in functions} for functions in servers))
+    return Functions(every.values(), Functions(every[key] for key, _ in common).versions)

@@ -13,7 +13,7 @@ from remote_udf.table_arguments import ChangelogMode
 from spark_client.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.collecting import Collector, collecting, context_of, require_reports
 from spark_client.config import ClientConfig
-from spark_client.directory import find_function, list_functions
+from spark_client.directory import Functions, list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
 from spark_client.errors import PlanError
 from spark_client.grouping import RemoteGrouping, positions_of
@@ -81,7 +81,7 @@ class RemoteSession:
     """The functions of one server, as they were when it was asked; types and versions are pinned then."""
 
     def __init__(
-        self, spark: SparkSession, config: ClientConfig, functions: Sequence[FunctionSpec],
+        self, spark: SparkSession, config: ClientConfig, functions: Functions,
         embedded: EmbeddedServer | None = None, collector: Collector | None = None,
     ) -> None:  # fmt: skip
         self.spark = spark
@@ -89,7 +89,7 @@ class RemoteSession:
         self.embedded = embedded
         """The embedded server, if `connect` started or found one."""
         self._collector = collector or Collector()
-        self._functions = list(functions)
+        self._functions = functions
         self._planned: dict[Any, Any] = {}
         self._registered: dict[str, Mapping[str, Any]] = {}
         """Options by name, of functions given by `register`: `sql` must not change them."""
@@ -103,7 +103,7 @@ class RemoteSession:
 
         A RemoteFunction or a RemoteAggregate, by its kind. Raises UnknownFunction, with what there is.
         """
-        spec = find_function(self._functions, name)
+        spec = self._functions.find(name)
         if spec.kind is FunctionKind.AGGREGATE:
             return RemoteAggregate(spec, self.spark, self.config, options)
         if spec.kind is FunctionKind.TABLE:
@@ -155,7 +155,7 @@ class RemoteSession:
         """
         scalars = [spec for spec in self._functions if spec.kind is FunctionKind.SCALAR]
         wanted = list(names) or [
-            name for spec in scalars for name in (spec.key, *([spec.name] if self._is_highest(spec) else ()))
+            name for spec in scalars for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
         ]
         registered = [register_function(self.function(name, **options), prefix + name) for name in wanted]
         self._registered |= {name.casefold(): options for name in registered}
@@ -198,7 +198,7 @@ class RemoteSession:
         names = FunctionNames(self.spark, self._functions)
         return run_text(
             self.spark, names, Text(text, args, fields), self._call, self._register_once, self.process,
-            lambda name: find_function(self._functions, names.remote(name) or name), stages,
+            lambda name: self._functions.find(names.remote(name) or name), stages,
             lambda name: register_once(
                 self.function(names.remote(name) or name, **self._registered.get(name.casefold(), {})), name.casefold()
             ),
@@ -260,7 +260,7 @@ class RemoteSession:
         own; `rowtime` with `on_time`; `row_kind` if the function emits changes. In batch the end of the input is
         a watermark at the end of time: all timers fire. Raises PlanError, InvalidOption or UnsupportedType.
         """
-        spec = find_function(self._functions, name)
+        spec = self._functions.find(name)
         if spec.kind is not FunctionKind.TABLE:
             raise PlanError(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
         inputs = inputs_of(spec, tables, partition_by=partition_by, order_by=order_by, changelog_mode=changelog_mode)
@@ -288,8 +288,8 @@ class RemoteSession:
         facts = {"embedded": "started here"} if self.embedded is not None else {}
         return session_html(self.config, self.functions(), facts)
 
-    def _is_highest(self, spec: FunctionSpec) -> bool:
-        return find_function(self._functions, spec.name) == spec
+    def _is_chosen(self, spec: FunctionSpec) -> bool:
+        return self._functions.versions[spec.name] == spec.version
 
 
 def _plan_of(frame: DataFrame) -> str:

@@ -25,7 +25,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from remote_udf.v1 import service_pb2
@@ -79,7 +79,10 @@ class LocalTransport:
         manager = build_plugin_manager([plugin], entry_points=False)
         return cls(*(function for _, function in load_functions(manager)))
 
-    def execute(self, requests: Iterator[bytes]) -> Responses:
+    def servers(self) -> Sequence[str]:
+        return (_LocalStream.server,)
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
         with self._lock:
             if self._closed:
                 raise TransportLost("the local transport is closed")
@@ -88,12 +91,13 @@ class LocalTransport:
             stream.start()
         return stream
 
-    def list_functions(self, seconds: float = 0.0) -> service_pb2.ListFunctionsResponse:
-        return service_pb2.ListFunctionsResponse(
+    def list_functions(self, seconds: float = 0.0) -> Sequence[service_pb2.ListFunctionsResponse]:
+        answer = service_pb2.ListFunctionsResponse(
             functions=[function.spec.to_proto() for function in self._host.registry],
             server_version=__version__,
             protocol_versions=[PROTOCOL_VERSION],
         )
+        return [answer]
 
     def close(self) -> None:
         """Cancels open streams, runs the `close` hooks of functions that were used, and stops. Safe to call twice."""
@@ -136,6 +140,7 @@ class _LocalStream:
     """One stream: a task on the loop, a thread that feeds it, and what waits between the two."""
 
     same_host = False  # The server is this process: there is nothing to share.
+    server = "local"
 
     def __init__(
         self,
@@ -263,13 +268,16 @@ class FaultyTransport:
         self.losses = 0
         """Connections lost so far."""
 
-    def execute(self, requests: Iterator[bytes]) -> Responses:
+    def servers(self) -> Sequence[str]:
+        return self._inner.servers()
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
         with self._lock:
             self.streams += 1
             fate = random.Random(f"{self._seed}/{self.streams}")
-        return _FaultyResponses(self, self._inner.execute(requests), fate)
+        return _FaultyResponses(self, self._inner.execute(requests, avoid), fate)
 
-    def list_functions(self, seconds: float) -> service_pb2.ListFunctionsResponse:
+    def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
         return self._inner.list_functions(seconds)
 
     def meddle(self, fate: random.Random) -> None:
@@ -289,6 +297,7 @@ class _FaultyResponses:
         self._transport = transport
         self._inner = inner
         self.same_host = inner.same_host
+        self.server = inner.server
         self._fate = fate
         self._lost = False
 

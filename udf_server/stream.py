@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -168,7 +169,11 @@ class ExecuteStream:
             function=request.function[:200], operation_id=context.operation_id, job=context.job, stage=context.stage,
             partition=context.partition, task_attempt=context.task_attempt, micro_batch=context.micro_batch,
         )  # fmt: skip
-        opening = await open_function(self._host, request, self._server_metrics, self._caller)
+        alive = tasks.create_task(self._say_alive())
+        try:
+            opening = await open_function(self._host, request, self._server_metrics, self._caller)
+        finally:
+            alive.cancel()
         spec = opening.hosted.spec
         self._hosted = opening.hosted
         self._metrics = self._server_metrics.function(spec.name, spec.version)
@@ -210,6 +215,12 @@ class ExecuteStream:
         self._outgoing.put_nowait(encode(answer))
         if self._draining:
             self.drain()
+
+    async def _say_alive(self) -> None:
+        """Signs of life while a function's `open` hook runs: the client tells a server that hangs by their absence."""
+        for pause in itertools.chain(PROGRESS_SECONDS[:1], itertools.repeat(PROGRESS_SECONDS[1])):
+            await asyncio.sleep(pause)
+            self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=pb.Progress())))
 
     def _attached(self, request: pb.Open) -> SharedMemory | None:
         """The memory a caller on this host offers; None if there is none, or it cannot be opened from here."""

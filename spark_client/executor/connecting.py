@@ -1,9 +1,10 @@
-"""Connector: opens connections until one is taken, with rests in between, up to a deadline."""
+"""Connector: opens connections until a server takes one, with pauses in between, up to a deadline."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from remote_udf.errors import StreamError
+from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.tracing import Span
 from spark_client.calls import ScalarCall
 from spark_client.errors import ServerUnavailable
@@ -14,22 +15,41 @@ __all__ = ["BACKOFF_SECONDS", "Connector", "backoff"]
 
 BACKOFF_SECONDS = (0.05, 2.0)
 """First and longest wait between attempts to reach a server."""
+SHARE_SECONDS = 1.0
+"""A server gets at least this long for a sign of life, unless a quarter of what is left of the deadline is less."""
+_ELSEWHERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_FUNCTION,
+        ErrorCode.UNKNOWN_VERSION,
+        ErrorCode.FUNCTION_CHANGED,
+        ErrorCode.UNSUPPORTED_PROTOCOL,
+    }
+)
+"""Refusals that another server may not repeat, as in the middle of a rolling update."""
+
+
+class NewConnection(Protocol):
+    """Asks a server for a stream, one that is not to `avoid` if there is such a one. Raises TransportLost."""
+
+    def __call__(self, *, avoid: set[str]) -> Connection: ...
 
 
 class Connector:
-    """The way of one stream to its servers. One thread connects; any may close."""
+    """Connects one stream to the servers of its target. One thread connects; any may close."""
 
     def __init__(
         self,
         call: ScalarCall,
-        new: Callable[[], Connection],
+        new: NewConnection,
+        servers: Callable[[], Sequence[str]],
         clock: Callable[[], float],
         sleep: Callable[[float], object],
         span: Span,
     ) -> None:
-        """`new` asks a server for a stream, each time the next one; `sleep` is one that the end interrupts."""
+        """`servers` lists the addresses there are now; `sleep` is one that `close` interrupts."""
         self._call = call
         self._new = new
+        self._servers = servers
         self._clock = clock
         self._sleep = sleep
         self._span = span
@@ -38,54 +58,74 @@ class Connector:
         """The connection that is being made."""
 
     def close(self) -> None:
-        """Gives up what is being made; nothing is made any more. Safe to call twice."""
+        """Gives up the connection that is being made and makes no other. Safe to call twice."""
         self._closed = True
         if (opening := self._opening) is not None:
             opening.close(cancel=True)
 
     def connect(self, deadline: float, open_seconds: float) -> Connection:
-        """Opens a stream; the server may take so many seconds to say yes.
+        """Opens a stream on one of the servers. A function's `open` hook may take up to `open_seconds`.
 
-        Raises ServerUnavailable after the deadline or close, StreamError if refused for good.
+        Servers are tried in rounds, each once per round. For its first sign of life a server gets its share of the
+        time until the deadline, so that one that hangs does not use up the time of the others. A refusal that another
+        server may not repeat ends the attempt only if all servers of a round refuse so.
+
+        Raises ServerUnavailable after the deadline or close, StreamError if the stream is refused for good.
         """
         function, target = self._call.spec.key, self._call.config.target
         attempts = 0
+        tried: set[str] = set()
+        refused: dict[str, StreamError] = {}
         while not self._closed:
             hint = 0.0
+            connection: Connection | None = None
             try:
-                return self._open(open_seconds)
+                servers = frozenset(self._servers())
+                if tried >= servers:
+                    tried, refused = set(), {}
+                connection = self._opening = self._new(avoid=tried)
+                tried.add(connection.server)
+                if self._closed:  # before it could know of this connection
+                    connection.close(cancel=True)
+                first = open_seconds if len(servers) == 1 else self._share(deadline, len(servers - tried) + 1)
+                connection.open(open_seconds, first)
+                return connection
             except TransportLost as lost:
+                if connection is not None:
+                    connection.distrust()
                 problem: Exception = lost
                 why = f"no server at {target}: {lost}"
             except StreamError as error:
-                if not error.retryable:
+                assert connection is not None
+                if error.code in _ELSEWHERE:
+                    refused[connection.server] = error
+                    if refused.keys() >= servers:
+                        raise
+                elif error.retryable:
+                    connection.distrust(error.retry_after or 0.0)
+                else:
                     raise
                 problem, hint = error, error.retry_after or 0.0
                 why = f"the server at {target} does not take the stream: {error}"
+            finally:
+                self._opening = None
             pause = max(backoff(attempts), hint)
             attempts += 1
             self._span.event("connect failed", attempt=attempts, error=type(problem).__name__, pause=pause)
             if self._clock() + pause > deadline:
+                if refused:  # which says more than the servers that are away
+                    raise next(iter(refused.values()))
                 raise ServerUnavailable(f"function {function}: {why}") from problem
             self._sleep(pause)
         raise ServerUnavailable(f"function {function}: the stream was closed")
 
-    def _open(self, seconds: float) -> Connection:
-        connection = self._opening = self._new()
-        try:
-            if self._closed:  # before it could know of this connection
-                connection.close(cancel=True)
-            connection.open(seconds)
-            return connection
-        except TransportLost:
-            connection.distrust()
-            raise
-        except StreamError as error:
-            if error.retryable:
-                connection.distrust(error.retry_after or 0.0)
-            raise
-        finally:
-            self._opening = None
+    def _share(self, deadline: float, servers: int) -> float:
+        """How long a server may take to its first sign of life, with so many of the round left, itself among them.
+
+        One share stays in reserve: a server that is being restarted may be back in the next round.
+        """
+        left = deadline - self._clock()
+        return max(left / (servers + 1), min(SHARE_SECONDS, left / 4), 0.0)
 
 
 def backoff(attempts: int) -> float:

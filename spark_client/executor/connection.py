@@ -1,8 +1,9 @@
 """Connection: one Execute stream on one server, from Open to its end. Knows messages, not rows."""
 
+import math
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import pyarrow as pa
 
@@ -39,14 +40,19 @@ class Connection:
         task: TaskInfo,
         transport: Transport,
         clock: Callable[[], float] = time.monotonic,
+        avoid: Container[str] = (),
     ) -> None:
-        """Asks for a stream; `open` waits for the answer. Raises TransportLost."""
+        """Asks for a stream, on a server that is not one to `avoid` if there is such a one.
+
+        `open` waits for the answer. Raises TransportLost.
+        """
         self._arguments = arguments
         self._writer = BatchWriter(arguments)
         self._clock = clock
         self._waiting_since: float | None = None
         self._last_message = clock()
         self._silent_after = call.config.connect_seconds
+        self._open_until = math.inf
         self._given_up = False
         self._sequence = 0
         self.opened_at = clock()
@@ -54,7 +60,9 @@ class Connection:
         self.rows_sent = 0
         # Bounded by the rows the window lets under way.
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._responses = transport.execute(_until_none(self._requests))
+        self._responses = transport.execute(_until_none(self._requests), avoid)
+        self.server = self._responses.server
+        """The address of the server."""
         self._offered = offer_memory() if call.config.shared_memory and self._responses.same_host else None
         self._shared: SharedMemory | None = None
         spec = call.spec
@@ -73,13 +81,15 @@ class Connection:
         self._call = call
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
 
-    def open(self, seconds: float) -> None:
-        """Waits for the server's consent, so many seconds at most.
+    def open(self, seconds: float, first_seconds: float | None = None) -> None:
+        """Waits for the server's consent, up to `seconds`; its first sign of life must come within `first_seconds`.
 
-        Raises StreamError if the server refuses, TransportLost if there is none or it says nothing, and
+        A server whose function takes long to open sends Progress meanwhile, so that it is told from one that hangs.
+        Raises StreamError if the server refuses, TransportLost if there is none or it is unresponsive, and
         ends the stream then.
         """
-        self._silent_after = seconds
+        self._silent_after = seconds if first_seconds is None else first_seconds
+        self._open_until = self._clock() + seconds
         process_watch().add(self)
         try:
             self._agree(self._read_opened())
@@ -145,7 +155,8 @@ class Connection:
     def check_silence(self) -> None:
         """Gives the connection up if somebody waits for the server and it has said nothing for too long."""
         since = self._waiting_since
-        if since is not None and self._clock() - max(since, self._last_message) > self._silent_after:
+        now = self._clock()
+        if since is not None and (now - max(since, self._last_message) > self._silent_after or now > self._open_until):
             self._given_up = True
             self._responses.cancel()
 
@@ -161,12 +172,16 @@ class Connection:
             self._responses.cancel()
 
     def _read_opened(self) -> pb.Opened:
-        envelope, _ = self._next("the server ended the stream at once")
-        if envelope.HasField("error"):
-            raise read_error(envelope.error)
-        if not envelope.HasField("opened"):
-            raise ProtocolViolation(f"the server answered Open with {envelope.WhichOneof('response')}")
-        return envelope.opened
+        while True:
+            envelope, _ = self._next("the server ended the stream at once")
+            if envelope.HasField("error"):
+                raise read_error(envelope.error)
+            if envelope.HasField("opened"):
+                self._open_until = math.inf
+                return envelope.opened
+            if not envelope.HasField("progress"):
+                raise ProtocolViolation(f"the server answered Open with {envelope.WhichOneof('response')}")
+            self._silent_after = SILENT_SECONDS[1]
 
     def _next(self, ended: str) -> Message[pb.ExecuteResponse]:
         """The next message of any kind; `ended` says what it means that there is none."""

@@ -10,7 +10,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["Endpoint", "Endpoints", "process_endpoints", "resolved"]
@@ -62,22 +62,28 @@ class Endpoints:
         self._turn = self._random.randrange(1 << 16)
         """Each process begins somewhere else: a thousand tasks do not all go to the first server."""
 
-    @property
-    def known(self) -> Sequence[Endpoint]:
-        return list(self._known.values())
+    def listed(self) -> Sequence[Endpoint]:
+        """All endpoints of the target. Raises OSError if nothing is known because the name cannot be resolved."""
+        with self._lock:
+            self._look_up()
+            return list(self._known.values())
 
-    def pick(self) -> Endpoint:
-        """The next endpoint that is not left out; if all are, the one that has been for longest.
+    def pick(self, avoid: Container[str] = ()) -> Endpoint:
+        """The next endpoint that is not being skipped; if all are, the one skipped longest.
 
+        Addresses to `avoid` are picked only if there is no other.
         Raises OSError if nothing is known because the name cannot be resolved.
         """
         with self._lock:
             self._look_up()
-            now, endpoints = self._clock(), list(self._known.values())
+            now, listed = self._clock(), list(self._known.values())
+            endpoints = [endpoint for endpoint in listed if endpoint.address not in avoid] or listed
             self._turn += 1
-            # In turn among the well ones: else the neighbour of one that is left out would get its share too.
-            well = [endpoint for endpoint in endpoints if endpoint.until <= now]
-            return well[self._turn % len(well)] if well else min(endpoints, key=lambda endpoint: endpoint.until)
+            # In turn among the healthy ones: else the neighbour of one that is skipped would get its share too.
+            healthy = [endpoint for endpoint in endpoints if endpoint.until <= now]
+            if healthy:
+                return healthy[self._turn % len(healthy)]
+            return min(endpoints, key=lambda endpoint: endpoint.until)
 
     def succeeded(self, endpoint: Endpoint) -> None:
         """It has taken a stream."""

@@ -65,8 +65,9 @@ class CallStream:
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._connector = Connector(
-            call, functools.partial(Connection, call, arguments, task, transport, clock), clock, self._sleep, span
-        )
+            call, functools.partial(Connection, call, arguments, task, transport, clock), transport.servers, clock,
+            self._sleep, span,
+        )  # fmt: skip
         self._lock = threading.RLock()
         self._pending = Pending(self._answered)
         self._finishing = False

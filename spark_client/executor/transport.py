@@ -6,9 +6,11 @@ made it, is made on first use and kept for the process's life.
 """
 
 import os
+import queue
+import random
 import threading
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, Protocol
 
 import grpc
 
@@ -36,6 +38,11 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.enable_retries", 0),
 )
+
+MOST_ASKED = 16
+"""Servers of a target that are asked which functions they have; with more of them a random choice."""
+PATIENCE_SECONDS = 1.0
+"""How long the other servers may take to answer once one has answered or failed."""
 
 _LOST = frozenset(
     {
@@ -66,6 +73,8 @@ class Responses(Protocol):
 
     same_host: bool
     """Whether the server seems to be on this host."""
+    server: str
+    """The address of the server, as `Transport.servers` lists it."""
 
     def __next__(self) -> bytes:
         """The next message. Blocks. Raises StopIteration at the end, TransportLost, or an error of spark_client."""
@@ -83,12 +92,22 @@ class Responses(Protocol):
 class Transport(Protocol):
     """A way to a server."""
 
-    def execute(self, requests: Iterator[bytes]) -> Responses:
-        """Opens an Execute stream. `requests` is consumed on another thread."""
+    def servers(self) -> Sequence[str]:
+        """The addresses of the servers that streams may go to. Raises TransportLost if none is known."""
         ...
 
-    def list_functions(self, seconds: float) -> service_pb2.ListFunctionsResponse:
-        """The functions there are. Raises TransportLost, after so many seconds at most, or an error of spark_client."""
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
+        """Opens an Execute stream, on a server that is not one to `avoid` if there is such a one.
+
+        `requests` is consumed on another thread.
+        """
+        ...
+
+    def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
+        """What each server that answers offers; at least one answer.
+
+        Raises TransportLost after `seconds` at most, or an error of spark_client, if no server answers.
+        """
         ...
 
 
@@ -101,30 +120,58 @@ class GrpcTransport:
         self._security = config.security
         self._endpoints = process_endpoints(config.target)
 
-    def execute(self, requests: Iterator[bytes]) -> Responses:
-        endpoint = self._pick()
+    def servers(self) -> Sequence[str]:
+        return [endpoint.address for endpoint in self._listed()]
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
+        self._listed()
+        endpoint = self._endpoints.pick(avoid)
         method = _channel(endpoint, self._security).stream_stream(f"/{SERVICE_NAME}/Execute")
         metadata = (*(self._security.metadata() or ()), *self._headers)
         return _GrpcResponses(method(requests, metadata=metadata), endpoint, self._endpoints)
 
-    def list_functions(self, seconds: float) -> service_pb2.ListFunctionsResponse:
-        endpoint = self._pick()
+    def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
+        listed = self._listed()
+        asked = random.sample(listed, min(len(listed), MOST_ASKED))
+        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        calls = {self._ask(endpoint, seconds, done): endpoint for endpoint in asked}
+        answers: list[service_pb2.ListFunctionsResponse] = []
+        problems: list[Exception] = []
+        while calls:
+            try:
+                # Once one has answered or failed, the others get a moment: no plan waits for a server that hangs.
+                call = done.get(timeout=PATIENCE_SECONDS if answers or problems else None)
+            except queue.Empty:
+                break
+            endpoint = calls.pop(call)
+            try:
+                answers.append(call.result())
+                self._endpoints.succeeded(endpoint)
+            except grpc.RpcError as error:
+                self._endpoints.failed(endpoint)
+                problems.append(translated(error, endpoint.address))
+        for call, endpoint in calls.items():
+            call.cancel()
+            self._endpoints.failed(endpoint)
+        if not answers:
+            # A refusal says more than a server that is away.
+            raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
+        return answers
+
+    def _ask(self, endpoint: Endpoint, seconds: float, done: "queue.SimpleQueue[Any]") -> Any:
         method = _channel(endpoint, self._security).unary_unary(
             f"/{SERVICE_NAME}/ListFunctions",
             request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
             response_deserializer=service_pb2.ListFunctionsResponse.FromString,
         )
-        try:
-            found = method(service_pb2.ListFunctionsRequest(), timeout=seconds, metadata=self._security.metadata())
-        except grpc.RpcError as error:
-            self._endpoints.failed(endpoint)
-            raise translated(error, endpoint.address) from error
-        self._endpoints.succeeded(endpoint)
-        return found
+        request, metadata = service_pb2.ListFunctionsRequest(), self._security.metadata()
+        call = method.future(request, timeout=seconds, metadata=metadata)
+        call.add_done_callback(done.put)
+        return call
 
-    def _pick(self) -> Endpoint:
+    def _listed(self) -> Sequence[Endpoint]:
         try:
-            return self._endpoints.pick()
+            return self._endpoints.listed()
         except OSError as error:
             raise TransportLost(f"the name cannot be resolved: {error}") from error
 
@@ -134,6 +181,7 @@ class _GrpcResponses:
         self._call = call
         self._endpoint, self._endpoints = endpoint, endpoints
         self.same_host = endpoint.same_host
+        self.server = endpoint.address
         self._heard = False
 
     def __next__(self) -> bytes:

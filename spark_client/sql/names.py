@@ -5,14 +5,14 @@ function of that name is called with its version, `` `median@1`(x) ``.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from remote_udf.functions import FunctionKind, FunctionSpec
-from spark_client.directory import find_function
+from remote_udf.functions import FunctionKind
+from spark_client.directory import Functions
 from spark_client.errors import PlanError
 
 __all__ = ["FunctionNames"]
@@ -25,7 +25,7 @@ _OVER_AGGREGATES = frozenset({"grouping", "grouping_id"})
 class FunctionNames:
     """What names mean in one Spark session with one server's functions. Names are without regard to case."""
 
-    def __init__(self, spark: SparkSession, functions: Sequence[FunctionSpec]) -> None:
+    def __init__(self, spark: SparkSession, functions: Functions) -> None:
         self._spark = spark
         self._functions = functions
         self._class_of = functools.cache(self._class_in_spark)
@@ -43,12 +43,12 @@ class FunctionNames:
         if len(same) > 1:
             raise PlanError(f"function {name!r} could be {', '.join(same)}: write it as one of them")
         found = same[0] + at + version
-        return found if find_function(self._functions, found) else None
+        return found if self._functions.find(found) else None
 
     def kind(self, name: str) -> FunctionKind | None:
         """The kind of the remote function that `name` calls; None if it calls none."""
         found = self.remote(name)
-        return find_function(self._functions, found).kind if found is not None else None
+        return self._functions.find(found).kind if found is not None else None
 
     def of_kind(self, kind: FunctionKind, names: Iterable[str]) -> list[str]:
         """The remote functions of a kind among these names, each once."""

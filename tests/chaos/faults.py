@@ -95,6 +95,18 @@ def noted(tally, note):
     return tally
 
 
+def frozen_from_the_start(scale, seed):
+    """one of two servers under SIGSTOP before the first connection, and for the whole job"""
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        some = servers(stack)
+        victim = rng.choice(some)
+        victim.signal(signal.SIGSTOP)
+        tally = Job(target_of(some), "slow", 400_000 // scale, connect_seconds=10.0).start().wait()
+        victim.signal(signal.SIGCONT)
+        return noted(tally, "for the whole job")
+
+
 def cut(scale, seed):
     """every connection cut in the middle, twice a second"""
     rng = random.Random(seed)
@@ -141,6 +153,20 @@ def another_version(scale, seed):
             server.wait()
             server.start(CHAOS_VERSION="2")
         return noted(job.wait(), "drained, so nothing is sent twice")
+
+
+def versions_differ(scale, seed):
+    """one of two servers has a later version of the function; then the other is updated as well"""
+    with ExitStack() as stack:
+        old, new = servers(stack, 1)[0], servers(stack, 1, CHAOS_VERSION="2")[0]
+        # It is planned with the name alone, and must not get the later version, which gives other values.
+        job = Job(target_of([old, new]), "slow", 800_000 // scale).start()
+        while job.running and job.share < 0.3:
+            time.sleep(0.01)
+        old.terminate()
+        old.wait()
+        old.start(CHAOS_VERSION="2")
+        return noted(job.wait(), "a name without a version means the one that both have")
 
 
 def out_of_memory(scale, seed):
@@ -230,5 +256,6 @@ def disk_full(scale, seed):
 
 
 FAULTS = (
-    killed, frozen, cut, delayed, black_holed, another_version, rolling_restart, out_of_memory, disk_full,
+    killed, frozen, frozen_from_the_start, cut, delayed, black_holed, another_version, versions_differ, rolling_restart,
+    out_of_memory, disk_full,
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spark_client.calls import ScalarCall
 from spark_client.config import ClientConfig
-from spark_client.directory import find_function, list_functions
+from spark_client.directory import list_functions
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.stream import CallStream
 from spark_client.executor.task import TaskInfo
@@ -47,7 +47,7 @@ class Job:
 
     def __init__(self, target, function, rows, *, ordered=True, **config):
         self._config = ClientConfig(target, **{"connect_seconds": 60.0, **config})
-        self._spec = find_function(list_functions(self._config), function)
+        self._spec = list_functions(self._config).find(function)
         self._ordered = ordered
         self.tally = Tally(rows)
         self._seen = np.zeros(rows, np.uint8)

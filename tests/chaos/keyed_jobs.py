@@ -9,7 +9,7 @@ from remote_udf.process_planning import TableGiven, output_fields, plan_process_
 from remote_udf.segments import AppliedField
 from spark_client.calls import AggregateCall, ProcessTableCall
 from spark_client.config import ClientConfig
-from spark_client.directory import find_function, list_functions
+from spark_client.directory import list_functions
 from spark_client.executor.aggregates.bundles import PartialPlan
 from spark_client.executor.aggregates.partial import map_partial
 from spark_client.executor.aggregates.segments import AggregateInput
@@ -85,7 +85,7 @@ def processed(target, rows, keys):
 def _opened(target, function, kind, **more):
     """The call, what opens its streams, and those it has opened."""
     config = ClientConfig(target, connect_seconds=60.0)
-    spec, streams = find_function(list_functions(config), function), []
+    spec, streams = list_functions(config).find(function), []
 
     def opening(call, schema):
         streams.append(CallStream(call, schema, TaskInfo(), transport_for(config)))

@@ -9,6 +9,7 @@ from typing import Annotated
 from pyspark.errors import AnalysisException
 
 import udf_server as udf
+from spark_client.directory import Functions
 from spark_client.errors import PlanError
 from spark_client.sql.dialect import generate
 from spark_client.sql.explaining import query_of
@@ -90,7 +91,7 @@ class SqlFuzzer:
             return x
 
         functions = [f.spec, declare_aggregate(Total).spec, declare_table(Counted).spec]
-        self.names = FunctionNames(_NoSession(), functions)
+        self.names = FunctionNames(_NoSession(), Functions(functions))
 
     def run(self, tries):
         for number in range(tries):

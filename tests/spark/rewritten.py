@@ -6,6 +6,7 @@ import re
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_client.directory import Functions
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, parse
 from spark_client.sql.rewriting import Rewriting
@@ -19,7 +20,7 @@ _NUMBERS = re.compile(r"(#|CTERelation(?:Def|Ref) |plan_id=|UnionLoop(?:Ref)? )(
 
 def rewritten(spark: SparkSession, sql: str) -> DataFrame:
     """The query parsed, gone through as one with remote functions, written and run."""
-    text, names = Text(sql, None, {}), FunctionNames(spark, [])
+    text, names = Text(sql, None, {}), FunctionNames(spark, Functions([]))
     workspace = Workspace(spark, text, SingleCalls(names, lambda _: None))
 
     def never(*_: object) -> None:

@@ -1,7 +1,7 @@
 """Servers that do on command what a real one will not: transports whose streams are played from scripts."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -86,16 +86,38 @@ class Scripted:
         self._scripts = list(scripts)
         self.streams: list[Played] = []
 
-    def execute(self, requests: Iterator[bytes]) -> "Played":
+    def servers(self) -> Sequence[str]:
+        return (Played.server,)
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> "Played":
         script = self._scripts[min(len(self.streams), len(self._scripts) - 1)]
         self.streams.append(Played(script, requests))
         return self.streams[-1]
+
+
+class ScriptedServers(Scripted):
+    """Servers by address, each of which plays all of its streams by one script; taken in the order given."""
+
+    def __init__(self, **scripts: Script) -> None:
+        super().__init__()
+        self._by_address = scripts
+
+    def servers(self) -> Sequence[str]:
+        return tuple(self._by_address)
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> "Played":
+        address = next((each for each in self._by_address if each not in avoid), next(iter(self._by_address)))
+        played = Played(self._by_address[address], requests)
+        played.server = address
+        self.streams.append(played)
+        return played
 
 
 class Played:
     """The client's end of a played stream."""
 
     same_host = False
+    server = "the only one"
 
     def __init__(self, script: Script, requests: Iterator[bytes]) -> None:
         self.requests = requests

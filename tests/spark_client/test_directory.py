@@ -5,7 +5,7 @@ import pytest
 import udf_server as udf
 from remote_udf.v1 import function_pb2, service_pb2
 from spark_client.config import ClientConfig
-from spark_client.directory import RETRY_SECONDS, find_function, list_functions
+from spark_client.directory import RETRY_SECONDS, Functions, list_functions
 from spark_client.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
 from spark_client.executor.transport import NoGrpcServer, TransportLost
 from spark_client.testing import LocalTransport
@@ -31,7 +31,7 @@ class Answers:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer if isinstance(answer, list) else [answer]
 
 
 def listed(clock, transport):
@@ -48,13 +48,13 @@ def test_functions_come_as_the_server_has_them():
         return x
 
     with LocalTransport(one, two) as transport:
-        assert sorted(list_functions(CONFIG, transport=transport), key=lambda spec: spec.name) == [one.spec, two.spec]
+        assert list(list_functions(CONFIG, transport=transport)) == [one.spec, two.spec]
 
 
 def test_a_server_that_is_starting_is_waited_for():
     clock = Clock()
     transport = Answers(clock, TransportLost("not yet"), TransportLost("not yet"), answer())
-    assert listed(clock, transport) == []
+    assert not listed(clock, transport)
     assert clock.sleeps == [RETRY_SECONDS] * 2
 
 
@@ -88,7 +88,7 @@ def test_a_server_of_another_protocol_is_refused_with_both_sides():
 
 def test_a_server_of_several_protocols_is_taken_if_ours_is_among_them():
     clock = Clock()
-    assert listed(clock, Answers(clock, answer(protocols=(1, 2)))) == []
+    assert not listed(clock, Answers(clock, answer(protocols=(1, 2))))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,52 @@ def specs(*names):
     ("name", "version"), [("geocode", "10"), ("geocode@2", "2"), ("geocode@10", "10"), ("other", "1")]
 )
 def test_a_name_means_the_highest_version_unless_it_says_one(name, version):
-    assert find_function(specs("geocode@2", "geocode@10", "geocode@9", "other@1"), name).version == version
+    assert Functions(specs("geocode@2", "geocode@10", "geocode@9", "other@1")).find(name).version == version
+
+
+def found_on(*servers):
+    """The functions of a target whose servers offer these."""
+    clock = Clock()
+    answers = [answer(functions=[spec.to_proto() for spec in specs(*names)]) for names in servers]
+    return listed(clock, Answers(clock, answers))
+
+
+@pytest.mark.parametrize(
+    ("servers", "version"),
+    [
+        ([["feels@1", "feels@2"], ["feels@1"]], "1"),
+        ([["feels@1"], ["feels@1", "feels@2"], ["feels@1", "feels@2"]], "1"),
+        ([["feels@1", "feels@2"], ["feels@2", "feels@3"]], "2"),
+        ([["feels@1"], ["feels@2"]], "2"),
+        ([["feels@1"], []], "1"),
+    ],
+)
+def test_in_a_rolling_update_a_name_means_the_highest_version_that_all_servers_have(servers, version):
+    assert found_on(*servers).find("feels").version == version
+
+
+def test_in_a_rolling_update_every_version_can_be_asked_for():
+    functions = found_on(["feels@1", "feels@2"], ["feels@1"])
+    assert functions.find("feels@2").version == "2"
+    assert [spec.key for spec in functions] == ["feels@1", "feels@2"]
+
+
+def test_a_version_whose_types_differ_between_servers_is_not_one_that_all_have():
+    @udf.scalar(name="feels", version="2")
+    def other(x: str) -> str:
+        return x
+
+    clock = Clock()
+    first = answer(functions=[spec.to_proto() for spec in specs("feels@1", "feels@2")])
+    second = answer(functions=[specs("feels@1")[0].to_proto(), other.spec.to_proto()])
+    assert listed(clock, Answers(clock, [first, second])).find("feels").version == "1"
+
+
+def test_servers_of_another_protocol_are_passed_over_if_one_speaks_ours():
+    clock = Clock()
+    old = answer(protocols=(2,), functions=[specs("feels@9")[0].to_proto()])
+    new = answer(functions=[specs("feels@1")[0].to_proto()])
+    assert [spec.key for spec in listed(clock, Answers(clock, [old, new]))] == ["feels@1"]
 
 
 @pytest.mark.parametrize(
@@ -136,15 +181,15 @@ def test_a_name_means_the_highest_version_unless_it_says_one(name, version):
 )
 def test_what_is_not_there_is_said_with_what_is(name, message):
     with pytest.raises(UnknownFunction, match=message):
-        find_function(specs("other@1", "geocode@10", "geocode@2"), name)
+        Functions(specs("other@1", "geocode@10", "geocode@2")).find(name)
 
 
 @pytest.mark.parametrize("name", ["", "@", "a@", "@1", "a@b@c"])
 def test_a_malformed_name_is_an_unknown_function(name):
     with pytest.raises(UnknownFunction):
-        find_function(specs("other@1"), name)
+        Functions(specs("other@1")).find(name)
 
 
 def test_a_server_without_functions_says_so():
     with pytest.raises(UnknownFunction, match="known: none"):
-        find_function([], "geocode")
+        Functions([]).find("geocode")

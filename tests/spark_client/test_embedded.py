@@ -13,7 +13,7 @@ import pytest
 
 from spark_client import embedded
 from spark_client.config import ClientConfig
-from spark_client.directory import find_function, list_functions
+from spark_client.directory import list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
 from spark_client.errors import EmbeddedServerFailed
 from spark_client.executor.transport import transport_for
@@ -32,7 +32,7 @@ def plus_one(x: int) -> int:
 
 class Named:
     def __init__(self, target, name):
-        self.spec = find_function(list_functions(ClientConfig(target)), name)
+        self.spec = list_functions(ClientConfig(target)).find(name)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from remote_udf.functions import FunctionKind, FunctionSpec, Parameter
 from spark_client.aggregate import RemoteAggregate
 from spark_client.collecting import Collector
 from spark_client.config import ClientConfig
+from spark_client.directory import Functions
 from spark_client.executor.figures import Figures, TaskReport
 from spark_client.notebooks import Explanation, FunctionList, bar
 from spark_client.scalar import RemoteFunction
@@ -61,7 +62,7 @@ class Page(HTMLParser):
 
 
 def session(config=CONFIG, functions=(GEOCODE, SPREAD)):
-    return RemoteSession(None, config, functions)
+    return RemoteSession(None, config, Functions(functions))
 
 
 def summary():

@@ -13,7 +13,7 @@ import pytest
 
 from remote_udf.errors import ErrorCode
 from spark_client.config import ClientConfig
-from spark_client.directory import find_function, list_functions
+from spark_client.directory import list_functions
 from spark_client.errors import ServerUnavailable
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.transport import transport_for
@@ -54,7 +54,7 @@ class Named:
     """What `call_of` needs of a function."""
 
     def __init__(self, target, name):
-        self.spec = find_function(list_functions(ClientConfig(target)), name)
+        self.spec = list_functions(ClientConfig(target)).find(name)
 
 
 @pytest.fixture

@@ -58,12 +58,12 @@ import pyarrow as pa
 from remote_udf.tracing import flush_spans
 from spark_client.calls import ScalarCall
 from spark_client.config import ClientConfig
-from spark_client.directory import find_function, list_functions
+from spark_client.directory import list_functions
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.opening import open_stream
 
 config = ClientConfig(sys.argv[1])
-spec = find_function(list_functions(config), sys.argv[2])
+spec = list_functions(config).find(sys.argv[2])
 call = ScalarCall(spec, 1, {}, "operation-1", config)
 engine = RowEngine([PlannedCall(call, (0,))], open_stream, ordered=True)
 rows = sum(c.table.num_rows for c in engine.run(iter([pa.record_batch({"x": list(range(20))})])))

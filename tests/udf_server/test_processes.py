@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spark_client.config import ClientConfig
-from spark_client.directory import find_function, list_functions
+from spark_client.directory import list_functions
 from spark_client.executor import transport as transport_module
 from spark_client.executor.transport import GrpcTransport
 from spark_client.security import Security
@@ -55,7 +55,7 @@ def who_answers(target, times):
         # A name of its own makes a channel of its own.
         config = ClientConfig(target, 20.0, Security(token_variable=f"T{number}"))
         os.environ[f"T{number}"] = "t"
-        spec = find_function(list_functions(config), "whose")
+        spec = list_functions(config).find("whose")
         call = call_of(type("Whose", (), {"spec": spec}), target)
         stream = stream_of(call, GrpcTransport(config))
         stream.submit(chunk_of([1]))
