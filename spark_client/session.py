@@ -32,6 +32,7 @@ from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names
 from spark_client.sql.statements import run_text
 from spark_client.summary import JobSummary
+from spark_client.version_pins import pinned
 
 __all__ = ["RemoteSession", "connect"]
 
@@ -47,6 +48,7 @@ def connect(
     max_replays: int = ClientConfig.max_replays,
     shared_memory: bool = ClientConfig.shared_memory,
     summary_directory: str | None = None,
+    checkpoint: str | None = None,
 ) -> "RemoteSession":
     """Connects a Spark session, classic or Connect, to a server.
 
@@ -57,6 +59,10 @@ def connect(
 
     `summary_directory` is for `summary` on Spark Connect: a path or URI that every executor can write to and
     Spark can read. Each task writes a small file there. A classic session needs none, and writes none.
+
+    With `checkpoint`, the checkpoint location of a streaming query or any other path that Spark can write to, a name
+    without a version keeps the version that it meant when the path was first used: a query that is restarted goes on
+    with its version although the servers have a higher one by now.
 
     Without a target, an embedded server is started as a process of this machine, once per `plugins` (modules or
     .py files to load besides the installed plugins); that works with executors on this machine only.
@@ -74,7 +80,10 @@ def connect(
     config = ClientConfig(
         target, connect_seconds, security or Security(), max_stream_seconds, max_replays, shared_memory, reporter
     )
-    return RemoteSession(spark, config, list_functions(config), embedded, collector)
+    functions = list_functions(config)
+    if checkpoint is not None:
+        functions = pinned(spark, checkpoint, functions)
+    return RemoteSession(spark, config, functions, embedded, collector)
 
 
 class RemoteSession:

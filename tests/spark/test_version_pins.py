@@ -1,0 +1,75 @@
+"""A streaming query goes on with the versions that its checkpoint began with."""
+
+import json
+
+import pytest
+
+import udf_server as udf
+from spark_client import connect
+from spark_client.errors import PlanError, UnknownFunction
+
+
+@udf.scalar(name="feels", version="1")
+async def feels_1(x: int) -> int:
+    return x + 1
+
+
+@udf.scalar(name="feels", version="2")
+async def feels_2(x: int) -> int:
+    return x + 2
+
+
+@udf.scalar
+async def later(x: int) -> int:
+    return x
+
+
+def values(spark, remote, source, checkpoint):
+    """What one run of the query, which ends with the rows that there are, adds to the table."""
+    frame = spark.readStream.schema("x bigint").json(str(source))
+    found = []
+    called = remote.with_columns(frame, {"y": remote.function("feels")("x")})
+    query = (
+        called.writeStream.foreachBatch(lambda batch, _: found.extend(row.y for row in batch.collect()))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(90)
+    assert query.exception() is None
+    return sorted(found)
+
+
+def test_a_restarted_query_keeps_its_version_until_it_is_told_otherwise(spark, serve, tmp_path):
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+    (source / "one.json").write_text('{"x": 10}\n')
+    before = connect(spark, serve(feels_1).target, checkpoint=str(checkpoint))
+    assert values(spark, before, source, checkpoint) == [11]
+
+    (source / "two.json").write_text('{"x": 20}\n')
+    updated = serve(feels_1, feels_2, later).target
+    after = connect(spark, updated, checkpoint=f"{checkpoint}/")
+    assert after.function("feels@2").spec.version == "2"
+    assert after.function("later").spec.version == "1"
+    assert values(spark, after, source, checkpoint) == [21]
+    assert connect(spark, updated).function("feels").spec.version == "2"
+    # SQL means the same by a name.
+    after.sql("SELECT feels(1) AS y").createOrReplaceTempView("y")
+    assert [row.y for row in spark.table("y").collect()] == [2]
+
+
+def test_a_pinned_version_that_is_gone_is_named(spark, serve, tmp_path):
+    connect(spark, serve(feels_1).target, checkpoint=str(tmp_path))
+    gone = connect(spark, serve(feels_2).target, checkpoint=str(tmp_path))
+    with pytest.raises(UnknownFunction, match=r"function 'feels' has no version '1' \(known: 2\)"):
+        gone.function("feels")
+
+
+@pytest.mark.parametrize("text", [json.dumps({"name": "feels", "version": "new"}), json.dumps({"other": 1}), "{"])
+def test_a_folder_that_holds_something_else_is_refused(spark, serve, tmp_path, text):
+    folder = tmp_path / "remote_udf_versions"
+    folder.mkdir()
+    (folder / "part.json").write_text(text + "\n")
+    with pytest.raises(PlanError, match="remote_udf_versions does not hold versions of functions"):
+        connect(spark, serve(feels_1).target, checkpoint=str(tmp_path))
