@@ -1,14 +1,7 @@
-"""Transport: the network as one method, and gRPC behind it.
+"""Transport: the network as one method, and gRPC behind it."""
 
-One channel per worker process and endpoint: Spark forks its Python workers from a daemon, gRPC's
-threads do not survive a fork (grpc: doc/fork_support.md), so a channel belongs to the process that
-made it, is made on first use and kept for the process's life.
-"""
-
-import os
 import queue
 import random
-import threading
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -18,26 +11,12 @@ from remote_udf.tracing import Headers
 from remote_udf.v1 import service_pb2
 from spark_client.config import ClientConfig
 from spark_client.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
+from spark_client.executor.channels import Channel, process_channels
 from spark_client.executor.endpoints import Endpoint, Endpoints, process_endpoints
-from spark_client.security import Security
 
 __all__ = ["GrpcTransport", "NoGrpcServer", "Responses", "Transport", "TransportLost", "translated", "transport_for"]
 
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
-
-CHANNEL_OPTIONS = (
-    # The server decides what is too large; this end takes whatever it sends.
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # A server that is frozen or cut off without a word is found by its silence.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.enable_retries", 0),
-)
 
 MOST_ASKED = 16
 """Servers of a target that are asked which functions they have; with more of them a random choice."""
@@ -126,15 +105,22 @@ class GrpcTransport:
     def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
         self._listed()
         endpoint = self._endpoints.pick(avoid)
-        method = _channel(endpoint, self._security).stream_stream(f"/{SERVICE_NAME}/Execute")
         metadata = (*(self._security.metadata() or ()), *self._headers)
-        return _GrpcResponses(method(requests, metadata=metadata), endpoint, self._endpoints)
+
+        def begin(channel: grpc.Channel) -> "grpc.CallIterator[bytes]":
+            return channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests, metadata=metadata)
+
+        channel, call = process_channels().start(endpoint, self._security, begin)
+        return _GrpcResponses(call, channel, endpoint, self._endpoints)
 
     def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
         listed = self._listed()
         asked = random.sample(listed, min(len(listed), MOST_ASKED))
         done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        calls = {self._ask(endpoint, seconds, done): endpoint for endpoint in asked}
+        calls: dict[Any, tuple[Endpoint, Channel]] = {}
+        for endpoint in asked:
+            call, channel = self._ask(endpoint, seconds, done)
+            calls[call] = endpoint, channel
         answers: list[service_pb2.ListFunctionsResponse] = []
         problems: list[Exception] = []
         while calls:
@@ -143,31 +129,37 @@ class GrpcTransport:
                 call = done.get(timeout=PATIENCE_SECONDS if answers or problems else None)
             except queue.Empty:
                 break
-            endpoint = calls.pop(call)
+            endpoint, channel = calls.pop(call)
             try:
                 answers.append(call.result())
                 self._endpoints.succeeded(endpoint)
             except grpc.RpcError as error:
                 self._endpoints.failed(endpoint)
+                process_channels().failed(channel)
                 problems.append(translated(error, endpoint.address))
-        for call, endpoint in calls.items():
+        for call, (endpoint, channel) in calls.items():
             call.cancel()
             self._endpoints.failed(endpoint)
+            process_channels().failed(channel)
         if not answers:
             # A refusal says more than a server that is away.
             raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
         return answers
 
-    def _ask(self, endpoint: Endpoint, seconds: float, done: "queue.SimpleQueue[Any]") -> Any:
-        method = _channel(endpoint, self._security).unary_unary(
-            f"/{SERVICE_NAME}/ListFunctions",
-            request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
-            response_deserializer=service_pb2.ListFunctionsResponse.FromString,
-        )
-        request, metadata = service_pb2.ListFunctionsRequest(), self._security.metadata()
-        call = method.future(request, timeout=seconds, metadata=metadata)
+    def _ask(self, endpoint: Endpoint, seconds: float, done: "queue.SimpleQueue[Any]") -> tuple[Any, Channel]:
+        metadata = self._security.metadata()
+
+        def begin(channel: grpc.Channel) -> "grpc.CallFuture[service_pb2.ListFunctionsResponse]":
+            method = channel.unary_unary(
+                f"/{SERVICE_NAME}/ListFunctions",
+                request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
+                response_deserializer=service_pb2.ListFunctionsResponse.FromString,
+            )
+            return method.future(service_pb2.ListFunctionsRequest(), timeout=seconds, metadata=metadata)
+
+        channel, call = process_channels().start(endpoint, self._security, begin)
         call.add_done_callback(done.put)
-        return call
+        return call, channel
 
     def _listed(self) -> Sequence[Endpoint]:
         try:
@@ -177,8 +169,10 @@ class GrpcTransport:
 
 
 class _GrpcResponses:
-    def __init__(self, call: "grpc.CallIterator[bytes]", endpoint: Endpoint, endpoints: Endpoints) -> None:
-        self._call = call
+    def __init__(
+        self, call: "grpc.CallIterator[bytes]", channel: Channel, endpoint: Endpoint, endpoints: Endpoints
+    ) -> None:
+        self._call, self._channel = call, channel
         self._endpoint, self._endpoints = endpoint, endpoints
         self.same_host = endpoint.same_host
         self.server = endpoint.address
@@ -188,6 +182,8 @@ class _GrpcResponses:
         try:
             message = next(self._call)
         except grpc.RpcError as error:
+            if error.code() in _LOST:
+                process_channels().failed(self._channel)
             raise translated(error, self._endpoint.address) from error
         if not self._heard:
             self._heard = True
@@ -212,30 +208,6 @@ def transport_for(config: ClientConfig, headers: Headers = ()) -> Transport:
 
         return local_transport(plugin)
     return GrpcTransport(config, headers)
-
-
-ChannelKey = tuple[int, str, str, Security, tuple[int, ...]]
-_channels: dict[ChannelKey, grpc.Channel] = {}
-_lock = threading.Lock()
-
-
-def _channel(endpoint: Endpoint, security: Security) -> grpc.Channel:
-    """The process's channel to the endpoint, with the certificates there are now. Raises AccessDenied."""
-    key = (os.getpid(), endpoint.address, endpoint.name, security, security.stamp())
-    with _lock:
-        if key not in _channels:
-            _channels[key] = _new_channel(endpoint, security)
-        return _channels[key]
-
-
-def _new_channel(endpoint: Endpoint, security: Security) -> grpc.Channel:
-    credentials = security.credentials()
-    if credentials is None:
-        return grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
-    name = security.server_name or endpoint.name
-    # The certificate is for the name, though the connection is to one of its addresses.
-    named = (("grpc.ssl_target_name_override", name),) if name else ()
-    return grpc.secure_channel(endpoint.address, credentials, options=(*CHANNEL_OPTIONS, *named))
 
 
 def translated(error: grpc.RpcError, target: str) -> Exception:

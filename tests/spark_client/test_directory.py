@@ -105,7 +105,7 @@ def test_a_function_of_a_newer_server_does_not_hide_the_others(newer, caplog):
         else:
             setattr(message, name, value)
     clock = Clock()
-    assert listed(clock, Answers(clock, answer(functions=[message, known.to_proto()]))) == [known]
+    assert list(listed(clock, Answers(clock, answer(functions=[message, known.to_proto()])))) == [known]
     assert "function tomorrow@1 is not available" in caplog.text
 
 

@@ -15,8 +15,7 @@ from remote_udf.errors import RemoteUdfError
 from spark_client.config import ClientConfig
 from spark_client.directory import list_functions
 from spark_client.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
-from spark_client.executor import transport as transport_module
-from spark_client.executor.endpoints import Endpoint
+from spark_client.executor.channels import process_channels
 from spark_client.executor.transport import (
     GrpcTransport,
     NoGrpcServer,
@@ -24,7 +23,6 @@ from spark_client.executor.transport import (
     translated,
     transport_for,
 )
-from spark_client.security import Security
 from spark_client.testing import LocalTransport, local_transport
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
@@ -84,15 +82,10 @@ def test_streams_of_one_process_share_a_channel(serve, monkeypatch):
 
 
 def test_a_forked_process_gets_a_channel_of_its_own(monkeypatch):
-    target = "127.0.0.1:1"
-    endpoint, plain = Endpoint(target), Security()
-    parents = transport_module._channel(endpoint, plain)
-    pid = os.getpid()
+    parents, pid = process_channels(), os.getpid()
+    assert process_channels() is parents
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
-    childs = transport_module._channel(endpoint, plain)
-    assert childs is not parents
-    childs.close()
-    del transport_module._channels[pid + 1, target, "", plain, ()]
+    assert process_channels() is not parents
 
 
 # What answers.

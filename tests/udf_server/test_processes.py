@@ -15,7 +15,7 @@ import pytest
 
 from spark_client.config import ClientConfig
 from spark_client.directory import list_functions
-from spark_client.executor import transport as transport_module
+from spark_client.executor import channels
 from spark_client.executor.transport import GrpcTransport
 from spark_client.security import Security
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
@@ -79,8 +79,8 @@ def eventually(condition):
 @pytest.mark.timeout(180)
 def test_workers_share_a_port_and_metrics_and_a_crashed_one_comes_back(plugin, monkeypatch):
     # Otherwise all channels of this process to one address share a connection.
-    options = (*transport_module.CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
-    monkeypatch.setattr(transport_module, "CHANNEL_OPTIONS", options)
+    options = (*channels.CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+    monkeypatch.setattr(channels, "CHANNEL_OPTIONS", options)
     with workers(plugin(PLUGIN)) as (process, ready):
         pids = set(ready["processes"])
         assert len(pids) == 2
