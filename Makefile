@@ -104,6 +104,10 @@ soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20, plotted to bu
 fuzz: $(VENV)/.dev-stamp ## odd bytes on the wire, odd queries: TRIES=100000
 	@$(RUN) -m tests.fuzz --tries $(TRIES) --seed $(SEED)
 
+.PHONY: differential
+differential: jdk $(VENV)/.dev-stamp ## random queries against Spark's own result: MINUTES=20 SEED=7 ONLY=sql, frame, process or stream
+	@$(RUN) -m tests.differential --minutes $(MINUTES) --seed $(SEED) --only '$(ONLY)'
+
 .PHONY: chaos
 chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7, SCALE=10 for a tenth of the rows
 	@$(RUN) -m tests.chaos --seed $(SEED) --scale $(SCALE) --only '$(ONLY)'

@@ -1,0 +1,1 @@
+"""Random queries with remote functions that imitate Spark's own, compared with Spark's result of the same query."""

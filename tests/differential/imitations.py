@@ -1,0 +1,65 @@
+"""Which remote function imitates which expression of Spark's."""
+
+import dataclasses
+
+from tests.differential.both import Both
+from tests.differential.choices import Choices
+from tests.differential.plugin.of_any_type import COMPARED, LISTED
+from tests.differential.plugin.suffixes import SUFFIXES
+
+__all__ = ["AGGREGATES", "Aggregate", "aggregates_of", "identity"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Aggregate:
+    """A remote aggregate, and Spark's expression for it, with `{}` for each argument."""
+
+    name: str
+    parameters: tuple[str, ...]
+    returns: str
+    sparks: str
+    ordered: bool = False
+    """The value depends on the order of the rows."""
+    unique: bool = False
+    """The value is determined only if the last argument is unique."""
+    sorted_by: str = ""
+    """Spark's expression over the rows in the order of the second argument, where there is one."""
+
+
+AGGREGATES = (
+    Aggregate("sum_bigint", ("bigint",), "bigint", "sum({})"),
+    Aggregate("vsum_bigint", ("bigint",), "bigint", "sum({})"),
+    Aggregate("bsum_bigint", ("bigint",), "bigint", "sum({})"),
+    Aggregate("rsum_bigint", ("bigint",), "bigint", "sum({})"),
+    Aggregate("sum_decimal", ("decimal(10,2)",), "decimal(20,2)", "sum({})"),
+    Aggregate("vsum_double", ("double",), "double", "sum({})"),
+    Aggregate("avg_double", ("double",), "double", "avg({})"),
+    Aggregate("median_bigint", ("bigint",), "double", "median({})"),
+    Aggregate("median_double", ("double",), "double", "median({})"),
+    *(Aggregate(f"count_{suffix}", (type_,), "bigint", "count({})") for type_, suffix in SUFFIXES.items()),
+    *(Aggregate(f"max_{SUFFIXES[type_]}", (type_,), type_, "max({})") for type_ in COMPARED),
+    *(
+        Aggregate(f"list_{SUFFIXES[type_]}", (type_,), f"array<{type_}>", "collect_list({})", ordered=True)
+        for type_ in LISTED
+    ),
+    *(
+        Aggregate(f"min_by_{suffix}", (type_, "bigint"), type_, "min_by({}, {})", unique=True)
+        for type_, suffix in SUFFIXES.items()
+    ),
+    *(
+        Aggregate(f"{end}_{suffix}", (type_,), type_, f"{end}({{}})", ordered=True, sorted_by=by)
+        for type_, suffix in SUFFIXES.items()
+        for end, by in (("first", "min_by({}, {})"), ("last", "max_by({}, {})"))
+    ),
+)
+
+
+def aggregates_of(types: set[str]) -> list[Aggregate]:
+    """The aggregates whose first parameter is of one of the types; the simplest first."""
+    return [each for each in AGGREGATES if each.parameters[0] in types]
+
+
+def identity(draw: Choices, type_: str, argument: Both) -> Both:
+    """A remote function that returns its argument; for Spark a call that is no name either."""
+    name = draw.of(("same", "vsame", "dsame")) + "_" + SUFFIXES[type_]
+    return Both(f"{name}({argument.ours})", f"coalesce({argument.sparks}, {argument.sparks})")

@@ -1,0 +1,75 @@
+"""A plain model of the process table function `machine`: what its programs emit, by dictionaries and a sorted list."""
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["Row", "emitted"]
+
+Row = tuple[dt.datetime | None, int | None]
+"""The time of a row and its value `v`."""
+
+
+class _Key:
+    """What is remembered of a key."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+        self.timers: set[tuple[dt.datetime, bool, str]] = set()
+        """Time, whether it has a name, and the name: the order in which they fire."""
+        self.emitted: list[tuple[Any, ...]] = []
+        self.clear()
+
+    def clear(self, *names: str) -> None:
+        empty = {"total": None, "items": [], "entries": {}, "record": (0, None)}
+        self.state.update({name: empty[name] for name in names or empty})
+
+    def run(self, program: str, what: str, v: int | None, time: dt.datetime | None) -> None:
+        state, cleared = self.state, []
+        for step in program.split(";"):
+            verb, *rest = step.split() or [""]
+            if verb == "sum":
+                state["total"] = (state["total"] or 0) + (v or 0)
+            elif verb == "push":
+                state["items"] = [*state["items"], v or 0]
+            elif verb == "pop":
+                state["items"] = state["items"][1:]
+            elif verb == "put":
+                state["entries"] = {**state["entries"], str(v): v}
+            elif verb == "drop":
+                state["entries"] = {key: value for key, value in state["entries"].items() if key != "1"}
+            elif verb == "note":
+                state["record"] = (state["record"][0] + 1, v)
+            elif verb == "timer":
+                self.timers = {timer for timer in self.timers if timer[1:] != (True, rest[0])}
+                self.timers.add((time + dt.timedelta(minutes=int(rest[1])), True, rest[0]))
+            elif verb == "tick":
+                self.timers.add((time + dt.timedelta(minutes=int(rest[0])), False, ""))
+            elif verb == "untimer":
+                self.timers = {timer for timer in self.timers if timer[1:] != (True, rest[0])}
+            elif verb == "untimers":
+                self.timers = set()
+            elif verb == "clear":
+                cleared += rest or list(state)
+            elif verb == "emit":
+                self._emit(time, what, state["total"], state["items"], state["entries"], *state["record"])
+            elif verb == "twice":
+                self._emit(time, what, 1, [1], {"a": 1}, 1, None)
+                self._emit(time, what, 2, [1, 2], {"a": 1, "b": 2}, 1, v)
+        if cleared:
+            self.clear(*cleared)
+
+    def _emit(self, time: dt.datetime | None, *values: Any) -> None:
+        self.emitted.append((*values, *([time] if time else [])))
+
+
+def emitted(rows: Iterable[Row], program: str, on_timer: str) -> list[tuple[Any, ...]]:
+    """The rows of a key, which are given in their order; all timers fire at the end."""
+    key = _Key()
+    for time, v in rows:
+        key.run(program, "row", v, time)
+    while key.timers:
+        first = min(key.timers)
+        key.timers.remove(first)
+        key.run(on_timer, f"timer {first[2] if first[1] else None}", None, first[0])
+    return key.emitted

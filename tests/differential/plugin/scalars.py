@@ -1,0 +1,44 @@
+"""Scalar functions: the identity of each type in three forms, and functions with defaults."""
+
+from typing import Any
+
+import udf_server as udf
+from tests.differential.plugin.suffixes import SUFFIXES
+
+
+def _identities() -> list[udf.Function]:
+    found = []
+    for type_, suffix in SUFFIXES.items():
+
+        async def same(x):
+            return x
+
+        def vectorized(x):
+            return x
+
+        def synchronous(x):
+            return x
+
+        declared: dict[str, Any] = {"parameters": f"x {type_}", "returns": type_}
+        found.append(udf.scalar(name=f"same_{suffix}", **declared)(same))
+        found.append(udf.scalar(name=f"vsame_{suffix}", vectorized=True, **declared)(vectorized))
+        found.append(udf.scalar(name=f"dsame_{suffix}", **declared)(synchronous))
+    return found
+
+
+@udf.scalar
+async def plus(x: int, y: int = 1) -> int:
+    return x + y
+
+
+@udf.scalar
+async def one(i: int = 1) -> int:
+    return i
+
+
+@udf.scalar(parameters="x bigint, y string", returns="struct<x:bigint,y:string>")
+async def pair(x, y):
+    return {"x": x, "y": y}
+
+
+FUNCTIONS = (*_identities(), plus, one, pair)

@@ -1,0 +1,85 @@
+"""TUMBLE, HOP, CUMULATE and SESSION, and what Spark's own windows and arithmetic make of the same."""
+
+import dataclasses
+
+from tests.differential.both import Both, both, joined
+from tests.differential.choices import Choices
+from tests.differential.clauses import Select, aggregate_call
+from tests.differential.expressions import Field, Scope
+from tests.differential.tables import Column, Table, quoted
+
+__all__ = ["Windows", "draw_windows", "grouped_by_windows", "window_source"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """A window function and its lengths in minutes."""
+
+    kind: str
+    size: int
+    step: int
+    """The slide of HOP, the step of CUMULATE."""
+    offset: int = 0
+
+    def call(self, table: str, time: str) -> str:
+        """In SQL."""
+        lengths = [self.size] if self.kind == "TUMBLE" else [self.step, self.size]
+        texts = [f"INTERVAL '{minutes}' MINUTES" for minutes in (*lengths, *([self.offset] if self.offset else []))]
+        return f"{self.kind}(TABLE {table}, DESCRIPTOR({time}), {', '.join(texts)})"
+
+    def rows_of_spark(self, table: str, time: str) -> str:
+        """A query for the rows of the table with their window, by the clock of the session's time zone."""
+        slide = self.step if self.kind == "HOP" else self.size
+        window = (
+            f"window(CAST({time} AS timestamp_ntz), '{self.size} minutes', '{slide} minutes', '{self.offset} minutes')"
+        )
+        inner = f"(SELECT *, {window} AS w FROM {table})"
+        if self.kind != "CUMULATE":
+            return f"(SELECT *, w.start AS window_start, w.end AS window_end FROM {inner})"
+        steps = f"sequence(1, {self.size // self.step})"
+        ends = f"transform({steps}, i -> w.start + i * INTERVAL '{self.step}' MINUTE)"
+        ends = f"filter({ends}, e -> e > CAST({time} AS timestamp_ntz))"
+        return f"(SELECT *, w.start AS window_start FROM {inner} LATERAL VIEW explode({ends}) x AS window_end)"
+
+
+def draw_windows(draw: Choices) -> Windows:
+    """One of the window functions but SESSION."""
+    kind = draw.of(("TUMBLE", "HOP", "CUMULATE"))
+    step = draw.of((10, 30, 60, 120))
+    size = step * draw.between(1, 4) if kind != "HOP" else step + draw.of((0, 10, 30, 60, 90))
+    if draw.chance(10):
+        size, step = 1440, draw.of((360, 720))
+    return Windows(kind, size, step, draw.of((5, -10, 20)) if draw.chance(15) and size > 20 else 0)
+
+
+def window_source(draw: Choices, scope: Scope, table: Table, time: Column) -> tuple[Both, list[Field]]:
+    """The rows of the table in their windows, and the bounds as fields."""
+    windows = draw_windows(draw)
+    scope.tags.add(windows.kind)
+    call = windows.call(table.name, quoted(time.name))
+    ours = f"TABLE({call})" if draw.chance(30) else call
+    source = Both(ours, windows.rows_of_spark(table.name, quoted(time.name)))
+    return source, [Field(both(name), "timestamp_ntz") for name in ("window_start", "window_end")]
+
+
+def grouped_by_windows(draw: Choices, scope: Scope, table: Table, time: Column) -> Select:
+    """Aggregates by sessions: `session_window` stands in GROUP BY only."""
+    scope.tags.add("SESSION")
+    gap = draw.of((10, 20, 30, 60, 1440))
+    keyed = draw.chance(60)
+    partition = f" PARTITION BY {quoted('k')}" if keyed else ""
+    time_, key = quoted(time.name), ["k"] if keyed else []
+    ours = f"SESSION(TABLE {table.name}{partition}, DESCRIPTOR({time_}), INTERVAL '{gap}' MINUTES)"
+    calls = draw.several(lambda: aggregate_call(draw, scope), 1, 2)
+    items: list[tuple[Both, str]] = [
+        (Both(f"window_{end}", f"CAST(session_window.{end} AS timestamp_ntz)"), "timestamp_ntz")
+        for end in ("start", "end")
+    ]
+    items += [(both(name), table.columns[1].type) for name in key] + calls
+    select = joined(", ", [item for item, _ in items])
+    session = f"session_window({time_}, '{gap} minutes')"
+    grouped = Both(
+        f"SELECT {select.ours} FROM {ours} GROUP BY {', '.join(['window_start', 'window_end', *key])}",
+        f"SELECT {select.sparks} FROM {table.name} GROUP BY {', '.join([session, *key])}",
+    )
+    return Select(grouped, [], [None] * len(items), False)

@@ -1,0 +1,131 @@
+"""What the script of a case needs: the session, the remote session, tables, and the comparison."""
+
+import datetime as dt
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Window as SparkWindow
+from pyspark.sql import functions as F
+
+from spark_client import Window, connect, desc
+from spark_client import windows as w
+from tests.differential.compare import difference, outcome
+
+__all__ = [
+    "F", "SparkWindow", "Window", "clock", "compare", "configure", "desc", "inf", "nan", "remote", "spark", "streamed",
+    "table", "utc", "w",
+]  # fmt: skip
+
+os.environ["TZ"] = "UTC"  # collected as times of UTC, instants that differ are values that differ
+time.tzset()
+nan, inf = float("nan"), float("inf")
+
+
+def _session() -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("differential")
+    conf = {
+        "spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
+        "spark.default.parallelism": "1", "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.driver.memory": "1500m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Duser.timezone=UTC",
+        "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="differential-"), "spark.sql.session.timeZone": "UTC",
+        "spark.sql.crossJoin.enabled": "true",
+    }  # fmt: skip
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+spark = _session()
+remote = connect(spark, plugins=["tests.differential.plugin"])
+remote.register()
+_changed: dict[str, str | None] = {}
+_folders: list[Path] = []
+
+
+def configure(conf: Mapping[str, str]) -> None:
+    """Sets the Spark settings of a case, and those of the case before back."""
+    while _folders:
+        shutil.rmtree(_folders.pop(), ignore_errors=True)
+    for key, before in _changed.items():
+        spark.conf.unset(key) if before is None else spark.conf.set(key, before)
+    _changed.clear()
+    for key, value in conf.items():
+        _changed[key] = spark.conf.get(key, None)
+        spark.conf.set(key, value)
+
+
+def table(name: str, ddl: str, parts: Sequence[Sequence[tuple[Any, ...]]]) -> DataFrame:
+    """A view of the rows, a partition for each of the parts."""
+    frames = [spark.createDataFrame(list(part), ddl) for part in parts]
+    frame = frames[0]
+    for other in frames[1:]:
+        frame = frame.unionAll(other)
+    frame.createOrReplaceTempView(name)
+    return frame
+
+
+def streamed(
+    ddl: str, files: Sequence[Sequence[tuple[Any, ...]]], delay: str, stops: Sequence[int],
+    query: Callable[[], DataFrame],
+) -> DataFrame:  # fmt: skip
+    """The rows of a streaming query over the view `s`, to which files are added.
+
+    The query is stopped before each of the files numbered in `stops`, and started again from its checkpoint.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="differential-"))
+    _folders.append(folder)
+    arriving = folder / "in"
+    arriving.mkdir()
+    for first, end in itertools.pairwise([0, *stops, len(files)]):
+        for number, rows in enumerate(files[first:end], first):
+            path = arriving / f"{number:03}.json"
+            path.write_text("".join(json.dumps(_as_json(ddl, row)) + "\n" for row in rows))
+            os.utime(path, (1_700_000_000 + number,) * 2)
+        source = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).json(str(arriving))
+        source.withWatermark("at", delay).createOrReplaceTempView("s")
+        frame = query()
+        writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
+        started = writer.option("checkpointLocation", str(folder / "state")).trigger(availableNow=True).start()
+        try:
+            started.awaitTermination()
+        finally:
+            started.stop()
+    return spark.read.schema(frame.schema).parquet(str(folder / "out"))
+
+
+def _as_json(ddl: str, row: tuple[Any, ...]) -> dict[str, Any]:
+    names = [column.split()[0] for column in ddl.split(", ")]
+    texts = [each.isoformat() if isinstance(each, dt.datetime) else each for each in row]
+    return {name: text for name, text in zip(names, texts, strict=True) if text is not None}
+
+
+def utc(text: str) -> dt.datetime:
+    """An instant."""
+    return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
+
+
+def clock(text: str) -> dt.datetime:
+    """A time of the clock, without a zone."""
+    return dt.datetime.fromisoformat(text)
+
+
+def compare(ours: Callable[[], Any], sparks: Callable[[], Any], *, ordered: bool = False) -> None:
+    """Prints both results, and whether they differ."""
+    found, expected = outcome(ours), outcome(sparks)
+    print("DIFFERENT:" if (what := difference(found, expected, ordered=ordered)) else "the same", what)
+    print("remote-udf:", found.shown)
+    print("Spark:     ", expected.shown)
