@@ -13,6 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests.leftovers import Leftovers, watch_streams
 from udf_server.config import ServerConfig
 from udf_server.functions import Function
 from udf_server.registry import Registry
@@ -22,6 +23,16 @@ from udf_server.server import Server
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("random" if os.environ.get("REMOTE_UDF_SEED") == "random" else "fixed")
+watch_streams()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_outlives_its_stream() -> Iterator[None]:
+    """Fails a test after which a stream, its shared memory, a file or a thread of its own is still there."""
+    before = Leftovers()
+    yield
+    if more := before.more():
+        pytest.fail(f"left behind: {dict(more)}")
 
 
 # Short queries in many short-lived JVMs: the optimizing compiler takes more CPU time than it saves.

@@ -150,7 +150,9 @@ class ThreadLane:
                     self._alive -= 1
                     return
                 job = self._jobs.popleft()
-            if not job():
+            came_back = job()
+            del job  # a thread that waits for the next one would keep a stream that has ended
+            if not came_back:
                 with self._changed:
                     self._lost -= 1
                 return

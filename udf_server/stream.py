@@ -46,7 +46,11 @@ PROGRESS_SECONDS = (0.2, 5.0)
 
 
 class ExecuteStream:
-    """Serves one stream. `run` is called once."""
+    """Serves one stream. `run` is called once.
+
+    What the stream holds (shared memory, calls under way, room in the server's limits, its span) is let go when
+    `run` returns or raises, by one exit stack. The collector runs rarely and is not relied on.
+    """
 
     def __init__(
         self,
@@ -70,6 +74,8 @@ class ExecuteStream:
         self._began = clock()
         self._opened: pb.Open | None = None
         self._draining = False
+        self._held = contextlib.ExitStack()
+        """Lets go, when the stream ends, of what it holds. Whoever takes something puts it here."""
         self._shared: SharedMemory | None = None
         self._clock = clock
         self._random = random or Random()
@@ -94,19 +100,20 @@ class ExecuteStream:
         Cancelling it, as gRPC does when the client is gone, cancels what it has running.
         """
         end = "disconnected"
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                writer = tasks.create_task(self._write_all(write))
-                last, end = await self._serve(requests, tasks)
-                self._session.ended()
-                self._outgoing.put_nowait(encode(last))
-                self._outgoing.put_nowait(None)
-                await writer
-                for task in self._background:
-                    task.cancel()
-        finally:
-            self._report(end)
-            self._span.end("" if end in {"finished", "cancelled"} else end)
+        with self._held:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    writer = tasks.create_task(self._write_all(write))
+                    last, end = await self._serve(requests, tasks)
+                    self._session.ended()
+                    self._outgoing.put_nowait(encode(last))
+                    self._outgoing.put_nowait(None)
+                    await writer
+                    for task in self._background:
+                        task.cancel()
+            finally:
+                self._report(end)
+                self._span.end("" if end in {"finished", "cancelled"} else end)
 
     async def _serve(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> tuple[pb.ExecuteResponse, str]:
         """The last message of the stream, and how it ended."""
@@ -119,26 +126,32 @@ class ExecuteStream:
                     raise
                 # Not gRPC cancelled this, but _fail, since the client may send nothing more to wake it.
                 self._main.uncancel()
-                raise self._error from None
+                failure, self._error = self._error, None
+                try:
+                    raise failure from None
+                finally:
+                    del failure  # it refers to this frame
             finally:
                 self._main = None
         except Exception as error:
-            refusal = as_stream_error(error)
-            function = self._hosted.spec.key if self._hosted else ""
-            if refusal.code is ErrorCode.INTERNAL:
-                log.exception("stream failed", extra={"function": function})
-            else:
-                log.warning(
-                    "stream refused", extra={"function": function, "code": refusal.code, "why": refusal.message}
-                )
-            if self._hosted is None:
-                wanted = self._opened.function if self._opened else ""
-                audit.info("stream refused", extra={**self._who(), "function": wanted[:200], "code": refusal.code})
-                self._server_metrics.rejected.labels(refusal.code).inc()
-            return error_message(refusal), "failed"
+            return self._failed(error), "failed"
         finally:
             if self._runner is not None:
                 self._runner.cancel()
+
+    def _failed(self, error: Exception) -> pb.ExecuteResponse:
+        """Tells log and metrics what ended the stream, and says it to the client."""
+        refusal = as_stream_error(error)
+        function = self._hosted.spec.key if self._hosted else ""
+        if refusal.code is ErrorCode.INTERNAL:
+            log.error("stream failed", exc_info=error, extra={"function": function})
+        else:
+            log.warning("stream refused", extra={"function": function, "code": refusal.code, "why": refusal.message})
+        if self._hosted is None:
+            wanted = self._opened.function if self._opened else ""
+            audit.info("stream refused", extra={**self._who(), "function": wanted[:200], "code": refusal.code})
+            self._server_metrics.rejected.labels(refusal.code).inc()
+        return error_message(refusal)
 
     async def _exchange(
         self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup
@@ -181,6 +194,7 @@ class ExecuteStream:
         self._accounts = RowAccounts(
             self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key, span=self._span
         )
+        self._held.callback(self._accounts.drop)
         self._span.event("opened")
         self._shared = self._attached(request)
         ordered = opening.options.output_mode is OutputMode.ORDERED
@@ -207,6 +221,7 @@ class ExecuteStream:
             random=self._random,
         )
         self._runner = _RUNNERS[spec.execution](setup)
+        self._held.callback(self._leave, self._runner)
         self._progress_seconds = min(max(opening.options.timeout / 3, PROGRESS_SECONDS[0]), PROGRESS_SECONDS[1])
         self._spawn(self._watch(self._runner), tasks)
         self._session.opened()
@@ -233,8 +248,14 @@ class ExecuteStream:
             # As from another container, or from another user. Everything works without.
             log.debug("no shared memory", extra={"function": request.function[:200], "why": str(refused)})
             return None
+        self._held.callback(shared.close)
         self._metrics.memory_shared()
         return shared
+
+    def _leave(self, runner: Runner) -> None:
+        """It calls back into the stream: together they would be a cycle, with all that both hold."""
+        runner.cancel()
+        self._runner = self._error = None
 
     async def _feed(self, batch: InputBatch, size: int) -> None:
         """Hands a batch to the runner once there is room for it."""
@@ -334,7 +355,6 @@ class ExecuteStream:
         self._span.set(
             end=end, rows=counts.rows_in, ok=counts.rows_ok, failed=counts.rows_failed, retries=counts.retries
         )
-        self._accounts.drop()
         self._metrics.rows_dropped(self._accounts.unanswered_rows)
         self._metrics.stream_ended(end, counts)
         audit.info(

@@ -6,7 +6,7 @@ no room goes inside its message, as everything does between hosts.
 
 The two ends need not trust each other. Each decides alone where it writes, checks every position it is told,
 and copies what it reads before it looks at it, so that it cannot change any more. The memory has no name in
-a file system, nobody can shrink it, and the kernel frees it with the last process that has it.
+a file system, nobody can shrink it, and the kernel frees it when both ends have closed it or have died.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ if sys.platform == "linux":
     import fcntl
     import resource
 
-__all__ = ["OfferedMemory", "SharedMemory", "SharedMemoryRefused", "attach", "offer_memory"]
+__all__ = ["OfferedMemory", "SharedMemory", "SharedMemoryClosed", "SharedMemoryRefused", "attach", "offer_memory"]
 
 AREA_BYTES = 16 << 20
 """Of each end: four of the largest messages a client makes. Pages that are never written take no memory."""
@@ -51,11 +51,16 @@ class SharedMemoryRefused(Exception):
     """What was offered is not this kind of memory, or not for this process to open."""
 
 
+class SharedMemoryClosed(Exception):
+    """Something was to be read from memory whose stream has ended."""
+
+
 class SharedMemory:
-    """One end's view. Threads may `put` at the same time; `take` is for one of them."""
+    """One end's view, until `close`. Safe to use from several threads."""
 
     def __init__(self, memory: mmap.mmap, *, client: bool, most: int | None = None) -> None:
         """`most` bytes at a time are taken; by default as many as an area has."""
+        self._memory = memory
         self._view = memoryview(memory)
         area = (len(self._view) - PAGE) // 2
         first, second = (PAGE, PAGE + area), (PAGE + area, PAGE + 2 * area)
@@ -64,24 +69,39 @@ class SharedMemory:
         self._states = self._view.cast("Q")
         self._busy: list[tuple[int, int]] = []
         """Places in this end's area that the other end may not have read yet, by position."""
+        # Held while bytes are copied, so that nothing is unmapped meanwhile. Copying holds the interpreter anyway.
         self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Unmaps it: the stream has ended. Nothing is put any more. Safe to call twice."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._states.release()
+                self._view.release()
+                self._memory.close()
 
     def put(self, parts: Buffers) -> pb.SharedData | None:
-        """Writes bytes for the other end and says where; None if they are few, or there is no room now."""
+        """Writes bytes for the other end and says where; None if they are few, there is no room, or it is closed."""
         size = sum(map(len, parts))
         if size < LEAST_BYTES:
             return None
-        position = self._reserve(HEADER + size)
-        if position is None:
-            return None
-        end = position + HEADER
-        for part in parts:
-            start, end = end, end + len(part)
-            self._view[start:end] = memoryview(part).cast("B")
+        with self._lock:
+            position = None if self._closed else self._reserve(HEADER + size)
+            if position is None:
+                return None
+            end = position + HEADER
+            for part in parts:
+                start, end = end, end + len(part)
+                self._view[start:end] = memoryview(part).cast("B")
         return pb.SharedData(position=position, bytes=size)
 
     def take(self, place: pb.SharedData) -> memoryview:
-        """A copy of what the other end wrote; the place is its own again. Raises ProtocolViolation."""
+        """A copy of what the other end wrote; the place is its own again.
+
+        Raises ProtocolViolation for what cannot be there, SharedMemoryClosed after `close`.
+        """
         start = place.position + HEADER
         first, last = self._theirs
         if place.position < first or place.position % HEADER or place.bytes < 0 or start + place.bytes > last:
@@ -91,26 +111,28 @@ class SharedMemory:
         if place.bytes > self._most:
             raise ProtocolViolation(f"{place.bytes} bytes in shared memory; at most {self._most} at a time")
         copy = memoryview(pa.allocate_buffer(place.bytes)).cast("B")
-        copy[:] = self._view[start : start + place.bytes]
-        self._states[place.position // 8] = FREE
+        with self._lock:
+            if self._closed:
+                raise SharedMemoryClosed
+            copy[:] = self._view[start : start + place.bytes]
+            self._states[place.position // 8] = FREE
         return copy
 
     def _reserve(self, size: int) -> int | None:
-        """The first place with so much room, marked as busy: low ones are in the processor's caches."""
+        """The first place with so much room, marked as busy: low ones are in the processor's caches. Needs the lock."""
         position, last = self._mine
-        with self._lock:
-            self._busy = [place for place in self._busy if self._states[place[0] // 8] == BUSY]
-            index = 0
-            for start, end in self._busy:
-                if start - position >= size:
-                    break
-                position = end
-                index += 1
-            end = position + -(-size // HEADER) * HEADER
-            if end > last:
-                return None
-            self._busy.insert(index, (position, end))
-            self._states[position // 8] = BUSY
+        self._busy = [place for place in self._busy if self._states[place[0] // 8] == BUSY]
+        index = 0
+        for start, end in self._busy:
+            if start - position >= size:
+                break
+            position = end
+            index += 1
+        end = position + -(-size // HEADER) * HEADER
+        if end > last:
+            return None
+        self._busy.insert(index, (position, end))
+        self._states[position // 8] = BUSY
         return position
 
 
@@ -124,7 +146,7 @@ class OfferedMemory:
         try:
             os.ftruncate(self._descriptor, size)
             fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            self._memory = mmap.mmap(self._descriptor, size)
+            self._memory: mmap.mmap | None = mmap.mmap(self._descriptor, size)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -134,14 +156,19 @@ class OfferedMemory:
         """For Open."""
 
     def accepted(self) -> SharedMemory:
-        """The client's end, once the server has opened the memory."""
-        return SharedMemory(self._memory, client=True)
+        """The client's end, once the server has opened the memory; called once, before `close`."""
+        assert self._memory is not None
+        memory, self._memory = self._memory, None
+        return SharedMemory(memory, client=True)
 
     def close(self) -> None:
-        """Nobody can open it any more; who has, keeps it. Safe to call twice."""
+        """Nobody can open it any more; who has, keeps it. Unmaps what was not accepted. Safe to call twice."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.close()
 
 
 def offer_memory() -> OfferedMemory | None:

@@ -13,7 +13,7 @@ from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_error, read_response
 from remote_udf.options import AggregateOptions, OutputMode, resolve_aggregate, resolve_scalar
 from remote_udf.segments import applied_to_proto
-from remote_udf.shared_memory import SharedMemory, offer_memory
+from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.executor.chunks import Chunk
@@ -170,6 +170,8 @@ class Connection:
         self._requests.put(None)
         if cancel:
             self._responses.cancel()
+        if self._shared is not None:
+            self._shared.close()
 
     def _read_opened(self) -> pb.Opened:
         while True:
@@ -190,6 +192,8 @@ class Connection:
             message = read_response(next(self._responses), self._shared)
         except StopIteration:
             raise TransportLost(ended) from None
+        except SharedMemoryClosed:
+            raise TransportLost("the stream was closed meanwhile") from None
         except TransportLost:
             if not self._given_up:
                 raise

@@ -1,6 +1,7 @@
 """A stream spoken by hand, message by message, in memory."""
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -71,6 +72,7 @@ class Talk:
 
     async def __aenter__(self) -> "Talk":
         stream = ExecuteStream(self.host, self.metrics, self._limits)
+        self._running = weakref.ref(stream)
         self._stream = asyncio.create_task(stream.run(self._incoming(), self._outgoing))
         return self
 
@@ -88,6 +90,11 @@ class Talk:
         self.writes += 1
         await self.reads.wait()
         self._answers.put_nowait(message)
+
+    @property
+    def running(self) -> ExecuteStream | None:
+        """The stream; None once it is freed, for this does not hold it."""
+        return self._running()
 
     def send(self, *messages: bytes | None) -> None:
         """None closes the client's side."""

@@ -19,7 +19,8 @@ class AsyncRows(Runner):
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
         self._lane = setup.hosted.loop_lane
-        self._pool = CoroutinePool(self)
+        self._pool: CoroutinePool | None = CoroutinePool(self)
+        """None once cancelled."""
         self._asked = 0.0
         """When the pool was last told to look at its deadlines; 0.0 once it has."""
         self._sent: collections.deque[InputBatch] = collections.deque()
@@ -30,9 +31,10 @@ class AsyncRows(Runner):
         """When the oldest in `_sent` was first seen there by the watch; 0.0 if none was."""
         self._held: list[InputBatch] | None = None
         """Batches that came while the pool is being replaced; None at other times."""
-        self._cancelled = False
 
     def feed(self, batch: InputBatch) -> None:
+        if self._pool is None:
+            return
         if self._held is not None:
             self._held.append(batch)
         else:
@@ -41,30 +43,33 @@ class AsyncRows(Runner):
             self._lane.post(self._pool.feed, batch)
 
     def cancel(self) -> None:
-        self._cancelled = True
-        self._lane.post(self._pool.cancel)
+        # A pool and its runner refer to each other; what both hold should not wait for the collector.
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            self._sent.clear()
+            self._lane.post(pool.cancel)
 
     def tick(self) -> None:
-        now = self.setup.clock()
-        if self._cancelled or self._held is not None:
+        now, pool = self.setup.clock(), self._pool
+        if pool is None or self._held is not None:
             return
         overdue = []
-        for worker in self._pool.workers():
+        for worker in pool.workers():
             seen = worker.look(now)
             if seen is not None and seen[2] > self.options.timeout - seen[0].waited:
                 overdue.append((worker, seen[0], seen[1]))
         if not overdue:
             self._asked = 0.0
-        if self._is_stuck(now):
+        if self._is_stuck(pool, now):
             self._held = []
-            self.setup.spawn(self._replace_pool())
+            self.setup.spawn(self._replace_pool(pool))
         elif overdue:
             self._asked = self._asked or now
-            self._lane.post(self._pool.expire, overdue)
+            self._lane.post(pool.expire, overdue)
 
-    def _is_stuck(self, now: float) -> bool:
+    def _is_stuck(self, pool: CoroutinePool, now: float) -> bool:
         """Whether the loop turns no more: the pool does not react to deadlines, or takes no batches."""
-        self._forget_taken(self._pool.taken)
+        self._forget_taken(pool.taken)
         if not self._sent:
             self._since = 0.0
         else:
@@ -93,20 +98,22 @@ class AsyncRows(Runner):
 
     def deliver(self, pool: CoroutinePool, outputs: list[Output], retries: int) -> None:
         """Takes a pool's outputs; a pool that was replaced is not listened to any more."""
-        if pool is self._pool and not self._cancelled:
+        if pool is self._pool:
             self.retries += retries
             for output in outputs:
                 self.setup.emit(output)
 
-    async def _replace_pool(self) -> None:
+    async def _replace_pool(self, stuck: CoroutinePool) -> None:
         """The function blocks its loop: rows it was working on time out, the others go to a new loop."""
-        stuck, self._asked = self._pool, 0.0
+        self._asked = 0.0
         self._forget_taken(stuck.close())
         try:
             self._lane = self.setup.hosted.replace_loop_lane(self._lane)
             await self.setup.hosted.open()
         except Exception as error:
             self.setup.fail(error)
+            return
+        if self._pool is None:
             return
         self._pool = CoroutinePool(self)
         self._lane.post(self._pool.take_over, stuck)

@@ -101,7 +101,8 @@ def isolate(
                     outcomes.settle(first, values, failures, attempt)
                     break
                 except WrongResult as wrong:
-                    error = wrong
+                    # Its traceback would hold this frame, and this frame it.
+                    error = wrong.with_traceback(None)
             if isinstance(error, MalformedResult):
                 outcomes.fail(first, rows, RowError(error.code, str(error), attempt))
                 break
@@ -121,6 +122,7 @@ def isolate(
                 todo.append((first + half, rows - half, False))
                 todo.append((first, half, False))
             break
+        result = error = None
 
 
 def _row_error(error: BaseException, attempts: int, retry: RetryPolicy, errors_before: int) -> RowError:

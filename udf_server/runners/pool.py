@@ -128,17 +128,22 @@ class CoroutinePool:
         for worker in self._workers:
             if worker.task is not None:
                 worker.task.cancel()
+                # A task that was cancelled keeps its frames, and they the worker.
+                worker.task = None
+        self._workers.clear()
+        self._parked.clear()
+        if self._flush is not None:
+            self._flush.cancel()
 
     def expire(self, overdue: Sequence[tuple[Worker, RowBatch, int]]) -> None:
         """Gives up these rows, where the worker is still at them."""
         self._setup.post(self._runner.answered, self)
         now = self._setup.clock()
         for worker, batch, index in overdue:
-            if worker.batch is not batch or worker.index != index or worker.abandoned:
+            if worker.batch is not batch or worker.index != index or worker.abandoned or worker.task is None:
                 continue
             if worker.expired != index:
                 worker.expired, worker.told = index, now
-                assert worker.task is not None
                 worker.task.cancel()
             elif now - worker.told > GRACE_SECONDS:
                 self._abandon(worker, batch)
@@ -247,36 +252,39 @@ class CoroutinePool:
         """
         attempts, last = 1, ""
         deadline = worker.since(self._setup.clock()) + self._options.timeout - batch.waited
-        while True:
-            if self._closed or worker.abandoned:
-                return False
-            if worker.expired == index:
-                worker.expired = -1
-                assert worker.task is not None
-                worker.task.uncancel()
-                batch.fail(index, self._runner.timeout_error(attempts, last))
-                return True
-            last = describe(error)
-            delay = self._runner.retry.delay(error, attempts)
-            if delay is None:
-                retryable = self._runner.retry.worthwhile(error)
-                traced = len(batch.errors) < TRACEBACKS_PER_BATCH
-                batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
-                return True
-            if self._setup.clock() + delay >= deadline:
-                batch.fail(index, self._runner.timeout_error(attempts, last))
-                return True
-            try:
-                await asyncio.sleep(delay)
-                self._setup.retried(batch.first_row, batch.first_row + index, attempts, error)
-                attempts += 1
-                batch.attempts[index] = attempts
-                batch.values[index] = await self._call(batch, index, arguments, attempts, deadline)
+        try:
+            while True:
+                if self._closed or worker.abandoned:
+                    return False
                 if worker.expired == index:
-                    raise TimeoutError
-                return True
-            except BaseException as raised:
-                error = raised
+                    worker.expired = -1
+                    assert worker.task is not None
+                    worker.task.uncancel()
+                    batch.fail(index, self._runner.timeout_error(attempts, last))
+                    return True
+                last = describe(error)
+                delay = self._runner.retry.delay(error, attempts)
+                if delay is None:
+                    retryable = self._runner.retry.worthwhile(error)
+                    traced = len(batch.errors) < TRACEBACKS_PER_BATCH
+                    batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
+                    return True
+                if self._setup.clock() + delay >= deadline:
+                    batch.fail(index, self._runner.timeout_error(attempts, last))
+                    return True
+                try:
+                    await asyncio.sleep(delay)
+                    self._setup.retried(batch.first_row, batch.first_row + index, attempts, error)
+                    attempts += 1
+                    batch.attempts[index] = attempts
+                    batch.values[index] = await self._call(batch, index, arguments, attempts, deadline)
+                    if worker.expired == index:
+                        raise TimeoutError
+                    return True
+                except BaseException as raised:
+                    error = raised
+        finally:
+            del error  # it refers to this frame if it was raised here, and the frame to the batch
 
     def _leave(self, batch: RowBatch) -> None:
         """A worker has found no more rows in the batch. The last to leave ends it."""

@@ -266,26 +266,29 @@ class ThreadedRows(Runner):
         """Sees a row through after its first call failed: more attempts, or its error."""
         attempts = 1
         deadline = worker.since(self.setup.clock()) + self.options.timeout - batch.waited
-        while not worker.stop.is_set():
-            delay = self.retry.delay(error, attempts)
-            if delay is None:
-                retryable = self.retry.worthwhile(error)
-                traced = len(batch.errors) < TRACEBACKS_PER_BATCH
-                batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
-                return
-            if self.setup.clock() + delay >= deadline:
-                batch.fail(index, self.timeout_error(attempts, describe(error)))
-                return
-            if worker.stop.wait(delay):
-                return
-            self.setup.retried(batch.first_row, batch.first_row + index, attempts, error)
-            attempts += 1
-            batch.attempts[index] = attempts
-            try:
-                batch.values[index] = self._call(batch, index, arguments, attempts, deadline)
-                return
-            except BaseException as raised:
-                error = raised
+        try:
+            while not worker.stop.is_set():
+                delay = self.retry.delay(error, attempts)
+                if delay is None:
+                    retryable = self.retry.worthwhile(error)
+                    traced = len(batch.errors) < TRACEBACKS_PER_BATCH
+                    batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
+                    return
+                if self.setup.clock() + delay >= deadline:
+                    batch.fail(index, self.timeout_error(attempts, describe(error)))
+                    return
+                if worker.stop.wait(delay):
+                    return
+                self.setup.retried(batch.first_row, batch.first_row + index, attempts, error)
+                attempts += 1
+                batch.attempts[index] = attempts
+                try:
+                    batch.values[index] = self._call(batch, index, arguments, attempts, deadline)
+                    return
+                except BaseException as raised:
+                    error = raised
+        finally:
+            del error  # it refers to this frame if it was raised here, and the frame to the batch
 
     def _leave(self, worker: _Worker, batch: RowBatch) -> bool:
         """Ends this thread's work on the batch, and the batch if nobody else works on it."""

@@ -239,6 +239,9 @@ class Vectorized(Runner):
         except Exception as error:
             self.setup.post(self.setup.fail, error)
             return work.claim()
+        finally:
+            # What the function raised refers to this frame, and so to the batch: a cycle.
+            answer = failure = None
         return self._end(work)
 
     def _create_task(self, work: _Work, lane: LoopLane) -> None:
@@ -271,6 +274,8 @@ class Vectorized(Runner):
         except Exception as error:
             self.setup.post(self.setup.fail, error)
             return
+        finally:
+            answer = failure = None  # as above
         self._end(work)
 
     def _tell_retry(self, work: _Work, call: Call, failure: BaseException | None) -> None:

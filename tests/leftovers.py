@@ -1,0 +1,66 @@
+"""What a test must not leave behind in this process: streams that go on, and their mappings, files and threads."""
+
+import contextlib
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from remote_udf.shared_memory import NAME
+
+__all__ = ["Leftovers", "mapped", "watch_streams"]
+
+GRACE_SECONDS = 5.0
+"""For what ends on a thread of its own, such as a stream whose client has just gone."""
+_THREADS = re.compile(r"remote-udf-reader|remote-udf-spans|local-requests|Thread-\d+ \(_run\)")
+"""Names of threads that belong to a stream; the last are gRPC's, one for each stream of a client."""
+_running: set[Any] = set()
+
+
+def watch_streams() -> None:
+    """Has every stream of this process be known from here on."""
+    from udf_server.stream import ExecuteStream
+
+    run = ExecuteStream.run
+
+    async def watched(self: Any, *arguments: Any) -> None:
+        _running.add(self)
+        try:
+            await run(self, *arguments)
+        finally:
+            _running.discard(self)
+
+    ExecuteStream.run = watched  # type: ignore[method-assign]
+
+
+class Leftovers:
+    """What is there before a test, to be compared with what is there after it."""
+
+    def __init__(self) -> None:
+        self._before = _present()
+
+    def more(self) -> Counter[str]:
+        """What has come since, and does not go by itself. The collector is not asked to help."""
+        until = time.monotonic() + GRACE_SECONDS
+        while (more := _present() - self._before) and time.monotonic() < until:
+            time.sleep(0.01)
+        return more
+
+
+def _present() -> Counter[str]:
+    found = Counter({"stream": len(_running)})
+    found["thread"] = sum(_THREADS.fullmatch(thread.name) is not None for thread in threading.enumerate())
+    if sys.platform == "linux":
+        found["mapping of shared memory"] += mapped()
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):  # the one of the listing itself
+                found["file of shared memory"] += NAME in str(descriptor.readlink())
+    return found
+
+
+def mapped(process: int | str = "self") -> int:
+    """How many streams' shared memory a process has mapped."""
+    return sum(NAME in line for line in Path(f"/proc/{process}/maps").read_text().splitlines())
