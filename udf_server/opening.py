@@ -1,5 +1,6 @@
 """Opening: checks an Open message against the function it asks for, before any row is sent."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,9 @@ from udf_server.tables.binding import bind_table, checked_process_segments
 from udf_server.tables.declaration import ProcessTable
 
 __all__ = ["Opening", "open_function", "opened_message"]
+
+SMALL_BYTES = 64 << 10
+"""An Open message that is looked at on the event loop; most have a kilobyte."""
 
 
 @dataclass(frozen=True)
@@ -63,23 +67,31 @@ async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMet
             f"function {spec.key} is not what this job was planned with; it is now {spec.signature}. "
             "Look the function up again and restart the job, or give a changed function a new version",
         )
+    if request.ByteSize() <= SMALL_BYTES:
+        opened = _bound(hosted, request, metrics)
+    else:
+        # Wide tables, or much broadcast state: not on the loop.
+        opened = await asyncio.get_running_loop().run_in_executor(None, _bound, hosted, request, metrics)
+    await hosted.open()
+    return opened
+
+
+def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics) -> Opening:
+    spec = hosted.spec
     schema = read_schema(request.arguments)
     context = StreamContext.from_proto(spec.name, spec.version, request.context)
     try:
         for field in schema:
             require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
         if isinstance(hosted.function, Aggregate):
-            opened = _aggregate(hosted, hosted.function, request, schema, context, metrics)
-        elif isinstance(hosted.function, ProcessTable):
-            opened = _process(hosted, hosted.function, request, schema, context, metrics)
-        else:
-            opened = _scalar(hosted, request, schema, context)
+            return _aggregate(hosted, hosted.function, request, schema, context, metrics)
+        if isinstance(hosted.function, ProcessTable):
+            return _process(hosted, hosted.function, request, schema, context, metrics)
+        return _scalar(hosted, request, schema, context)
     except UnsupportedType as error:
         raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
     except InvalidOption as error:
         raise _refused(ErrorCode.INVALID_OPTION, str(error)) from error
-    await hosted.open()
-    return opened
 
 
 def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:

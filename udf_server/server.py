@@ -35,6 +35,7 @@ from udf_server.security.access import Access, access_rules
 from udf_server.security.exposure import check_exposure, tokens_allowed
 from udf_server.security.tls import server_credentials
 from udf_server.service import SERVICE_NAME, UdfService
+from udf_server.small_requests import SmallRequests
 
 __all__ = ["Server", "running_server"]
 
@@ -93,6 +94,7 @@ class Server:
         self._http = self._start_http()
         self.metrics_url = self._http.url
         self._grpc = aio.server(
+            interceptors=(SmallRequests(),),
             options=[
                 ("grpc.max_receive_message_length", config.max_message_bytes),
                 ("grpc.max_send_message_length", config.max_message_bytes),
@@ -101,7 +103,7 @@ class Server:
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
                 ("grpc.http2.max_ping_strikes", 0),
-            ]
+            ],
         )
         self._grpc.add_generic_rpc_handlers((self._service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)

@@ -53,7 +53,9 @@ class _State(Enum):
 class Session:
     """What the client has sent so far, and what it may send next; the rules stand in message.proto."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_rows: int = 1_000_000) -> None:
+        """A batch has `most_rows` at most, for what is made of a row may be larger than what says that there is one."""
+        self._most_rows = most_rows
         self._state = _State.NEW
         self._batches = 0
         self.rows = 0
@@ -107,8 +109,8 @@ class Session:
             raise ProtocolViolation(f"batch {batch.sequence} where batch {self._batches} was due")
         if batch.first_row != self.rows:
             raise ProtocolViolation(f"batch {batch.sequence} starts at row {batch.first_row}, not {self.rows}")
-        if batch.rows <= 0:
-            raise ProtocolViolation(f"batch {batch.sequence} has {batch.rows} rows")
+        if not 0 < batch.rows <= self._most_rows:
+            raise ProtocolViolation(f"batch {batch.sequence} has {batch.rows} rows, not 1 to {self._most_rows}")
         self._batches += 1
         self.rows += batch.rows
         waited = batch.waited.ToNanoseconds() / 1e9 if batch.HasField("waited") else 0.0

@@ -79,7 +79,7 @@ class ExecuteStream:
         self._shared: SharedMemory | None = None
         self._clock = clock
         self._random = random or Random()
-        self._session = Session()
+        self._session = Session(limits.unanswered_rows)
         self._hosted: HostedFunction | None = None
         self._runner: Runner | None = None
         self._metrics: FunctionMetrics | None = None
@@ -227,6 +227,7 @@ class ExecuteStream:
         self._session.opened()
         answer = opened_message(opening, self._limits.message_bytes, self._progress_seconds)
         answer.opened.shared_memory = self._shared is not None
+        answer.opened.max_batch_rows = self._limits.unanswered_rows
         self._outgoing.put_nowait(encode(answer))
         if self._draining:
             self.drain()

@@ -1,16 +1,18 @@
 """Arrow schemas and batches as bytes. One place, so that a copy saved is saved everywhere."""
 
 import threading
-from collections.abc import Iterable
 
 import pyarrow as pa
 
 from remote_udf.errors import ProtocolViolation
+from remote_udf.record_batches import read_batches
 
-__all__ = ["BatchWriter", "Buffers", "read_columns", "read_schema", "write_schema"]
+__all__ = ["BatchWriter", "Buffers", "read_columns", "read_row", "read_schema", "write_schema"]
 
 Buffers = list[bytes | pa.Buffer]
 """Parts of one message, to be joined where they are copied anyway."""
+SCHEMA_BYTES = 1 << 20
+"""Larger schemas are not read: some thousand columns, each of which takes longer to look at than to send."""
 
 
 def write_schema(schema: pa.Schema) -> bytes:
@@ -19,7 +21,9 @@ def write_schema(schema: pa.Schema) -> bytes:
 
 
 def read_schema(data: bytes | memoryview) -> pa.Schema:
-    """The schema of an Arrow IPC schema message. Raises ProtocolViolation if it is none."""
+    """The schema of an Arrow IPC schema message. Raises ProtocolViolation if it is none, or too large."""
+    if len(data) > SCHEMA_BYTES:
+        raise ProtocolViolation(f"a schema of {len(data)} bytes; at most {SCHEMA_BYTES}")
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -78,17 +82,7 @@ def read_columns(data: bytes | memoryview, schema: pa.Schema, rows: int) -> list
     With one message the columns refer to `data`. Raises ProtocolViolation if the bytes are no batches of
     that schema, or do not hold `rows` rows.
     """
-    try:
-        batches = [pa.ipc.read_record_batch(message, schema) for message in _messages(data)]
-        for batch in batches:
-            # In full: offsets that lie would have Arrow read foreign memory, which ends the process. It costs
-            # a few nanoseconds per string and nothing for numbers.
-            batch.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise ProtocolViolation(f"no batch of schema ({', '.join(map(str, schema))}): {error}") from error
-    found = sum(batch.num_rows for batch in batches)
-    if found != rows or not batches:
-        raise ProtocolViolation(f"a batch announced with {rows} rows has {found}")
+    batches = read_batches(data, schema, rows)
     if len(batches) == 1:
         columns = list(batches[0].columns)
     else:
@@ -99,10 +93,15 @@ def read_columns(data: bytes | memoryview, schema: pa.Schema, rows: int) -> list
     return columns
 
 
-def _messages(data: bytes | memoryview) -> Iterable[pa.Message]:
-    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
-    while True:
-        try:
-            yield reader.read_next_message()
-        except StopIteration:
-            return
+def read_row(data: bytes) -> pa.RecordBatch:
+    """The only row of an Arrow IPC stream. Raises ProtocolViolation if it is none, or has more."""
+    stream = pa.BufferReader(data)
+    try:
+        message = pa.ipc.read_message(stream)
+        schema = read_schema(message.serialize())
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise ProtocolViolation(f"not an Arrow stream: {error}") from error
+    batches = read_batches(memoryview(data)[stream.tell() :], schema, 1)
+    if len(batches) != 1:
+        raise ProtocolViolation(f"expected one record batch, got {len(batches)}")
+    return batches[0]

@@ -4,10 +4,15 @@ The bytes are exactly those of `ExecuteRequest` and `ExecuteResponse` in message
 implementation reads what this module writes, and the other way round. Writing puts `data`, the last
 field, behind the serialized rest; reading walks the top-level fields, hands the small ones to
 protobuf, and returns `data` as a view into the message.
+
+What protobuf makes of a field, be it known or not, is larger than the field and takes longer than its bytes
+to send. So fields are counted before they are parsed, on the way to them.
 """
 
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from remote_udf.arrow import Buffers
@@ -27,6 +32,13 @@ _DATA_TAG = 15 << 3 | _LENGTH_DELIMITED
 _ALIGNMENT = 16
 """Arrow buffers inside `data` then start where Arrow and numpy like them: bytes objects are themselves
 aligned to 16."""
+
+MOST_FIELDS = 64
+"""Of an envelope itself; ours have four at most."""
+SMALL_BYTES = 4 << 10
+"""An envelope without its Arrow data that is parsed as it is; those of batches are far smaller."""
+MOST_NESTED, MOST_TEXT = 10_000, 1 << 20
+"""Fields of a larger one at any depth, and bytes in those of them that do not hold Arrow data."""
 
 EnvelopeT = TypeVar("EnvelopeT", pb.ExecuteRequest, pb.ExecuteResponse)
 
@@ -95,24 +107,61 @@ def _with_shared(message: Message[EnvelopeT], shared: SharedMemory | None) -> Me
 
 def _read(message: bytes, kind: type[EnvelopeT]) -> Message[EnvelopeT]:
     view = memoryview(message)
-    position, data = 0, None
+    start, data = 0, None
     kept: list[memoryview] = []
     try:
-        while position < len(view):
-            start = position
-            tag, position = _read_varint(view, position)
-            length, position = _length(tag & 7, view, position)
-            end = position + length
-            if end > len(view):
-                raise ProtocolViolation(f"{kind.__name__}: field {tag >> 3} is cut short")
+        for count, (tag, position, end) in enumerate(_fields(view, kind.__name__)):
+            if count == MOST_FIELDS:
+                raise ProtocolViolation(f"{kind.__name__}: more than {MOST_FIELDS} fields")
             if tag == _DATA_TAG:
                 data = view[position:end]
             elif tag != _PADDING_TAG:
                 kept.append(view[start:end])
-            position = end
+            start = end
+        if sum(map(len, kept)) > SMALL_BYTES:
+            room = _Room(kind.__name__)
+            for field in kept:
+                _count(field, kind.DESCRIPTOR, room)
         return Message(kind.FromString(b"".join(kept)), data)
     except (IndexError, DecodeError) as error:
         raise ProtocolViolation(f"not a {kind.__name__}: {error}") from error
+
+
+def _fields(view: memoryview, name: str) -> Iterator[tuple[int, int, int]]:
+    """Of each field of a message its tag, and where its value begins and ends."""
+    position = 0
+    while position < len(view):
+        tag, position = _read_varint(view, position)
+        length, position = _length(tag & 7, view, position)
+        end = position + length
+        if end > len(view):
+            raise ProtocolViolation(f"{name}: field {tag >> 3} is cut short")
+        yield tag, position, end
+        position = end
+
+
+class _Room:
+    """What may still come of one envelope."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.fields, self.text = MOST_NESTED, MOST_TEXT
+
+
+def _count(view: memoryview, descriptor: Any, room: _Room) -> None:
+    """Counts the fields of a message and of those in it. Raises ProtocolViolation if they are too many.
+
+    `descriptor` is protobuf's of the message; of which class depends on the implementation.
+    """
+    for tag, position, end in _fields(view, room.name):
+        field = descriptor.fields_by_number.get(tag >> 3)
+        room.fields -= 1
+        if field is not None and field.message_type is not None and tag & 7 == _LENGTH_DELIMITED:
+            _count(view[position:end], field.message_type, room)
+        elif field is None or field.type != FieldDescriptor.TYPE_BYTES:
+            room.text -= end - position
+        if room.fields < 0 or room.text < 0:
+            raise ProtocolViolation(f"{room.name}: more than {MOST_NESTED} fields or {MOST_TEXT} bytes in them")
 
 
 def _length(wire_type: int, view: memoryview, position: int) -> tuple[int, int]:

@@ -1,13 +1,11 @@
 """ProcessCall: one call of a process table function, by positions, as it crosses the wire."""
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from remote_udf.arrow import read_schema, write_schema
-from remote_udf.errors import ProtocolViolation
+from remote_udf.arrow import read_row, read_schema, write_schema
 from remote_udf.functions import FunctionSpec
 from remote_udf.row_kinds import CODE_TYPE, ROW_KIND
 from remote_udf.segments import KEY, ROWS, list_of
@@ -87,8 +85,8 @@ class ProcessCall:
     def from_proto(cls, message: pb.ProcessCall) -> "ProcessCall":
         """Raises ProtocolViolation."""
         return cls(
-            tuple(_table_from_proto(table) for table in message.tables), _read(message.scalars), message.on_time,
-            message.broadcast, _read(message.broadcast_state) if message.broadcast_state else None,
+            tuple(_table_from_proto(table) for table in message.tables), read_row(message.scalars), message.on_time,
+            message.broadcast, read_row(message.broadcast_state) if message.broadcast_state else None,
         )  # fmt: skip
 
 
@@ -151,13 +149,3 @@ def _written(batch: pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write(batch)
     return sink.getvalue()
-
-
-def _read(data: bytes) -> pa.RecordBatch:
-    try:
-        batches: Sequence[pa.RecordBatch] = list(pa.ipc.open_stream(data))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise ProtocolViolation(f"not an Arrow stream: {error}") from error
-    if len(batches) != 1:
-        raise ProtocolViolation(f"expected one record batch, got {len(batches)}")
-    return batches[0]

@@ -119,6 +119,8 @@ class Connection:
         self.schema = pa.schema([value] if self.ordered else [pa.field("row", pa.int64(), nullable=False), value])
         self.payload_bytes = opened.max_message_bytes - HEADROOM
         """What the Arrow data of one message may take."""
+        self.message_rows = min(self.options.batch_rows, opened.max_batch_rows or self.options.batch_rows)
+        """Most rows of one message."""
         interval = opened.progress_interval.ToNanoseconds() / 1e9
         self._silent_after = min(max(SILENT_INTERVALS * interval, SILENT_SECONDS[0]), SILENT_SECONDS[1])
 

@@ -87,7 +87,7 @@ class CallStream:
             self._end_span(type(error).__name__)
             raise
         options = self._connection.options
-        self._window = Window(call.spec.execution, options.buffer_capacity, options.batch_rows, clock)
+        self._window = Window(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
 
     @property
     def ordered(self) -> bool:
@@ -218,7 +218,7 @@ class CallStream:
         connection = self._connection
         payload = connection.payload(chunk)
         size = sum(map(len, payload)) if payload is not None else 0
-        if size > connection.payload_bytes:
+        if size > connection.payload_bytes or len(chunk.rows) > connection.message_rows:
             return self._send_halves(chunk, size, waited)
         self.figures.bytes_out += size
         chunk.sent_at = chunk.sent_at or self._clock()

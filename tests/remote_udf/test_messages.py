@@ -1,5 +1,7 @@
 """The envelope: what this code writes and what protobuf writes are the same bytes."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -135,3 +137,57 @@ def test_a_message_cut_short_is_a_violation(read):
             continue
         # Only a cut between two fields leaves a message.
         assert message.data is None
+
+
+# Messages that would take more memory, or time, than they have bytes.
+
+
+def varint(number):
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def field(number, value):
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+MANY = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x60\x00" * MANY,
+        field(1, b"") * MANY,
+        field(1, field(6, b"") * MANY),
+        field(1, field(9, field(1, b"") * MANY)),
+        field(1, b"\xa0\x06\x00" * MANY),
+        field(1, field(100, bytes(2 * MANY))),
+        field(1, field(8, b"\x01" * 2 * MANY)),
+        field(1, field(2, b"a" * 2 * MANY)),
+        field(2, b"\xa0\x06\x00" * MANY),
+    ],
+    ids=[
+        "unknown numbers", "opens", "options", "tables", "unknown fields of open", "one unknown field",
+        "packed numbers", "a name", "unknown fields of batch",
+    ],
+)  # fmt: skip
+def test_a_message_of_many_fields_is_refused_before_they_are_parsed(message):
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolViolation, match="more than"):
+            read_request(message)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1_000_000
+
+
+def test_arrow_data_in_an_envelope_may_be_large():
+    state = bytes(3_000_000)
+    request = pb.ExecuteRequest(open=pb.Open(function="f", process=pb.ProcessCall(broadcast_state=state)))
+    assert read_request(encode(request)).envelope == request

@@ -56,3 +56,17 @@ def test_a_full_server_slows_streams_down_and_loses_no_row(serve):
     assert found == [{row: row for row in range(1000)}] * 4
     assert serving.server._service._admission.rows("f@1") == 0
     assert serving.server._service._admission.bytes == 0
+
+
+def test_messages_have_no_more_rows_than_the_server_takes(serve):
+    @udf.scalar
+    def plus_one(x: int) -> int:
+        return x + 1
+
+    serving = serve(plus_one, max_stream_rows=100)
+    call = call_of(plus_one, serving.target)
+    stream = stream_of(call, transport_for(call.config))
+    stream.submit(chunk_of(range(1_000)))
+    assert everything(stream) == {row: row + 1 for row in range(1_000)}
+    stream.finish()
+    assert stream.message_rows <= 100

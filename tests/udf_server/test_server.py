@@ -135,6 +135,17 @@ def test_health_says_serving_and_then_not(serve, channel, name):
     assert health.Check(request, timeout=20).status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+def test_requests_beside_streams_that_are_no_small_ones_are_not_parsed(serve, channel):
+    """Of tiny fields that nobody knows, of which protobuf would make seconds of work on the server's loop."""
+    serving = serve(same)
+    junk = b"\xa0\x06\x00" * 1_000_000
+    check = channel(serving.target).unary_unary("/grpc.health.v1.Health/Check")
+    with pytest.raises(grpc.RpcError):
+        check(junk, timeout=20)
+    listed = channel(serving.target).unary_unary(f"/{SERVICE_NAME}/ListFunctions")
+    assert service_pb2.ListFunctionsResponse.FromString(listed(junk, timeout=20)).functions[0].name == "same"
+
+
 def test_reflection_names_the_services(serve, channel):
     stub = reflection_pb2_grpc.ServerReflectionStub(channel(serve(same).target))
     request = reflection_pb2.ServerReflectionRequest(list_services="")

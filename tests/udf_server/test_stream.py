@@ -8,6 +8,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.arrow import read_schema
+from remote_udf.errors import ErrorCode
 from remote_udf.messages import encode
 from remote_udf.v1 import function_pb2
 from remote_udf.v1 import message_pb2 as pb
@@ -284,8 +285,8 @@ async def test_reading_stops_at_the_limit_of_unanswered_rows_and_goes_on_after_a
         assert (answered, answer.finished.counts.rows_ok) == (40, 40)
 
 
-async def test_one_batch_is_read_even_if_it_exceeds_the_limits():
-    async with Talk(same, limits=StreamLimits(unanswered_rows=2, unanswered_bytes=10)) as talk:
+async def test_one_batch_is_read_even_if_it_has_more_bytes_than_a_stream_may_hold():
+    async with Talk(same, limits=StreamLimits(unanswered_bytes=10)) as talk:
         await talk.open()
         talk.send(batch(0, 0, [1] * 50), batch(1, 50, [1] * 50), finish())
         results = [(await talk.receive()).result.rows for _ in range(2)]
@@ -370,3 +371,23 @@ async def test_corrupt_values_end_the_stream_and_not_the_process():
 
 def _length(a: str) -> int:
     return len(a)
+
+
+async def test_a_batch_of_more_rows_than_a_stream_may_hold_is_refused_before_anything_is_made_of_it():
+    """Of a function without arguments, whose rows take no bytes."""
+
+    @udf.scalar(name="f")
+    def one() -> int:
+        return 1
+
+    none = pa.schema([])
+    for rows, end in ((1_000_000_000, "error"), (1_000_001, "error"), (1_000_000, "result")):
+        async with Talk(one) as talk:
+            opened = await talk.open(schema=none)
+            assert opened.max_batch_rows == 1_000_000
+            talk.send(encode(pb.ExecuteRequest(batch=pb.Batch(rows=rows))))
+            answer = await talk.receive()
+            assert answer.WhichOneof("response") == end
+            if end == "error":
+                assert answer.error.code == ErrorCode.PROTOCOL_VIOLATION
+                assert "not 1 to 1000000" in answer.error.message

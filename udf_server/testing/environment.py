@@ -80,7 +80,8 @@ class FunctionEnvironment:
         count = len(columns[0]) if columns else rows or 0
         exchange = Exchange(
             function.spec, {f"a{index}": column for index, column in enumerate(columns)}, count,
-            batch_rows=batch_rows or max(count, 1), options=canonical(options, source="FunctionEnvironment.run"),
+            batch_rows=batch_rows or min(max(count, 1), self._limits.unanswered_rows),
+            options=canonical(options, source="FunctionEnvironment.run"),
         )  # fmt: skip
         return await self._exchanged(function, exchange)
 

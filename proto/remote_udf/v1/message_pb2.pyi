@@ -167,7 +167,7 @@ class CallContext(_message.Message):
     def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory")
+    __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,7 @@ class Opened(_message.Message):
     PROGRESS_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_FIELD_NUMBER: _ClassVar[int]
     SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
     version: str
     result: bytes
     options: _containers.ScalarMap[str, str]
@@ -189,7 +190,8 @@ class Opened(_message.Message):
     progress_interval: _duration_pb2.Duration
     execution: _function_pb2.Execution
     shared_memory: bool
-    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ...) -> None: ...
+    max_batch_rows: int
+    def __init__(self, version: _Optional[str] = ..., result: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., max_message_bytes: _Optional[int] = ..., progress_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., execution: _Optional[_Union[_function_pb2.Execution, str]] = ..., shared_memory: bool = ..., max_batch_rows: _Optional[int] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("sequence", "first_row", "rows", "waited")
