@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
+from spark_client.identifiers import column_named, identifiers_of
 
 __all__ = ["CHANGE_TYPE", "kind_code", "kind_column"]
 
@@ -20,16 +21,16 @@ _DELTA = {
 
 def kind_column(frame: DataFrame) -> str | None:
     """The column that makes the frame a changelog: `row_kind`, or Delta's `_change_type`; None if it has none."""
-    names = {name.casefold(): name for name in frame.columns}
+    names = {identifiers_of(frame).key(name): name for name in frame.columns}
     return names.get(ROW_KIND) or names.get(CHANGE_TYPE)
 
 
 def kind_code(name: str) -> Column:
     """The code of a row's kind. A row of another kind fails the job, with a message that shows it."""
     codes = {kind.value: kind.code for kind in RowKind}
-    if name.casefold() == CHANGE_TYPE:
+    if name.lower() == CHANGE_TYPE:
         codes = {text: kind.code for text, kind in _DELTA.items()}
-    column = F.col(f"`{name}`")
+    column = column_named(name)
     message = F.concat(
         F.lit(f"column {name!r}: "), F.coalesce(column.cast("string"), F.lit("null")),
         F.lit(f" is no kind of change ({', '.join(codes)})"),

@@ -11,6 +11,7 @@ from spark_client.aggregation.changes import plan_changes
 from spark_client.aggregation.planner import plan_aggregation, plan_fired
 from spark_client.aggregation.request import Aggregation
 from spark_client.errors import PlanError
+from spark_client.identifiers import Identifiers, identifiers_of
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 from spark_client.windows.emitting import emit_options
 
@@ -51,7 +52,9 @@ class RemoteGrouping:
         if self.frame.isStreaming:
             options = emit_options(self.emission, self.frame.sparkSession.conf.getAll)
             # What the session says is for window aggregates; of others it says nothing.
-            if options.fires and (self.emission or {WINDOW_START, WINDOW_END} <= {*map(str, self.keys)}):
+            if options.fires and (
+                self.emission or {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(map(str, self.keys))
+            ):
                 return plan_fired(self._aggregation, aggregates, options)
         return plan_aggregation(self._aggregation, aggregates)
 
@@ -73,16 +76,18 @@ class RemoteGrouping:
         return Aggregation(self.frame, self.keys, self.sets, self.order_by, self.is_changelog)
 
 
-def positions_of(chosen: Sequence[str | Column], keys: Sequence[str | Column]) -> tuple[int, ...]:
+def positions_of(
+    chosen: Sequence[str | Column], keys: Sequence[str | Column], identifiers: Identifiers
+) -> tuple[int, ...]:
     """Where the columns of a grouping set stand among the keys. Raises PlanError."""
+
+    def same(one: str | Column, other: str | Column) -> bool:
+        return isinstance(one, str) and isinstance(other, str) and identifiers.same(one, other)
+
     positions = []
     for column in chosen:
-        found = next((i for i, key in enumerate(keys) if key is column or _same_name(key, column)), None)
+        found = next((i for i, key in enumerate(keys) if key is column or same(key, column)), None)
         if found is None:
             raise PlanError(f"column {column!r} of a grouping set is none of the keys")
         positions.append(found)
     return tuple(positions)
-
-
-def _same_name(one: str | Column, other: str | Column) -> bool:
-    return isinstance(one, str) and isinstance(other, str) and one == other

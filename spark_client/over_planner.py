@@ -21,6 +21,7 @@ from spark_client.errors import PlanError
 from spark_client.executor.aggregates.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregates.segments import AggregateInput
 from spark_client.executor.policy import ERROR_TYPE
+from spark_client.identifiers import identifiers_of, quoted
 from spark_client.over import Descending, OverExpression, WindowSpec
 from spark_client.scalar import column_of
 from spark_client.types import arrow_type, spark_type
@@ -35,11 +36,13 @@ def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame
     """`frame` with a column per call; one of the same name is replaced where it stands."""
     names = {name: f"{PREFIX}over_{index}" for index, name in enumerate(calls)}
     wide = plan_over(frame, {names[name]: call for name, call in calls.items()})
-    left = {name.casefold(): name for name in calls}
+    wide, passed = _told_apart(frame, wide)
+    same = identifiers_of(frame).key
+    left = {same(name): name for name in calls}
     columns: list[Column] = []
-    for name in frame.columns:
-        call = left.pop(name.casefold(), None)
-        columns += [F.col(f"`{name}`")] if call is None else _shown(wide, call, names[call])
+    for name, column in zip(frame.columns, passed, strict=True):
+        call = left.pop(same(name), None)
+        columns += [column] if call is None else _shown(wide, call, names[call])
     columns += [column for call in left.values() for column in _shown(wide, call, names[call])]
     return wide.select(*columns)
 
@@ -58,10 +61,19 @@ def select_over(
             name = each.expression.column_name(frame)
             chosen += _shown(wide, name, f"{PREFIX}over_{index}")
         elif isinstance(each, str) and each == "*":
-            chosen += [f"`{name}`" for name in frame.columns]
+            chosen += [quoted(name) for name in frame.columns]
         else:
             chosen.append(each)
     return wide, chosen
+
+
+def _told_apart(frame: DataFrame, wide: DataFrame) -> tuple[DataFrame, list[Column]]:
+    """A frame with the columns of another one in front, and these, whatever they are called."""
+    width = len(frame.columns)
+    hidden = [f"{PREFIX}passed_{position}" for position in range(width)]
+    return wide.toDF(*hidden, *wide.columns[width:]), [
+        F.col(each).alias(name) for each, name in zip(hidden, frame.columns, strict=True)
+    ]
 
 
 def _shown(wide: DataFrame, name: str, hidden: str) -> list[Column]:

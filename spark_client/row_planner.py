@@ -21,6 +21,7 @@ from spark_client.errors import PlanError
 from spark_client.executor.engine import PlannedCall
 from spark_client.executor.policy import ERROR_TYPE
 from spark_client.executor.rows import OutputColumn, RowPlan, Source, map_rows
+from spark_client.identifiers import are_plain, identifiers_of, texts_of
 from spark_client.marks import CallMark, mark_of
 from spark_client.options import session_options
 from spark_client.scalar import column_of, plan_call
@@ -69,7 +70,7 @@ def plan_with_columns(
     """
     planner = _Planner(spark, config, options)
     for position, name in enumerate(frame.columns):
-        planner.passes(name, position)
+        planner.passes(texts_of(name), position)
     nodes = {name: planner.node(name, _required_mark(name, call)) for name, call in calls.items()}
     left = {planner.same(name): node for name, node in nodes.items()}
     items: list[_Item] = []
@@ -94,7 +95,7 @@ def plan_select(
     for column in passed:
         plain = isinstance(column, str) and "*" not in column
         if plain:
-            planner.passes(str(column), sum(widths))
+            planner.passes([str(column)], sum(widths))
         widths.append(1 if plain else len(frame.select(column).columns))
     items: list[_Item] = []
     left, position = iter(widths), 0
@@ -128,9 +129,9 @@ class _Planner:
         self._spark = spark
         self._config = config
         self._options = {name.replace("-", "_"): value for name, value in options.items()}
-        self._sensitive = str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+        self._identifiers = identifiers_of(spark)
         self._passed: dict[str, int | None] = {}
-        """Names of passed columns to their position in the base frame; None for a name that stands twice."""
+        """Texts of passed columns to their position in the base frame; None for a text of several."""
         self._nodes: list[_Node] = []
         self._by_mark: dict[CallMark, _Node] = {}
         self._expressions: dict[str, Column] = {}
@@ -138,11 +139,12 @@ class _Planner:
 
     def same(self, name: str) -> str:
         """Two names are one to Spark if this is equal."""
-        return name if self._sensitive else name.casefold()
+        return self._identifiers.key(name)
 
-    def passes(self, name: str, position: int) -> None:
-        """The base frame has this column at that position."""
-        self._passed[self.same(name)] = None if self.same(name) in self._passed else position
+    def passes(self, texts: Sequence[str], position: int) -> None:
+        """The base frame has the column that these texts name at that position."""
+        for key in map(self.same, texts):
+            self._passed[key] = None if key in self._passed else position
 
     def node(self, name: str | None, mark: CallMark) -> _Node:
         """The call, planned, after the calls among its arguments."""
@@ -174,22 +176,26 @@ class _Planner:
         base = frame.select(*passed, *(column.alias(name) for name, column in self._expressions.items()))
         names = base.columns
         output = [_name_of(source, of, names) for source, of in items]
-        # mapInArrow goes by names, so columns of one name get others for the time being.
-        if self._has_twins(names):
+        # mapInArrow goes by names, so columns that these do not name get others for the time being.
+        if not self._name_columns(names):
             base = base.toDF(*(PASSED.format(i) if i < width else name for i, name in enumerate(names)))
+        # A file of dead letters is read by names, too, of which no two may be one.
+        twice = self._identifiers.repeated(names[:width])
+        letter = tuple(PASSED.format(i) if self.same(names[i]) in twice else names[i] for i in range(width))
         last = max(node.level for node in self._nodes)
         for level in range(last):
-            base = self._operator(base, width, level, None)
-        twins = self._has_twins(output)
+            base = self._operator(base, letter, level, None)
+        rename = not self._name_columns(output)
         final = [
-            (PASSED.format(i) if twins else name, *item)
+            (PASSED.format(i) if rename else name, *item)
             for i, (name, item) in enumerate(zip(output, items, strict=True))
         ]
-        base = self._operator(base, width, last, final)
-        return base.toDF(*output) if twins else base
+        base = self._operator(base, letter, last, final)
+        return base.toDF(*output) if rename else base
 
-    def _has_twins(self, names: Sequence[str]) -> bool:
-        return len({self.same(name) for name in names}) < len(names)
+    def _name_columns(self, names: Sequence[str]) -> bool:
+        """Whether each of the names is the text of one column."""
+        return are_plain(names) and not self._identifiers.repeated(names)
 
     def _argument(self, argument: Any) -> str | int:
         """The position of the passed column the argument names, or the name of a hidden column made for it."""
@@ -206,14 +212,18 @@ class _Planner:
         return HIDDEN.format(len(self._nodes) + len(self._expressions))
 
     def _operator(
-        self, frame: DataFrame, width: int, level: int, final: "Sequence[tuple[str, Source, int | _Node]] | None"
+        self,
+        frame: DataFrame,
+        letter: tuple[str, ...],
+        level: int,
+        final: "Sequence[tuple[str, Source, int | _Node]] | None",
     ) -> DataFrame:
-        """One mapInArrow that makes the calls of a level.
+        """One mapInArrow that makes the calls of a level. `letter` are the columns in front, as a dead letter has them.
 
         The last one has the `final` columns, by name. The others hand everything on, and their calls in
         hidden columns.
         """
-        nodes = [node for node in self._nodes if node.level == level]
+        width, nodes = len(letter), [node for node in self._nodes if node.level == level]
         fields = frame.schema.fields
         place = {field.name: width + index for index, field in enumerate(fields[width:])}
         ordered = not all(_output_mode(node.call) is OutputMode.UNORDERED for node in nodes)
@@ -233,7 +243,7 @@ class _Planner:
             else:
                 columns.append(OutputColumn(name, Source.INPUT, place[_hidden_name(source, of)]))
             schema.append(StructField(name, spark_type(of.mark.spec.result if source is Source.VALUE else ERROR_TYPE)))
-        plan = RowPlan(tuple(planned), tuple(columns), tuple(range(width)), ordered)
+        plan = RowPlan(tuple(planned), tuple(columns), letter, ordered)
 
         def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return map_rows(plan, batches)

@@ -17,6 +17,7 @@ from spark_client.directory import Functions, list_functions
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
 from spark_client.errors import PlanError
 from spark_client.grouping import RemoteGrouping, positions_of
+from spark_client.identifiers import identifiers_of
 from spark_client.notebooks import Explanation, FunctionList, how_connected, session_html
 from spark_client.over import OverExpression
 from spark_client.over_planner import add_over, select_over
@@ -152,7 +153,8 @@ class RemoteSession:
 
         Raises PlanError for a column of a set that is none of the keys.
         """
-        return RemoteGrouping(frame, keys, [positions_of(chosen, keys) for chosen in sets])
+        identifiers = identifiers_of(self.spark)
+        return RemoteGrouping(frame, keys, [positions_of(chosen, keys, identifiers) for chosen in sets])
 
     def register(self, *names: str, prefix: str = "", **options: Any) -> list[str]:
         """Makes functions known to SQL and returns the names they got there.

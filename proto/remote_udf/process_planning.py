@@ -5,7 +5,7 @@ Flink's.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,8 @@ __all__ = ["ROWTIME", "TableGiven", "output_fields", "plan_process_call", "requi
 
 ROWTIME = "rowtime"
 MAX_TABLES = 20
+Key = Callable[[str], str]
+"""Gives the same for names that are one."""
 _UID = re.compile(r"[a-zA-Z_][a-zA-Z_0-9-]*")
 
 
@@ -42,12 +44,16 @@ class TableGiven:
 
 
 def plan_process_call(
-    spec: FunctionSpec, tables: Mapping[str, TableGiven], scalars: Mapping[str, Any], on_time: Sequence[str] = ()
-) -> ProcessCall:
-    """The call. Raises InvalidCall, which says what is wrong with which argument."""
+    spec: FunctionSpec, tables: Mapping[str, TableGiven], scalars: Mapping[str, Any], on_time: Sequence[str] = (),
+    key: Key = str.lower,
+) -> ProcessCall:  # fmt: skip
+    """The call. Raises InvalidCall, which says what is wrong with which argument.
+
+    Two names of columns are one if their `key` is equal, as it is to Spark unless a session says otherwise.
+    """
     if spec.kind is not FunctionKind.TABLE or spec.table is None:
         raise InvalidCall(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
-    planner = _Planner(spec)
+    planner = _Planner(spec, key)
     planned = {
         argument.name: planner.table(argument, tables.get(argument.name), index)
         for index, argument in enumerate(spec.table.tables)
@@ -58,7 +64,7 @@ def plan_process_call(
         if spec.table.table(name) is None:
             raise InvalidCall(f"function {spec.key} has no table argument {name!r}: {spec.signature}")
     call = ProcessCall(tuple(planned.values()), planner.scalars(scalars), bool(on_time))
-    output_fields(spec, call)
+    output_fields(spec, call, key)
     return call
 
 
@@ -74,7 +80,7 @@ def require_uid(spec: FunctionSpec, uid: str | None) -> str:
     return uid
 
 
-def output_fields(spec: FunctionSpec, call: ProcessCall) -> list[pa.Field]:
+def output_fields(spec: FunctionSpec, call: ProcessCall, key: Key = str.lower) -> list[pa.Field]:
     """Columns of the result: keys of every table with set semantics, or all columns that are passed through; the
     function's own; `rowtime` with on_time; the kind of change last, if the result is a changelog.
 
@@ -99,17 +105,18 @@ def output_fields(spec: FunctionSpec, call: ProcessCall) -> list[pa.Field]:
     result = []
     for each in fields:
         name, number = each.name, 0
-        while name.casefold() in taken:
+        while key(name) in taken:
             name, number = f"{each.name}{number}", number + 1
-        taken.add(name.casefold())
+        taken.add(key(name))
         result.append(each.with_name(name).with_nullable(True))
     return result
 
 
 class _Planner:
-    def __init__(self, spec: FunctionSpec) -> None:
+    def __init__(self, spec: FunctionSpec, key: Key) -> None:
         assert spec.table is not None
         self._spec = spec
+        self._key = key
         self._signature = spec.table
 
     def table(self, argument: TableArgument, given: TableGiven | None, position: int) -> TableCall:
@@ -135,7 +142,7 @@ class _Planner:
                 f"function {spec.key}: Table argument {name!r} requires a PARTITION BY clause for parallel processing"
             )
         self._require_mode(argument, given)
-        keys = tuple(_position(given.schema, column, "PARTITION BY clause") for column in given.partition_by or ())
+        keys = tuple(self._position(given.schema, column, "PARTITION BY clause") for column in given.partition_by or ())
         return TableCall(schema, keys, self._order(argument, given), -1, given.changelog_mode)
 
     def _row(self, argument: TableArgument, schema: pa.Schema) -> pa.Schema:
@@ -175,7 +182,7 @@ class _Planner:
         where = f"Invalid ORDER BY clause for table argument {argument.name!r}."
         columns: list[OrderColumn] = []
         for name, descending, nulls_last in given.order_by:
-            position = _position(given.schema, name, "ORDER BY clause")
+            position = self._position(given.schema, name, "ORDER BY clause")
             type_ = given.schema.field(position).type
             if not columns and not pa.types.is_timestamp(type_):
                 raise InvalidCall(
@@ -227,13 +234,13 @@ class _Planner:
         if not tables:
             raise InvalidCall(f"function {spec.key}: on_time needs a table argument")
         for column in on_time:
-            if not any(column in table.schema.names for table in tables.values()):
+            if not any(self._key(column) in map(self._key, table.schema.names) for table in tables.values()):
                 raise InvalidCall(
                     f"Invalid time attribute for on_time: column {column!r} does not exist in any table argument"
                 )
-        types = set()
+        types, times = set(), set(map(self._key, on_time))
         for name, table in tables.items():
-            found = [index for index, column in enumerate(table.schema.names) if column in on_time]
+            found = [index for index, column in enumerate(table.schema.names) if self._key(column) in times]
             if len(found) != 1:
                 problem = "ambiguous columns" if found else "no column"
                 raise InvalidCall(
@@ -284,11 +291,9 @@ class _Planner:
             return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
         return pa.RecordBatch.from_arrays(columns, names=names)
 
-
-def _position(schema: pa.Schema, name: str, clause: str) -> int:
-    found = [index for index, column in enumerate(schema.names) if column.casefold() == name.casefold()]
-    exact = [index for index, column in enumerate(schema.names) if column == name]
-    if len(exact or found) != 1:
-        problem = "Ambiguous" if found else "Invalid"
-        raise InvalidCall(f"{problem} column {name!r} for {clause}. Available columns are: [{', '.join(schema.names)}]")
-    return (exact or found)[0]
+    def _position(self, schema: pa.Schema, name: str, clause: str) -> int:
+        found = [index for index, column in enumerate(schema.names) if self._key(column) == self._key(name)]
+        if len(found) != 1:
+            problem, names = "Ambiguous" if found else "Invalid", ", ".join(schema.names)
+            raise InvalidCall(f"{problem} column {name!r} for {clause}. Available columns are: [{names}]")
+        return found[0]

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from spark_client.changelogs import CHANGE_TYPE
 from spark_client.errors import PlanError
+from spark_client.identifiers import column_named, identifiers_of, quoted
 
 __all__ = ["KNOWN", "Builtin", "is_distinct", "known_builtin", "of_stream", "over_signs"]
 
@@ -52,8 +53,14 @@ def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
     distinct, inner = bool(match[2]), match[3]
     if function == "count" and not distinct and (inner == "*" or inner.isdigit()):
         return Builtin(function, None, False, result.name, result.dataType, None)
-    found = [field for field in frame.schema.fields if field.name.casefold() == inner.strip("`").casefold()]
-    if len(found) != 1 or found[0].name.casefold() == CHANGE_TYPE:
+    identifiers = identifiers_of(frame)
+    # Names with odd characters are in backticks where the argument is written as SQL.
+    found = [
+        field
+        for field in frame.schema.fields
+        if identifiers.key(inner) in identifiers.keys([field.name, quoted(field.name)])
+    ]
+    if len(found) != 1 or found[0].name.lower() == CHANGE_TYPE:
         raise PlanError(f"{why} the argument of {text} must be one column of the frame; add it with withColumn first")
     # Of distinct values the smallest is the smallest of all.
     distinct = distinct and function not in ("min", "max")
@@ -76,7 +83,7 @@ def over_signs(builtin: Builtin, sign: Column) -> Column:
     """
     if builtin.column is None:
         return F.sum(sign.cast("bigint")).alias(builtin.name)
-    column = F.col("`" + builtin.column.replace("`", "``") + "`")
+    column = column_named(builtin.column)
     present = F.when(column.isNotNull(), sign.cast("bigint"))
     if builtin.distinct:
         return _of_distinct(builtin, F.when(sign > 0, column))
@@ -94,7 +101,7 @@ def over_signs(builtin: Builtin, sign: Column) -> Column:
 def of_stream(builtin: Builtin) -> Column:
     """The same aggregate as Spark's streams have it, which know no DISTINCT: by a set of the values."""
     assert builtin.column is not None
-    return _of_distinct(builtin, F.col("`" + builtin.column.replace("`", "``") + "`"))
+    return _of_distinct(builtin, column_named(builtin.column))
 
 
 def _of_distinct(builtin: Builtin, value: Column) -> Column:

@@ -14,7 +14,8 @@ from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.builtins import Builtin, known_builtin, over_signs
 from spark_client.aggregation.request import Aggregation, Request
 from spark_client.errors import PlanError
-from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, column_named
+from spark_client.identifiers import column_named, identifiers_of, texts_of
+from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
 from spark_client.windows.netting import ARRIVAL, changes_of, net_changes, sign_of
 from spark_client.windows.updates import update_times
 
@@ -37,7 +38,8 @@ def changelog_request(aggregation: Aggregation, expressions: Sequence[AggregateE
     ]
     if any(each is not None and each.needs_values for each in known):
         names = [key if isinstance(key, str) else "" for key in aggregation.keys]
-        if aggregation.frame.isStreaming and not {WINDOW_START, WINDOW_END} <= set(names):
+        of_windows = {WINDOW_START, WINDOW_END} <= identifiers_of(aggregation.frame).keys(names)
+        if aggregation.frame.isStreaming and not of_windows:
             raise PlanError(f"{_WHY} of a stream the smallest, largest and distinct values can be had of windows only")
         # Rows go their own way then, and Spark would not find columns of the frame as it was.
         frame = _needed(aggregation, known, kind)
@@ -56,11 +58,16 @@ def _needed(aggregation: Aggregation, known: Sequence[Builtin | None], kind: str
     """The frame without columns nobody asks for, by which a row and the one that takes it back may differ."""
     if any(builtin is None for builtin in known) or not all(isinstance(key, str) for key in aggregation.keys):
         return aggregation.frame
-    asked = {*map(str, aggregation.keys), *(each.column for each in known if each is not None and each.column), kind}
-    lowered = {name.casefold() for name in asked}
+    identifiers, columns = identifiers_of(aggregation.frame), aggregation.frame.columns
+    named = {identifiers.key(text): name for name in columns for text in texts_of(name)}
+    texts = identifiers.keys(map(str, aggregation.keys))
+    if not texts <= named.keys():
+        return aggregation.frame  # a key is a field of a struct
+    asked = {named[text] for text in texts} | {each.column for each in known if each is not None and each.column}
+    keys = identifiers.keys([*asked, kind])
     if aggregation.updates is not None:
-        lowered |= {name.casefold() for name in update_times(aggregation.frame)}
-    if WINDOW_TIME in aggregation.frame.columns and aggregation.frame.isStreaming:
-        lowered.add(WINDOW_TIME)
-    names = [name for name in aggregation.frame.columns if name.casefold() in lowered]
+        keys |= identifiers.keys(update_times(aggregation.frame))
+    if WINDOW_TIME in columns and aggregation.frame.isStreaming:
+        keys.add(WINDOW_TIME)
+    names = [name for name in columns if identifiers.key(name) in keys]
     return aggregation.frame.select(*map(column_named, names))

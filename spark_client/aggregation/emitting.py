@@ -26,6 +26,7 @@ from spark_client.errors import PlanError
 from spark_client.executor.aggregates.fired import FiredBucket, FirePlan, Step
 from spark_client.executor.aggregates.running import Running
 from spark_client.executor.aggregates.segments import AggregateInput, group_by_key
+from spark_client.identifiers import column_named
 from spark_client.types import arrow_type, spark_type
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.emitting import EmitOptions
@@ -78,7 +79,7 @@ def plan_emitting(
 def _planned(request: Request, builtins: Sequence[Builtin], options: EmitOptions, time: int) -> DataFrame:
     for number, builtin in enumerate(builtins):
         if builtin.column is not None:
-            request.hidden[_argument(number)] = F.col("`" + builtin.column.replace("`", "``") + "`")
+            request.hidden[_argument(number)] = column_named(builtin.column)
     passes, request.builtins = request.builtins, []
     base = Rows(request).frame()
     request.builtins = passes

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField
 
 from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.request import UPDATES, Aggregation, Request, Strategy
+from spark_client.identifiers import identifiers_of
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.intervals import MILLISECOND, interval_column
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later
@@ -27,11 +28,11 @@ __all__ = ["pane_request", "with_updates", "with_window_time"]
 def with_window_time(aggregation: Aggregation) -> Aggregation:
     """On a stream, window_time is a key wherever window_start and window_end are: it is what has the watermark."""
     frame, keys = aggregation.frame, aggregation.keys
-    if not frame.isStreaming or not {WINDOW_START, WINDOW_END} <= set(_names(keys)) or WINDOW_TIME in _names(keys):
+    if not frame.isStreaming or not _of_windows(aggregation) or WINDOW_TIME in _names(aggregation):
         return aggregation
     if not any(field.name == WINDOW_TIME and watermark_of(field) for field in frame.schema.fields):
         return aggregation
-    sets, end = aggregation.sets, _names(keys).index(WINDOW_END)
+    sets, end = aggregation.sets, _names(aggregation).index(WINDOW_END)
     if sets is not None:
         sets = [(*each, len(keys)) if end in each else tuple(each) for each in sets]
     return dataclasses.replace(aggregation, keys=[*keys, WINDOW_TIME], sets=sets)
@@ -39,7 +40,7 @@ def with_window_time(aggregation: Aggregation) -> Aggregation:
 
 def with_updates(aggregation: Aggregation) -> Aggregation:
     """What makes a window be emitted, where CUMULATE is to emit those with new rows only. Raises PlanError."""
-    if not {WINDOW_START, WINDOW_END} <= set(_names(aggregation.keys)):
+    if not _of_windows(aggregation):
         return aggregation
     updating = updates(aggregation.frame)
     return aggregation if updating is None else dataclasses.replace(aggregation, updates=updating)
@@ -48,8 +49,8 @@ def with_updates(aggregation: Aggregation) -> Aggregation:
 def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> Request | None:
     """The request over panes; None where it would not give the same, or nothing is gained."""
     known = windowed(aggregation.frame)
-    names = _names(aggregation.keys)
-    if known is None or not known.windows.overlap or not {WINDOW_START, WINDOW_END} <= set(names):
+    names = _names(aggregation)
+    if known is None or not known.windows.overlap or not _of_windows(aggregation):
         return None
     windows = {index: name for index, name in enumerate(names) if name in WINDOW_COLUMNS}
     if aggregation.sets is not None and any(not set(windows) <= set(each) for each in aggregation.sets):
@@ -91,6 +92,11 @@ def _bounds(start: Column, end: Column, time: StructField) -> dict[str, Column]:
     return dict(zip(WINDOW_COLUMNS, (start, end, last), strict=True))
 
 
-def _names(keys: Sequence[Column | str]) -> list[str]:
-    """The keys that are given by name; "" for others."""
-    return [key if isinstance(key, str) else "" for key in keys]
+def _names(aggregation: Aggregation) -> list[str]:
+    """The keys that are given by name, as Spark compares names; "" for others."""
+    same = identifiers_of(aggregation.frame).key
+    return [same(key) if isinstance(key, str) else "" for key in aggregation.keys]
+
+
+def _of_windows(aggregation: Aggregation) -> bool:
+    return {WINDOW_START, WINDOW_END} <= set(_names(aggregation))

@@ -18,8 +18,10 @@ from spark_client.calls import AggregateCall
 from spark_client.changelogs import kind_column
 from spark_client.comparing import normalized
 from spark_client.errors import PlanError
+from spark_client.identifiers import identifiers_of
 from spark_client.scalar import column_of
 from spark_client.types import arrow_type
+from spark_client.windows.columns import WINDOW_END, WINDOW_START
 
 __all__ = ["PREFIX", "UPDATES", "Aggregation", "Remote", "Request", "Strategy"]
 
@@ -127,7 +129,7 @@ class Request:
     @property
     def windowed(self) -> bool:
         """Whether keys are windows: one from which more rows were taken back than came is in the result."""
-        return {"window_start", "window_end"} <= set(self.key_names)
+        return {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(self.key_names)
 
     @property
     def chained(self) -> bool:

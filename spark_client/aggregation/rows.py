@@ -11,6 +11,7 @@ from spark_client.changelogs import kind_code
 from spark_client.comparing import require_sorting, sorts
 from spark_client.directions import is_direction
 from spark_client.errors import PlanError
+from spark_client.identifiers import identifiers_of, quoted
 from spark_client.scalar import column_of
 
 __all__ = ["Rows"]
@@ -76,8 +77,9 @@ class Rows:
         """The frame's own columns that Spark's aggregates may name."""
         if not self._request.builtins:
             return []
-        names = [name.casefold() for name in self._request.frame.columns]
-        return [f"`{name}`" for name in self._request.frame.columns if names.count(name.casefold()) == 1]
+        identifiers, names = identifiers_of(self._request.frame), self._request.frame.columns
+        twice = identifiers.repeated(names)
+        return [quoted(name) for name in names if identifiers.key(name) not in twice]
 
     def _expanded(self, base: DataFrame) -> DataFrame:
         """Every row once per grouping set, with null for the keys that are not in it (Spark's Expand)."""

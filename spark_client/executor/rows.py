@@ -37,11 +37,13 @@ class OutputColumn:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """What one mapInArrow does: its calls, its output columns, and the input columns of a dead letter."""
+    """What one mapInArrow does: its calls, its output columns, and the names of the input columns, the first ones,
+    that go into a dead letter.
+    """
 
     calls: tuple[PlannedCall, ...]
     output: tuple[OutputColumn, ...]
-    letter: tuple[int, ...]
+    letter: tuple[str, ...]
     ordered: bool
 
 
@@ -103,8 +105,9 @@ class _Letters:
         for writer in dict.fromkeys(self._writers):
             rows = sorted(row for row, call in guilty.items() if self._writers[call] is writer)
             if writer is not None and rows:
+                failed = completed.table.select(range(len(self._plan.letter))).take(pa.array(rows))
                 writer.write(
-                    completed.table.select(list(self._plan.letter)).take(pa.array(rows)),
+                    failed.rename_columns(list(self._plan.letter)),
                     [self._plan.calls[guilty[row]].call.spec.key for row in rows],
                     [completed.errors[guilty[row]][row] for row in rows],
                 )

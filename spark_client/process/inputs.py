@@ -13,9 +13,10 @@ from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
 from spark_client.changelogs import kind_column
 from spark_client.errors import PlanError
+from spark_client.identifiers import identifiers_of
 from spark_client.types import arrow_type
 
-__all__ = ["OrderBy", "ProcessInput", "inputs_of", "names_of"]
+__all__ = ["OrderBy", "ProcessInput", "inputs_of", "named", "names_of"]
 
 OrderBy = tuple[str, bool, bool]
 """A column, whether it is descending, whether nulls are last."""
@@ -79,7 +80,7 @@ def inputs_of(
         elif column is None:
             raise PlanError(f"function {spec.key}, table {name!r}: no column 'row_kind' says the kind of change")
         inputs[name] = ProcessInput(
-            frame, None if keys is None else tuple(names_of(keys, "partition_by")),
+            frame, None if keys is None else tuple(named(frame, names_of(keys, "partition_by"))),
             tuple(_ordered(each) for each in names_of(_of(order_by, name, argument) or (), "order_by")), column, mode,
         )  # fmt: skip
     return inputs
@@ -111,6 +112,14 @@ def names_of(given: Any, what: str) -> list[str]:
         if not isinstance(name, str):
             raise PlanError(f"{what} takes names of columns, not {name!r}; add an expression to the table as a column")
     return names
+
+
+def named(frame: DataFrame, names: Sequence[str]) -> list[str]:
+    """The names as the frame has them; those that it does not have, or several times, as they are."""
+    key = identifiers_of(frame).key
+    columns = [(key(column), column) for column in frame.columns]
+    found = [[column for same, column in columns if same == key(name)] for name in names]
+    return [each[0] if len(each) == 1 else name for each, name in zip(found, names, strict=True)]
 
 
 def _ordered(text: str) -> OrderBy:

@@ -16,7 +16,8 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
 from spark_client.changelogs import kind_code
 from spark_client.errors import PlanError
-from spark_client.process.inputs import ProcessInput, names_of
+from spark_client.identifiers import quoted
+from spark_client.process.inputs import ProcessInput, named, names_of
 
 __all__ = ["normalised", "normalised_inputs"]
 
@@ -29,10 +30,8 @@ def normalised_inputs(
     """Every table as `normalised`; an `upsert_key` that is no mapping is for all of them."""
     assert spec.table is not None
     arguments = {argument.name: argument for argument in spec.table.tables}
-    keys = {
-        name: names_of(upsert_key.get(name, ()) if isinstance(upsert_key, Mapping) else upsert_key, "upsert_key")
-        for name in inputs
-    }
+    asked = {name: upsert_key.get(name, ()) if isinstance(upsert_key, Mapping) else upsert_key for name in inputs}
+    keys = {name: named(given.frame, names_of(asked[name], "upsert_key")) for name, given in inputs.items()}
     return {name: normalised(arguments[name], given, keys[name]) for name, given in inputs.items()}
 
 
@@ -64,14 +63,14 @@ def normalised(argument: TableArgument, given: ProcessInput, upsert_key: Sequenc
 
 def _completed(given: ProcessInput, key: Sequence[str], *, keeps_upserts: bool) -> ProcessInput:
     assert given.row_kind is not None
-    quoted = {name: f"`{name.replace('`', '``')}`" for name in given.columns}
+    texts = {name: quoted(name) for name in given.columns}
     insert, before, after, delete = (F.lit(kind.value) for kind in RowKind)
     positioned = given.frame.select(
-        *(F.col(each) for each in quoted.values()), kind_code(given.row_kind).alias(KIND),
+        *(F.col(each) for each in texts.values()), kind_code(given.row_kind).alias(KIND),
         F.monotonically_increasing_id().alias(POSITION),
     )  # fmt: skip
-    window = Window.partitionBy(*(F.col(quoted[name]) for name in key)).orderBy(POSITION)
-    row = F.struct(*(F.col(each) for each in quoted.values()))
+    window = Window.partitionBy(*(F.col(texts[name]) for name in key)).orderBy(POSITION)
+    row = F.struct(*(F.col(each) for each in texts.values()))
     last = F.lag(F.struct(row.alias("row"), F.col(KIND).alias("kind"))).over(window)
     known = F.col(BEFORE).isNotNull() & (F.col(f"{BEFORE}.kind") != RowKind.DELETE.code)
     is_delete = F.col(KIND) == RowKind.DELETE.code
@@ -89,7 +88,7 @@ def _completed(given: ProcessInput, key: Sequence[str], *, keeps_upserts: bool) 
         .select("*", row.alias(ROW), last.alias(BEFORE))
         .select(POSITION, F.posexplode(changes).alias("__remote_udf_place", CHANGES))
         .orderBy(POSITION, "__remote_udf_place")
-        .select(*(F.col(f"{CHANGES}.row.{each}") for each in quoted.values()), F.col(f"{CHANGES}.kind").alias(ROW_KIND))
+        .select(*(F.col(f"{CHANGES}.row.{each}") for each in texts.values()), F.col(f"{CHANGES}.kind").alias(ROW_KIND))
     )
     kinds = [kind for kind in RowKind if not (keeps_upserts and kind is RowKind.UPDATE_BEFORE)]
     return dataclasses.replace(given, frame=flat, row_kind=ROW_KIND, changelog_mode=ChangelogMode.of(*kinds))
@@ -101,7 +100,7 @@ def _change(kind: Column, row: Column) -> Column:
 
 def _type(given: ProcessInput) -> str:
     fields = ",".join(
-        f"`{each.name.replace('`', '``')}`:{each.dataType.simpleString()}"
+        f"{quoted(each.name)}:{each.dataType.simpleString()}"
         for each in given.frame.schema.fields
         if each.name != given.row_kind
     )

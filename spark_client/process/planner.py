@@ -30,6 +30,7 @@ from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
 from spark_client.executor.tables.plan import OutputSource, ProcessPlan
 from spark_client.executor.tables.processing import map_processed
+from spark_client.identifiers import identifiers_of, quoted
 from spark_client.options import buckets_of, call_options, session_options
 from spark_client.process.broadcast import broadcast_state
 from spark_client.process.inputs import ProcessInput
@@ -50,7 +51,7 @@ def plan_process(
     try:
         name = require_uid(spec, uid)
         given = {name: each.given(name) for name, each in inputs.items()}
-        process = plan_process_call(spec, given, scalars, on_time)
+        process = plan_process_call(spec, given, scalars, on_time, identifiers_of(spark).key)
     except InvalidCall as error:
         raise PlanError(str(error)) from None
     kind = FunctionKind.TABLE
@@ -158,7 +159,7 @@ class _Planner:
     def _selected(self, index: int) -> DataFrame:
         """A table in the columns that all tables have in the union."""
         given, table = self._inputs[index], self._process.tables[index]
-        frame, names = given.frame, [f"`{name.replace('`', '``')}`" for name in given.columns]
+        frame, names = given.frame, [quoted(name) for name in given.columns]
         columns: list[Column] = []
         types = [frame.schema.fields[frame.columns.index(name)].dataType for name in given.columns]
         for key, column in zip(self._keys, table.partition_by, strict=False):
@@ -240,7 +241,7 @@ class _Planner:
         process = self._call.process
         assert process is not None
         place = {name: index for index, name in enumerate(columns)}
-        fields = output_fields(spec, process)
+        fields = output_fields(spec, process, identifiers_of(self._spark).key)
         return ProcessPlan(
             call=self._call,
             keys=tuple(place[key] for key in self._keys),

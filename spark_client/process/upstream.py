@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from remote_udf.process_calls import ProcessCall
 from remote_udf.table_arguments import TableSignature
 from spark_client.errors import PlanError
 from spark_client.executor.tables.plan import OutputSource, ProcessPlan
+from spark_client.identifiers import column_named
 from spark_client.windows.columns import WATERMARK
 
 __all__ = ["Upstream"]
@@ -77,7 +77,7 @@ class Upstream:
             own = {WATERMARK: self.delay} if source is OutputSource.TIME and self.delay is not None else {}
             metadata = {**shared, **({UIDS: uids} if uids else {}), **own}
             name = field.name
-            columns.append(F.col(f"`{name.replace('`', '``')}`").alias(name, metadata=metadata))
+            columns.append(column_named(name).alias(name, metadata=metadata))
         return frame.select(*columns)
 
 

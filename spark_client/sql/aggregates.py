@@ -77,10 +77,12 @@ class GroupedSelect:
             if name is None:
                 raise error_at(item, "* beside GROUP BY: name the columns")
             items.append(exp.alias_(over.item(item.unalias(), earlier), name, quoted=True))
-            earlier.append(name.lower())
+            earlier.append(self._source.key(name))
         outer = without_rows(select)
         if (having := outer.args.pop("having", None)) is not None:
-            written = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+            written = {
+                self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
+            }
             outer.set("where", exp.Where(this=over.condition(having.this, written)))
         for part in CLAUSES:
             if part != "having" and (clause := select.args.get(part)) is not None:
@@ -174,10 +176,10 @@ class GroupedSelect:
     def _base_items(self) -> dict[str, Any]:
         items = dict(zip(self._keys.values(), self._grouping.keys, strict=True))
         items |= dict(self._hidden.values())
-        kinds = [name for name in self._source.columns if name.lower() in _KINDS]
+        kinds = [name for name in self._source.columns if self._source.key(name) in _KINDS]
         if kinds and not self._names_kind():
             items[kinds[0]] = exp.column(kinds[0])
-        if groups_windows(self._grouping.keys) and is_only_updated(self._source.frame):
+        if groups_windows(self._source, self._grouping.keys) and is_only_updated(self._source.frame):
             times = update_times(self._source.frame)
             items |= {self._workspace.hidden("update"): column(name) for name in times}
         return items
@@ -186,7 +188,7 @@ class GroupedSelect:
         """Whether the query treats the kind of a row as one more column of data."""
         clauses = [*self._select.expressions, *(self._select.args.get(part) for part in ("group", *CLAUSES))]
         nodes = (node for clause in clauses if clause is not None for node in clause.walk())
-        return any(isinstance(node, exp.Column) and node.name.lower() in _KINDS for node in nodes)
+        return any(isinstance(node, exp.Column) and self._source.key(node.name) in _KINDS for node in nodes)
 
     def _expression(self, read: RemoteCall, name: str) -> AggregateExpression:
         expression = call_of(self._call, read, [F.col(self._hide(each)) for each in read.arguments]).alias(name)

@@ -42,9 +42,9 @@ def _keys_of_all(source: Source, select: Any, is_aggregate: Callable[[Any], bool
     keys: list[Any] = []
     aliases: set[str] = set()
     for item in select.expressions:
-        named = any(alias_in(node, aliases) and not source.has(node.parts[0].name) for node in item.walk())
+        named = any(alias_in(node, aliases, source.key) and not source.has(node.parts[0].name) for node in item.walk())
         if named or is_aggregate(item):
-            aliases.add(item.alias.lower())
+            aliases.add(source.key(item.alias))
         else:
             keys.append(_unaliased(item))
     return keys
@@ -91,8 +91,8 @@ class _Reader:
         if isinstance(key, exp.Literal) and not key.is_string and key.is_int:
             return self._item(key)
         if is_column(key) and not self._source.has(key.name):
-            wanted = key.name.lower()
-            named = [item for item in self._items if isinstance(item, exp.Alias) and item.alias.lower() == wanted]
+            same = self._source.key
+            named = [i for i in self._items if isinstance(i, exp.Alias) and same(i.alias) == same(key.name)]
             if named:
                 return self._without_aggregate(named[0].this, key)
         return key

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from remote_udf.functions import FunctionKind
 from spark_client.directory import Functions
 from spark_client.errors import PlanError
+from spark_client.identifiers import quoted
 
 __all__ = ["FunctionNames"]
 
@@ -68,6 +69,6 @@ class FunctionNames:
     def _class_in_spark(self, name: str) -> Any:
         """The class that stands for a function in Spark; "" if it knows none."""
         try:
-            return self._spark.catalog.getFunction(f"`{name}`").className or ""
+            return self._spark.catalog.getFunction(quoted(name)).className or ""
         except PySparkException:
             return ""

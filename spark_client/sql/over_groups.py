@@ -33,7 +33,7 @@ class OverGroups:
         return self._rewritten(tree, set(aliases), {}, False)
 
     def condition(self, tree: Any, written: Mapping[str, Any]) -> Any:
-        """HAVING, where the aliases of the SELECT, in lower case, stand for the items they name."""
+        """HAVING, where the aliases of the SELECT, by their keys, stand for the items they name."""
         return self._rewritten(tree, set(), written, False)
 
     def clause(self, tree: Any, outputs: Collection[str]) -> Any:
@@ -75,7 +75,7 @@ class OverGroups:
         return copy
 
     def _column(self, node: Any, known: set[str], written: Mapping[str, Any]) -> Any:
-        name = node.name.lower()
+        name = self._source.key(node.name)
         if is_column(node) and name in written:
             return self.condition(written[name], {})
         if self._is_alias(node, known):
@@ -84,9 +84,9 @@ class OverGroups:
         if owner is not None:  # a field of a struct that is a key
             return exp.Dot(this=column(owner), expression=exp.to_identifier(node.name, quoted=True))
         first, *rest = node.parts
-        if (made := self._made.get(first.name.lower())) is not None and not self._source.has(first.name):
+        if (made := self._made.get(self._source.key(first.name))) is not None and not self._source.has(first.name):
             return exp.Dot.build([column(made), *(each.copy() for each in rest)]) if rest else column(made)
         raise error_at(node, f"{node.sql()} is neither in GROUP BY nor in an aggregate")
 
     def _is_alias(self, node: Any, known: set[str]) -> bool:
-        return alias_in(node, known) and not (node.table and self._source.names_relation(node.table))
+        return alias_in(node, known, self._source.key) and not (node.table and self._source.names_relation(node.table))

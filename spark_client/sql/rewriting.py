@@ -67,7 +67,9 @@ class Rewriting:
 
     def _is_window(self, node: Any) -> bool:
         """Whether a node stands for a call of a window function, or is a column of one."""
-        return self._windows.has(node) or (isinstance(node, exp.Column) and node.name.lower() == WINDOW_START)
+        if self._windows.has(node):
+            return True
+        return isinstance(node, exp.Column) and self._workspace.identifiers.same(node.name, WINDOW_START)
 
     def _query(self, query: Any, ctes: Sequence[Any], outermost: bool) -> Any:
         visible = list(ctes)
@@ -103,7 +105,7 @@ class Rewriting:
             return select
         source = Source(self._workspace, select, ctes)
         grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, self._names))
-        if not groups_windows(grouping.keys):
+        if not groups_windows(source, grouping.keys):
             return select
         if grouping.sets is not None:
             select = with_plain_grouping_id(select, grouping.keys)

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from spark_client.sql.calls import has_aggregate, walk_query
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.sources import Source, column, output_names
+from spark_client.sql.sources import Source, alias_in, column, output_names
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["SingleCalls"]
@@ -86,7 +86,7 @@ class SingleCalls:
             return None
         names = {same: workspace.hidden("call") for same in repeated}
         outer = select.copy()
-        for call in list(self._calls(outer)):
+        for call in list(self._calls(source, outer)):
             if (same := source.same(call)) in names:
                 call.replace(column(names[same]))
         group = select.args["group"].copy() if select.args.get("group") else None
@@ -95,7 +95,7 @@ class SingleCalls:
             if name is not None and item != written and not isinstance(item, exp.Alias):
                 item.replace(exp.alias_(item.copy(), name, quoted=True))
         alias = relation.alias_or_name or workspace.hidden("rows")
-        _leave_out(outer, list(names.values()), alias)
+        _leave_out(source, outer, list(names.values()), alias)
         below, above = self._conditions(select, outer)
         made = [exp.alias_(self._made(repeated[same]), name, quoted=True) for same, name in names.items()]
         inner = exp.Select(expressions=[exp.Star(), *made], from_=exp.From(this=relation.copy()))
@@ -110,7 +110,7 @@ class SingleCalls:
         grouped = bool(select.args.get("group")) or has_aggregate(select, self._names)
         clauses: dict[str, set[str]] = {}
         found: dict[str, Any] = {}
-        for call in self._calls(select):
+        for call in self._calls(source, select):
             clause = _clause(call, select)
             if (clause in _SORTED and grouped) or clause in ("group", "windows"):
                 clause = "expressions"
@@ -120,12 +120,12 @@ class SingleCalls:
         repeated = {same: call for same, call in found.items() if len(clauses[same]) > 1}
         return {
             same: call for same, call in repeated.items()
-            if not any(source.same(inner) in repeated for inner in self._calls(call) if inner is not call)
+            if not any(source.same(inner) in repeated for inner in self._calls(source, call) if inner is not call)
         }  # fmt: skip
 
-    def _calls(self, tree: Any) -> Iterator[Any]:
+    def _calls(self, source: Source, tree: Any) -> Iterator[Any]:
         """Calls of remote functions on the columns of a row, queries inside the tree left out."""
-        aliases = _aliases(tree) if isinstance(tree, exp.Select) else set()
+        aliases = _aliases(source, tree) if isinstance(tree, exp.Select) else set()
         for node in walk_query(tree):
             if not isinstance(node, exp.Anonymous) or isinstance(node.parent, exp.Dot) or not self._is_remote(node):
                 continue
@@ -136,7 +136,7 @@ class SingleCalls:
             if not columns or several or isinstance(inside, exp.Lambda):
                 continue
             late = isinstance(tree, exp.Select) and _clause(node, tree) in _LATE
-            if not (late and any(each.parts[0].name.lower() in aliases for each in columns)):
+            if not (late and any(alias_in(each, aliases, source.key) for each in columns)):
                 yield node
 
     def _is_remote(self, node: Any) -> bool:
@@ -192,12 +192,12 @@ def _columns(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> list[tup
     return [(field.name, field.dataType) for field in workspace.run(select, ctes).schema.fields]
 
 
-def _aliases(select: Any) -> set[str]:
-    """The names of items that are not columns of that name, in lower case."""
+def _aliases(source: Source, select: Any) -> set[str]:
+    """The keys of the names of items that are not columns of that name."""
     named = (item for item in select.expressions if isinstance(item, exp.Alias))
     return {
-        item.alias.lower() for item in named
-        if not (isinstance(item.this, exp.Column) and item.this.name.lower() == item.alias.lower())
+        source.key(item.alias) for item in named
+        if not (isinstance(item.this, exp.Column) and source.key(item.this.name) == source.key(item.alias))
     }  # fmt: skip
 
 
@@ -216,12 +216,14 @@ def _conjuncts(condition: Any) -> list[Any]:
     return [condition]
 
 
-def _leave_out(select: Any, hidden: Collection[str], alias: str) -> None:
+def _leave_out(source: Source, select: Any, hidden: Collection[str], alias: str) -> None:
     """Leaves hidden columns out of every star. `count(*)` counts rows."""
     for star in [node for node in walk_query(select) if isinstance(node, exp.Star)]:
         holder = star.parent
         if isinstance(holder, exp.Anonymous) and holder.name.lower() == "count":
             continue
-        if isinstance(holder, exp.Column) and [each.name.lower() for each in holder.parts[:-1]] != [alias.lower()]:
+        if isinstance(holder, exp.Column) and [source.key(each.name) for each in holder.parts[:-1]] != [
+            source.key(alias)
+        ]:
             continue  # all fields of a struct
         star.set("except_", [*(star.args.get("except_") or ()), *(column(name) for name in hidden)])

@@ -23,14 +23,16 @@ class Source:
     def __init__(self, workspace: Workspace, select: Any, ctes: Sequence[Any]) -> None:
         self._workspace = workspace
         self._ctes = ctes
+        self.key = workspace.identifiers.key
+        """Names with equal keys are one to Spark."""
         self._select = select
         tables = [select.args.get("from_"), *(select.args.get("joins") or ())]
         named = [table.this for table in tables if table is not None] + list(select.args.get("laterals") or ())
-        self._relations = {table.alias_or_name.lower() for table in named}
+        self._relations = {self.key(table.alias_or_name) for table in named}
 
     def names_relation(self, name: str) -> bool:
         """Whether a table of it has that name or alias."""
-        return name.lower() in self._relations
+        return self.key(name) in self._relations
 
     @functools.cached_property
     def frame(self) -> DataFrame:
@@ -64,8 +66,8 @@ class Source:
         return self._select.args.get("where")
 
     def has(self, name: str) -> bool:
-        """Whether it has a column of that name, without regard to case."""
-        return name.lower() in {each.lower() for each in self.columns}
+        """Whether it has a column of that name."""
+        return self.key(name) in map(self.key, self.columns)
 
     def base(self, items: Mapping[str, Any], stars: Sequence[Any] = ()) -> DataFrame:
         """Its rows with these expressions, by name, after the columns of the stars."""
@@ -83,13 +85,13 @@ class Source:
         return select
 
     def same(self, tree: Any) -> str:
-        """A text that is the same for expressions that are the same: `t.a + 1` and `(A+1)`."""
+        """A text that is the same for expressions that are the same: `t.a + 1` and `(a+1)`."""
 
         def plain(node: Any) -> Any:
             if isinstance(node, exp.Column) and self._needs_no_qualifier(node):
-                return exp.column(exp.to_identifier(node.name.lower(), quoted=True))
+                return exp.column(exp.to_identifier(self.key(node.name), quoted=True))
             if isinstance(node, exp.Identifier):
-                return exp.to_identifier(node.name.lower(), quoted=True)
+                return exp.to_identifier(self.key(node.name), quoted=True)
             return node
 
         while isinstance(tree, exp.Paren):
@@ -103,9 +105,9 @@ class Source:
     def _needs_no_qualifier(self, node: Any) -> bool:
         if not node.table:
             return True
-        if node.table.lower() not in self._relations:
+        if self.key(node.table) not in self._relations:
             return False  # a field of a struct
-        return len(self._relations) == 1 or [name.lower() for name in self.columns].count(node.name.lower()) == 1
+        return len(self._relations) == 1 or [*map(self.key, self.columns)].count(self.key(node.name)) == 1
 
 
 def column(name: str) -> Any:
@@ -118,9 +120,9 @@ def is_column(tree: Any) -> bool:
     return isinstance(tree, exp.Column) and not tree.table and not isinstance(tree.this, exp.Star)
 
 
-def alias_in(node: Any, aliases: Collection[str]) -> bool:
-    """Whether a column is one of the aliases, in lower case, or a field of one."""
-    return isinstance(node, exp.Column) and node.parts[0].name.lower() in aliases
+def alias_in(node: Any, aliases: Collection[str], key: Callable[[str], str]) -> bool:
+    """Whether a column is one of the aliases, of which these are the keys, or a field of one."""
+    return isinstance(node, exp.Column) and key(node.parts[0].name) in aliases
 
 
 def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], group: Any = None) -> list[str | None]:
@@ -129,7 +131,7 @@ def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], gr
     `is_ours` says of a tree whether Spark cannot name it, because there is a remote aggregate in it. `group`
     is the GROUP BY, without ordinals and aliases.
     """
-    aliases = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
+    aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
     names: list[str | None] = []
     asked: dict[int, Any] = {}
     for index, item in enumerate(select.expressions):
@@ -139,7 +141,7 @@ def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], gr
             names.append(item.alias_or_name)
         else:
             names.append(generate(item).replace("`", ""))
-            lateral = any(alias_in(node, aliases) for node in item.walk())
+            lateral = any(alias_in(node, aliases, source.key) for node in item.walk())
             if not lateral and not is_ours(item) and not isinstance(item, exp.Aliases):
                 asked[index] = item
     if asked:

@@ -12,6 +12,7 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.aggregate import AggregateExpression
 from spark_client.errors import PlanError
+from spark_client.identifiers import quoted
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
 from spark_client.sql.process_functions import SharedCalls, without_process_calls
@@ -130,7 +131,7 @@ def _create_view(workspace: Workspace, create: Any) -> DataFrame:
     if isinstance(target, exp.Schema):
         frame = frame.toDF(*(each.name for each in target.expressions))
         target = target.this
-    name = f"`{target.name}`"
+    name = quoted(target.name)
     if create.args.get("exists") and workspace.spark.catalog.tableExists(name):
         return workspace.spark.createDataFrame([], "")
     if everywhere:

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
+from spark_client.identifiers import identifiers_of
 from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import HIDDEN, Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_TIME
@@ -30,7 +31,7 @@ def time_fields(frame: DataFrame) -> list[Any]:
 def time_name(frame: DataFrame) -> str | None:
     """The name of the one column of a window's time that has the watermark; None if there is none, or several."""
     fields = [field.name for field in time_fields(frame)]
-    return fields[0] if len(fields) == 1 and fields[0].lower() in (WINDOW_TIME, TIME) else None
+    return fields[0] if len(fields) == 1 and identifiers_of(frame).key(fields[0]) in (WINDOW_TIME, TIME) else None
 
 
 def is_stream(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> bool:

@@ -16,8 +16,8 @@ __all__ = ["named_windows", "read_window"]
 
 
 def named_windows(select: Any) -> dict[str, Any]:
-    """The windows of a WINDOW clause by name in lower case."""
-    return {window.this.name.lower(): window for window in select.args.get("windows") or ()}
+    """The windows of a WINDOW clause by name, which Spark compares as it is written."""
+    return {window.this.name: window for window in select.args.get("windows") or ()}
 
 
 def read_window(window: Any, named: Mapping[str, Any], workspace: Workspace, hide: Callable[[Any], str]) -> WindowSpec:
@@ -51,7 +51,7 @@ def _refers_to(definition: Any) -> str | None:
     own = any(definition.args.get(part) for part in ("partition_by", "order", "spec"))
     if alias is None or own:
         return None
-    return str(alias.name).lower()
+    return str(alias.name)
 
 
 def _order(ordered: Any, hide: Callable[[Any], str]) -> list[str | Descending]:

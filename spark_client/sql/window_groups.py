@@ -21,28 +21,28 @@ from spark_client.windows.planned import remember, windowed
 __all__ = ["groups_windows", "key_names", "over_panes", "with_plain_grouping_id", "with_time"]
 
 
-def groups_windows(keys: Sequence[Any]) -> bool:
+def groups_windows(source: Source, keys: Sequence[Any]) -> bool:
     """Whether the keys are those of a window aggregate."""
-    return {WINDOW_START, WINDOW_END} <= {_window_column(key) for key in keys}
+    return {WINDOW_START, WINDOW_END} <= {_window_column(source, key) for key in keys}
 
 
 def key_names(workspace: Workspace, source: Source, keys: Sequence[Any]) -> dict[str, str]:
     """The columns of keys, by what `Source.same` says of them: hidden ones, but for those of windows."""
     names: dict[str, str] = {}
     for key in keys:
-        own = _window_column(key)
+        own = _window_column(source, key)
         names[source.same(key)] = own if own and own not in names.values() else workspace.hidden("key")
     return names
 
 
 def with_time(source: Source, grouping: Grouping) -> Grouping:
     """With a stream's time as a key in every set that has the end of the window, if it is a window aggregate."""
-    if not groups_windows(grouping.keys) or not source.frame.isStreaming:
+    if not groups_windows(source, grouping.keys) or not source.frame.isStreaming:
         return grouping
     name = time_name(source.frame)
     if name is None or source.same(column(name)) in map(source.same, grouping.keys):
         return grouping
-    end = next(place for place, key in enumerate(grouping.keys) if _window_column(key) == WINDOW_END)
+    end = next(place for place, key in enumerate(grouping.keys) if _window_column(source, key) == WINDOW_END)
     time = len(grouping.keys)
     sets = grouping.sets
     if sets is not None:
@@ -60,9 +60,9 @@ def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Any]) -
     known = windowed(frame) if frame is not None else None
     if known is None or not known.windows.overlap:
         return None
-    own = {name for name, tree in items.items() if name in WINDOW_COLUMNS and _window_column(tree) == name}
+    own = {name for name, tree in items.items() if name in WINDOW_COLUMNS and _window_column(source, tree) == name}
     rest = {name: tree for name, tree in items.items() if name not in own}
-    if any(_names_window(tree) for tree in [*rest.values(), source.condition] if tree is not None):
+    if any(_names_window(source, tree) for tree in [*rest.values(), source.condition] if tree is not None):
         return None
     workspace.stages.append(f"{known.windows.name}: rows are sent once per pane, not once per window")
     time = workspace.hidden("time")
@@ -105,10 +105,11 @@ def _grouping(tree: Any) -> Any:
     return exp.cast(exp.Anonymous(this="grouping", expressions=[tree.copy()]), "bigint", dialect="spark")
 
 
-def _window_column(tree: Any) -> str:
-    """The name of a column of windows, in lower case; "" for any other tree."""
-    return tree.name.lower() if isinstance(tree, exp.Column) and tree.name.lower() in WINDOW_COLUMNS else ""
+def _window_column(source: Source, tree: Any) -> str:
+    """The name of a column of windows; "" for any other tree."""
+    name = source.key(tree.name) if isinstance(tree, exp.Column) else ""
+    return name if name in WINDOW_COLUMNS else ""
 
 
-def _names_window(tree: Any) -> bool:
-    return any(bool(_window_column(node)) or isinstance(node, (exp.Star, exp.Query)) for node in tree.walk())
+def _names_window(source: Source, tree: Any) -> bool:
+    return any(bool(_window_column(source, node)) or isinstance(node, (exp.Star, exp.Query)) for node in tree.walk())

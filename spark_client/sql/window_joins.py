@@ -26,11 +26,12 @@ class _Side:
 
     def __init__(self, workspace: Workspace, table: Any, ctes: Sequence[Any]) -> None:
         self.table = table
+        self.key = workspace.identifiers.key
         self.name = table.alias_or_name
         query = exp.Select(expressions=[exp.Star()]).from_(table.copy())
         self.frame = Source(workspace, query, ctes).frame
         self.time = time_name(self.frame) if self.frame.isStreaming else None
-        self.columns = {name.lower() for name in self.frame.columns}
+        self.columns = set(map(self.key, self.frame.columns))
 
     def column(self, name: str) -> Any:
         return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self.name, quoted=True))
@@ -45,7 +46,7 @@ class _Side:
 
         def visit(node: Any) -> Any:
             plain = isinstance(node, exp.Column) and not node.table and not isinstance(node.this, exp.Star)
-            return self.column(node.name) if plain and node.name.lower() in self.columns else node
+            return self.column(node.name) if plain and self.key(node.name) in self.columns else node
 
         return tree.transform(visit)
 
@@ -69,8 +70,8 @@ def join_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
 def _joined(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     join = select.args["joins"][0]
     condition = join.args.get("on")
-    if condition is None or select.args.get("group") or not _equal_windows(_parts_of(condition)):
-        missed = _missed(select, join)
+    if condition is None or select.args.get("group") or not _equal_windows(workspace, _parts_of(condition)):
+        missed = _missed(workspace, select, join)
         if missed and is_stream(workspace, select, ctes):
             workspace.stages.append(f"no window join of streams: {missed}")
         return select
@@ -113,13 +114,13 @@ def _joined(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     return exp.Select(expressions=[exp.Star()]).from_(workspace.table(plain.select(*columns)))
 
 
-def _missed(select: Any, join: Any) -> str:
+def _missed(workspace: Workspace, select: Any, join: Any) -> str:
     """Why a join that names a bound of windows is no window join; "" if it names none."""
     condition = join.args.get("on")
     if condition is None:
-        using = {each.name.lower() for each in join.args.get("using") or ()}
+        using = workspace.identifiers.keys(each.name for each in join.args.get("using") or ())
         return "it has USING; write the equalities of ON" if {WINDOW_START, WINDOW_END} & using else ""
-    named = {node.name.lower() for node in condition.find_all(exp.Column)}
+    named = workspace.identifiers.keys(node.name for node in condition.find_all(exp.Column))
     if not {WINDOW_START, WINDOW_END} & named:
         return ""
     if select.args.get("group"):
@@ -135,10 +136,10 @@ def _filtered(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Sid
         inner = subquery.args["from_"].this if subquery.args.get("from_") is not None else None
         if inner is None or subquery.args.get("joins") or subquery.args.get("group"):
             continue
-        if not _equal_windows(_parts(subquery.args.get("where"))):
+        if not _equal_windows(workspace, _parts(subquery.args.get("where"))):
             continue
         right = _Side(workspace, inner, ctes)
-        if right.time is None or right.name.lower() == left.name.lower():
+        if right.time is None or right.key(right.name) == left.key(left.name):
             continue
         changed = (changed or select).copy()
         _replace(workspace, changed, ctes, left, right, part)
@@ -187,7 +188,7 @@ def _with_partner(workspace: Workspace, ctes: Sequence[Any], left: _Side, right:
     equal = [_compared(part, left, right) for part in _parts_of(on)]
     once = all(equal)
     rows = left.frame if once else told_apart(left.frame)
-    names = [name for name in right.frame.columns if name.lower() in equal]
+    names = [name for name in right.frame.columns if right.key(name) in equal]
     partners = without_repeats(right.frame, names) if once else right.frame
     star = exp.Column(this=exp.Star(), table=exp.to_identifier(left.name, quoted=True))
     select = exp.Select(expressions=[star]).from_(left.over(workspace.table(rows)))
@@ -197,22 +198,22 @@ def _with_partner(workspace: Workspace, ctes: Sequence[Any], left: _Side, right:
 
 
 def _compared(part: Any, left: _Side, right: _Side) -> str:
-    """The column of the right side, in lower case, that is equal to one of the left; "" for any other condition."""
+    """The key of the column of the right side that is equal to one of the left; "" for any other condition."""
     if not isinstance(part, exp.EQ) or not all(isinstance(each, exp.Column) for each in (part.this, part.expression)):
         return ""
-    own = {each.table.lower(): each.name.lower() for each in (part.this, part.expression)}
-    return own[right.name.lower()] if own.keys() == {left.name.lower(), right.name.lower()} else ""
+    own = {left.key(each.table): left.key(each.name) for each in (part.this, part.expression)}
+    return own[right.key(right.name)] if own.keys() == {left.key(left.name), right.key(right.name)} else ""
 
 
-def _equal_windows(parts: Sequence[Any]) -> bool:
+def _equal_windows(workspace: Workspace, parts: Sequence[Any]) -> bool:
     """Whether both bounds are equal on both sides."""
     equal = {
-        part.this.name.lower()
+        workspace.identifiers.key(part.this.name)
         for part in parts
         if isinstance(part, exp.EQ)
         and isinstance(part.this, exp.Column)
         and isinstance(part.expression, exp.Column)
-        and part.this.name.lower() == part.expression.name.lower()
+        and workspace.identifiers.same(part.this.name, part.expression.name)
     }
     return {WINDOW_START, WINDOW_END} <= equal
 

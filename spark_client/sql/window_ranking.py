@@ -48,10 +48,10 @@ def rank_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     ranked = [
         (place, item)
         for place, item in enumerate(inner.expressions)
-        if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window) and _by_windows(item.this)
+        if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window) and _by_windows(workspace, item.this)
     ]
-    kept, rest = _ranks(select.args.get("where"), ranked[0][1].alias) if ranked else (None, [])
-    missed = _missed(inner, ranked, kept)
+    kept, rest = _ranks(workspace, select.args.get("where"), ranked[0][1].alias) if ranked else (None, [])
+    missed = _missed(workspace, inner, ranked, kept)
     if missed or kept is None:
         if missed and is_stream(workspace, inner, ctes):
             workspace.stages.append(f"no window top-N of a stream: {missed}")
@@ -78,11 +78,11 @@ def rank_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     return select
 
 
-def _missed(inner: Any, ranked: Sequence[Any], kept: Any) -> str:
+def _missed(workspace: Workspace, inner: Any, ranked: Sequence[Any], kept: Any) -> str:
     """Why a SELECT that ranks rows is no window top-N; "" if it is one, or ranks no rows at all."""
     if not ranked:
         ranks = [each for item in inner.expressions for each in item.find_all(exp.Window) if _ranks_rows(each)]
-        return _missed_window(ranks[0]) if ranks else ""
+        return _missed_window(workspace, ranks[0]) if ranks else ""
     for part in ("group", "distinct", "limit", "order", "qualify", "having"):
         if inner.args.get(part):
             return f"the SELECT that ranks has {part.upper()}; put it in a subquery"
@@ -92,8 +92,8 @@ def _missed(inner: Any, ranked: Sequence[Any], kept: Any) -> str:
     return "" if kept is not None else f"WHERE keeps no ranks up to a constant, as in {name} <= 3"
 
 
-def _missed_window(window: Any) -> str:
-    keys = {key.name.lower() for key in window.args.get("partition_by") or () if isinstance(key, exp.Column)}
+def _missed_window(workspace: Workspace, window: Any) -> str:
+    keys = _keys(workspace, window)
     lacking = [name for name in (WINDOW_START, WINDOW_END) if name not in keys]
     if lacking:
         return f"PARTITION BY lacks {' and '.join(lacking)}"
@@ -112,9 +112,9 @@ def _ranks_rows(window: Any) -> bool:
     return isinstance(window.this, exp.Anonymous) and window.this.name.lower() in _RANKS
 
 
-def _by_windows(window: Any) -> bool:
+def _by_windows(workspace: Workspace, window: Any) -> bool:
     call = window.this
-    keys = [key.name.lower() for key in window.args.get("partition_by") or () if isinstance(key, exp.Column)]
+    keys = _keys(workspace, window)
     return (
         isinstance(call, exp.Anonymous)
         and call.name.lower() in _RANKS
@@ -127,18 +127,24 @@ def _by_windows(window: Any) -> bool:
     )
 
 
+def _keys(workspace: Workspace, window: Any) -> list[str]:
+    """The columns of PARTITION BY, by their keys."""
+    columns = (each for each in window.args.get("partition_by") or () if isinstance(each, exp.Column))
+    return [workspace.identifiers.key(each.name) for each in columns]
+
+
 def _is_plain(ordered: Any) -> bool:
     """Nulls where Spark has them by default: they are the smallest."""
     return bool(ordered.args.get("nulls_first")) is not bool(ordered.args.get("desc"))
 
 
-def _ranks(where: Any, name: str) -> tuple[tuple[int, int] | None, list[Any]]:
+def _ranks(workspace: Workspace, where: Any, name: str) -> tuple[tuple[int, int] | None, list[Any]]:
     """The first and the last rank that a condition keeps, and what else there is in it."""
     first, last, rest, bounded = 1, _MOST, [], False
     for part in where.this.flatten() if where is not None and isinstance(where.this, exp.And) else (
         [where.this] if where is not None else []
     ):  # fmt: skip
-        bound = _bound(part.unnest(), name)
+        bound = _bound(workspace, part.unnest(), name)
         if bound is None:
             rest.append(part.copy())
             continue
@@ -146,14 +152,14 @@ def _ranks(where: Any, name: str) -> tuple[tuple[int, int] | None, list[Any]]:
     return ((first, last), rest) if bounded and first <= last else (None, rest)
 
 
-def _bound(part: Any, name: str) -> tuple[int, int] | None:
+def _bound(workspace: Workspace, part: Any, name: str) -> tuple[int, int] | None:
     """The ranks from and to that `n <= 3`, `3 > n`, `n = 1` or `n BETWEEN 1 AND 3` keep."""
 
     def number(tree: Any) -> int | None:
         return int(tree.this) if isinstance(tree, exp.Literal) and tree.is_int else None
 
     def is_rank(tree: Any) -> bool:
-        return isinstance(tree, exp.Column) and tree.name.lower() == name.lower()
+        return isinstance(tree, exp.Column) and workspace.identifiers.same(tree.name, name)
 
     if isinstance(part, exp.Between) and is_rank(part.this):
         low, high = number(part.args["low"]), number(part.args["high"])
@@ -187,7 +193,7 @@ def _ranked(workspace: Workspace, inner: Any, ctes: Sequence[Any], source: Sourc
     keys = ranking.window.args["partition_by"]
     order = ranking.window.args["order"].expressions
     extra = [
-        *(key for key in keys if key.name.lower() not in (WINDOW_START, WINDOW_END)),
+        *(key for key in keys if workspace.identifiers.key(key.name) not in (WINDOW_START, WINDOW_END)),
         *(ordered.this for ordered in order),
         column(WINDOW_START), column(WINDOW_END), column(time),
     ]  # fmt: skip

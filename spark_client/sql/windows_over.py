@@ -62,12 +62,14 @@ class WindowedSelect:
                 continue
             lateral = [alias for alias in aliases if not self._source.has(alias)]
             items.append(exp.alias_(self._outer(item.unalias(), lateral), name, quoted=True))
-            aliases.append(name.lower())
+            aliases.append(self._source.key(name))
         outer = without_rows(select)
         outer.set("windows", None)
         if (qualify := outer.args.pop("qualify", None)) is not None:
             # What it is about are columns by then.
-            written = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+            written = {
+                self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
+            }
             outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, written), ())))
         for part in _CLAUSES:
             if (clause := select.args.get(part)) is not None:
@@ -88,7 +90,8 @@ class WindowedSelect:
         """With the items themselves in place of their aliases."""
 
         def visit(node: Any) -> Any:
-            alias = aliases.get(node.name.lower()) if is_column(node) and not self._source.has(node.name) else None
+            is_alias = is_column(node) and not self._source.has(node.name)
+            alias = aliases.get(self._source.key(node.name)) if is_alias else None
             return node if alias is None else exp.paren(alias.copy())
 
         return tree.transform(visit)
@@ -133,6 +136,6 @@ class WindowedSelect:
 
     def _mentions(self, tree: Any, aliases: Collection[str]) -> bool:
         return any(
-            alias_in(node, aliases) and not (node.table and self._source.names_relation(node.table))
+            alias_in(node, aliases, self._source.key) and not (node.table and self._source.names_relation(node.table))
             for node in tree.walk()
         )

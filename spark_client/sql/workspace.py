@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
+from spark_client.identifiers import Identifiers, identifiers_of
 from spark_client.sql.dialect import generate
 from spark_client.sql.parsing import Text
 
@@ -29,6 +30,7 @@ class Workspace:
         self, spark: SparkSession, text: Text, ready: "Callable[[Workspace, Any, Sequence[Any]], Any] | None" = None
     ) -> None:
         self.spark = spark
+        self.identifiers = identifiers_of(spark)
         self.ready = ready
         self._args = text.args
         self._values: dict[str, Any] = {}
@@ -66,7 +68,7 @@ class Workspace:
         """The DataFrame of a query, or of what a statement returns, with these common table expressions."""
         if self.ready is not None:
             tree = self.ready(self.as_is(), tree, ctes)
-        text = generate(_with(tree, ctes))
+        text = generate(_with(tree, ctes, self.identifiers))
         if not self._names:
             return self.spark.sql(text, args=self._args)
         pattern = re.compile("`?\\b(" + "|".join(map(re.escape, self._names)) + ")\\b`?")
@@ -76,12 +78,12 @@ class Workspace:
         return self.spark.sql(filled if used else text, args=self._args, **{name: self._values[name] for name in used})
 
 
-def _with(tree: Any, ctes: Sequence[Any]) -> Any:
+def _with(tree: Any, ctes: Sequence[Any], identifiers: Identifiers) -> Any:
     if not ctes:
         return tree
     whole = tree.copy()
     own = whole.args.get("with_")
     # Of one name the innermost counts.
-    named = {cte.alias.lower(): cte for cte in [*ctes, *(own.expressions if own else ())]}
+    named = {identifiers.key(cte.alias): cte for cte in [*ctes, *(own.expressions if own else ())]}
     whole.set("with_", exp.With(expressions=[cte.copy() for cte in named.values()]))
     return whole

@@ -9,15 +9,15 @@ watermark, which is an instant.
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.errors import PlanError
+from spark_client.identifiers import are_plain, column_named, identifiers_of
 from spark_client.windows.intervals import MILLISECOND, interval_column
 
 __all__ = [
-    "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "column_named",
-    "field_named", "hidden", "wall_clock", "watermark_of", "with_bounds", "without_watermark",
+    "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "field_named",
+    "hidden", "wall_clock", "watermark_of", "with_bounds", "with_metadata", "without_watermark",
 ]  # fmt: skip
 
 WINDOW_START = "window_start"
@@ -36,16 +36,12 @@ def hidden(name: str) -> str:
     return f"__remote_udf_window_{name}"
 
 
-def column_named(name: str) -> Column:
-    """The column of exactly that name, dots and all."""
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
 def field_named(frame: DataFrame, name: str, what: str) -> T.StructField:
-    """The frame's column of that name, without regard to case. Raises PlanError unless there is exactly one."""
+    """The frame's column of that name, as the session compares names. Raises PlanError unless there is exactly one."""
     if not isinstance(name, str):
         raise PlanError(f"{what} takes the name of a column, not {type(name).__name__}")
-    found = [field for field in frame.schema.fields if field.name.casefold() == name.casefold()]
+    identifiers = identifiers_of(frame)
+    found = [field for field in frame.schema.fields if identifiers.same(field.name, name)]
     if len(found) != 1:
         raise PlanError(
             f"{what}: column {name!r} is {'ambiguous' if found else 'not found'} among {', '.join(frame.columns)}"
@@ -61,7 +57,7 @@ def check_input(frame: DataFrame, time_col: str, function: str) -> T.StructField
             f"{function}: time column {field.name!r} is of type {field.dataType.simpleString()}; "
             "expected timestamp or timestamp_ntz"
         )
-    taken = {name.casefold() for name in frame.columns} & set(WINDOW_COLUMNS)
+    taken = identifiers_of(frame).keys(frame.columns) & set(WINDOW_COLUMNS)
     if taken:
         raise PlanError(
             f"{function}: Column '{sorted(taken)[0]}' is ambiguous: the input has one of that name; rename it first"
@@ -90,6 +86,15 @@ def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Colu
     return without_watermark(bounded, field)
 
 
+def with_metadata(frame: DataFrame, name: str, metadata: dict[str, Any]) -> DataFrame:
+    """As DataFrame.withMetadata, for a column of any name: Spark's own cannot have a dot or a backtick in it."""
+    if are_plain([name]):
+        return frame.withMetadata(name, metadata)
+    names = frame.columns
+    places = [hidden(str(place)) for place in range(len(names))]
+    return frame.toDF(*places).withMetadata(places[names.index(name)], metadata).toDF(*names)
+
+
 def watermark_of(field: T.StructField) -> dict[str, Any] | None:
     """The metadata that makes another column the one with the field's watermark; None if it has none."""
     return {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
@@ -101,4 +106,4 @@ def without_watermark(frame: DataFrame, field: T.StructField) -> DataFrame:
         return frame
     kept: dict[str, Any] = {key: value for key, value in field.metadata.items() if key != WATERMARK}
     # Spark takes a column that is given no metadata for one that keeps what it has.
-    return frame.withMetadata(field.name, kept or {_PLAIN: True})
+    return with_metadata(frame, field.name, kept or {_PLAIN: True})

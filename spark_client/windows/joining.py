@@ -8,11 +8,11 @@ from pyspark.sql import functions as F
 
 from spark_client.changelogs import kind_column
 from spark_client.errors import PlanError
+from spark_client.identifiers import column_named, identifiers_of
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_COLUMNS,
     WINDOW_TIME,
-    column_named,
     field_named,
     hidden,
     watermark_of,
@@ -53,9 +53,10 @@ def window_join(
         raise PlanError("window_join: no column 'row_kind' or '_change_type' makes one of the frames a changelog")
     left, right = (_settled(frame, changelog) for frame in (left, right))
     names = [on] if isinstance(on, str) else list(on)
+    identifiers = identifiers_of(left)
     both = [left, right]
     windows = [name for name in WINDOW_COLUMNS if name != WINDOW_TIME or all(WINDOW_TIME in f.columns for f in both)]
-    keys = [*windows, *(name for name in names if name.casefold() not in WINDOW_COLUMNS)]
+    keys = [*windows, *(name for name in names if identifiers.key(name) not in WINDOW_COLUMNS)]
     fields = [[field_named(frame, key, f"window_join: {side} frame") for key in keys]
               for side, frame in zip(("left", "right"), both, strict=True)]  # fmt: skip
     _check_streams(left, right, kind)
@@ -72,8 +73,8 @@ def window_join(
         equal.append(condition)
     matches = reduce(lambda one, other: one & other, equal)
     if kind in ("left_semi", "left_anti") and left.isStreaming and right.isStreaming:
-        taken = {name.casefold() for name in left.columns}
-        wanted = renamed.select(*(column_named(name) for name in renamed.columns if name.casefold() not in taken))
+        taken = identifiers.keys(left.columns)
+        wanted = renamed.select(*(column_named(name) for name in renamed.columns if identifiers.key(name) not in taken))
         join = _semi if kind == "left_semi" else _anti
         joined = join(left, wanted, matches, list(hide.values()) if condition is None else None)
     else:
@@ -124,7 +125,8 @@ def _check_streams(left: DataFrame, right: DataFrame, kind: str) -> None:
 def _check_names(left: DataFrame, right: DataFrame, keys: Sequence[str], kind: str) -> None:
     if kind in ("left_semi", "left_anti"):
         return
-    names = [name.casefold() for name in [*left.columns, *right.columns]]
-    twice = sorted({name for name in names if names.count(name) > 1} - {key.casefold() for key in keys})
+    identifiers = identifiers_of(left)
+    taken = identifiers.keys(keys)
+    twice = [name for name in identifiers.repeated([*left.columns, *right.columns]) if name not in taken]
     if twice:
         raise PlanError(f"window_join: both frames have a column {twice[0]!r}; rename one, or join on it")

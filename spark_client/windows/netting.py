@@ -54,7 +54,7 @@ def net_changes(frame: DataFrame, kind: str) -> DataFrame:
     signed = frame.select("*", sign_of(kind).alias(_NET), arrival.alias(ARRIVAL)).toDF(*names, _NET, ARRIVAL)
     summed = signed.groupBy(*own).agg(F.sum(_NET).cast("int").alias(_NET), F.min(ARRIVAL).alias(ARRIVAL))
     left = summed.where(F.col(_NET) != 0)
-    added, taken = (RowKind.INSERT.value, RowKind.DELETE.value) if kind.casefold() == ROW_KIND else ("insert", "delete")
+    added, taken = (RowKind.INSERT.value, RowKind.DELETE.value) if kind.lower() == ROW_KIND else ("insert", "delete")
     value = F.when(F.col(_NET) > 0, added).otherwise(taken)
     copies = F.explode(F.array_repeat(value, F.abs(F.col(_NET)))).alias(_NET)
     shown = [F.col(_NET if field.name == kind else name) for name, field in zip(names, fields, strict=True)]

@@ -7,13 +7,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_client.errors import PlanError
+from spark_client.identifiers import column_named, identifiers_of
 from spark_client.over import Descending
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_END,
     WINDOW_START,
     WINDOW_TIME,
-    column_named,
     field_named,
     hidden,
     without_watermark,
@@ -50,7 +50,8 @@ def window_top_n(
     kind = changes_of(frame, changelog, "window_top_n")
     order = _ordering(frame, order_by)
     groups = _groups(frame, partition_by, "window_top_n")
-    if rank_column is not None and rank_column.casefold() in {name.casefold() for name in frame.columns}:
+    identifiers = identifiers_of(frame)
+    if rank_column is not None and identifiers.key(rank_column) in identifiers.keys(frame.columns):
         raise PlanError(f"window_top_n: the frame has a column {rank_column!r} already; choose another rank_column")
     if kind is not None:
         frame = settled(frame, kind)
@@ -134,15 +135,15 @@ def _ranked_stream(frame: DataFrame, groups: Sequence[str], order: Sequence[tupl
         before = F.filter("rows", lambda each: _compared(each, F.col("col"), compare) < 0)
         ahead = before if rank == "rank" else F.array_distinct(F.transform(before, lambda each: each[_ORDER]))
         position = F.size(ahead) + 1
-    fields = frame.schema.fields
+    fields, same = frame.schema.fields, identifiers_of(frame).same
     columns = []
     for name, field in zip(names, fields, strict=True):
-        is_time = field.name.casefold() == WINDOW_TIME
+        is_time = same(field.name, WINDOW_TIME)
         value = F.col(hidden("key_2")) if is_time else F.col(f"col.row.{name}")
         columns.append(value.alias(name))
     flat = spread.select(*columns, position.alias(_RANK)).toDF(*frame.columns, _RANK)
     for field in fields:
-        if field.name.casefold() != WINDOW_TIME:
+        if not same(field.name, WINDOW_TIME):
             flat = without_watermark(flat, field)
     return flat
 

@@ -6,10 +6,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark_client.errors import PlanError
+from spark_client.identifiers import column_named, identifiers_of
 from spark_client.windows.columns import (
     WINDOW_COLUMNS,
     check_input,
-    column_named,
     field_named,
     hidden,
     wall_clock,
@@ -37,7 +37,7 @@ def tumble_rows(
     field = check_input(frame, order_by, "TUMBLE_ROW")
     if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
         raise PlanError(f"TUMBLE_ROW: count {count!r} is not a positive number of rows")
-    if WINDOW_NUMBER in {name.casefold() for name in frame.columns}:
+    if WINDOW_NUMBER in identifiers_of(frame).keys(frame.columns):
         raise PlanError(f"TUMBLE_ROW: Column '{WINDOW_NUMBER}' is ambiguous: the input has one of that name")
     if frame.isStreaming:
         raise PlanError("TUMBLE_ROW is not supported on a stream: Spark cannot number the rows of one")

@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.errors import PlanError
+from spark_client.identifiers import column_named
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_COLUMNS,
     WINDOW_START,
     WINDOW_TIME,
     check_input,
-    column_named,
     field_named,
     hidden,
     wall_clock,

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.errors import PlanError
-from spark_client.windows.columns import WINDOW_END, column_named, wall_clock
+from spark_client.identifiers import column_named, identifiers_of
+from spark_client.windows.columns import WINDOW_END, wall_clock, with_metadata
 from spark_client.windows.intervals import interval_column
 
 __all__ = ["is_only_updated", "only_updated", "update_times", "updates", "without_updates"]
@@ -32,7 +33,7 @@ _PLAIN = "remote_udf.emitted"
 def only_updated(frame: DataFrame, time_col: str, step: int) -> DataFrame:
     """The windowed frame, of whose windows aggregates emit those with a row in their last `step`, of microseconds."""
     for name, mark in ((WINDOW_END, {_STEP: step}), (time_col, {_TIME: True})):
-        frame = frame.withMetadata(name, {**frame.schema[name].metadata, **mark})
+        frame = with_metadata(frame, name, {**frame.schema[name].metadata, **mark})
     return frame
 
 
@@ -69,9 +70,10 @@ def without_updates(frame: DataFrame) -> DataFrame:
         return frame
     # Spark takes a column that is given no metadata for one that keeps what it has.
     kept: dict[str, Any] = {key: value for key, value in end.metadata.items() if key != _STEP}
-    return frame.withMetadata(end.name, kept or {_PLAIN: True})
+    return with_metadata(frame, end.name, kept or {_PLAIN: True})
 
 
 def _end(frame: DataFrame) -> T.StructField | None:
-    fields = [field for field in frame.schema.fields if field.name.casefold() == WINDOW_END]
+    key = identifiers_of(frame).key
+    fields = [field for field in frame.schema.fields if key(field.name) == WINDOW_END]
     return next((field for field in fields if _STEP in field.metadata), None)

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.errors import PlanError
-from spark_client.windows.columns import column_named, field_named, hidden
+from spark_client.identifiers import column_named
+from spark_client.windows.columns import field_named, hidden
 from spark_client.windows.intervals import Interval, interval_column, micros_of
 
 __all__ = ["guarded", "with_watermark"]

@@ -63,7 +63,7 @@ X = OutputColumn("x", Source.INPUT, 0)
 def plan_of(*calls, output=None, ordered=True):
     columns = [OutputColumn(f"v{index}", Source.VALUE, index) for index in range(len(calls))]
     planned = tuple(PlannedCall(call, (0,)) for call in calls)
-    return RowPlan(planned, (X, *(columns if output is None else output)), (0,), ordered)
+    return RowPlan(planned, (X, *(columns if output is None else output)), ("x",), ordered)
 
 
 def mapped(plan, *batches):

@@ -1,9 +1,12 @@
 """GROUP BY as keys and grouping sets."""
 
+from dataclasses import dataclass
+
 import pytest
 from sqlglot import exp
 
 from spark_client import PlanError
+from spark_client.identifiers import Identifiers
 from spark_client.sql.grouping import read_grouping
 from spark_client.sql.parsing import Text, parse
 from spark_client.sql.sources import Source
@@ -15,9 +18,17 @@ class Rows(Source):
     columns = ("a", "b", "c", "d")
 
 
-def grouping(clause, items="a"):
+@dataclass
+class Session:
+    """What is asked of a workspace: how the session compares names."""
+
+    identifiers: Identifiers
+
+
+def grouping(clause, items="a", *, case_sensitive=False):
+    session = Session(Identifiers(case_sensitive=case_sensitive))
     select = parse(Text(f"SELECT {items} FROM t GROUP BY {clause}", None, {}))
-    read = read_grouping(Rows(None, select, []), select, lambda tree: tree.find(exp.Anonymous) is not None)
+    read = read_grouping(Rows(session, select, []), select, lambda tree: tree.find(exp.Anonymous) is not None)
     keys = [key.sql("spark") for key in read.keys]
     return keys, None if read.sets is None else [[keys[place] for place in chosen] for chosen in read.sets]
 
@@ -37,6 +48,14 @@ def grouping(clause, items="a"):
 )
 def test_keys_are_expressions_ordinals_and_aliases(clause, keys):
     assert grouping(clause, "a, b % 2 AS p, f(c) AS n") == (keys, None)
+
+
+@pytest.mark.parametrize(
+    ("clause", "items", "keys"),
+    [("a, t.a, A", "a", ["a", "A"]), ("B", "c AS b, d AS B, f(a)", ["d"]), ("ALL", "f(c) AS N, n", ["n"])],
+)
+def test_a_case_sensitive_session_has_keys_that_differ_in_case(clause, items, keys):
+    assert grouping(clause, items, case_sensitive=True) == (keys, None)
 
 
 def test_a_column_goes_before_an_alias():
