@@ -50,7 +50,7 @@ def target(tmp_path_factory):
 def call(target):
     from remote_udf.functions import FunctionSpec
 
-    functions = local_transport(target.removeprefix("local:")).list_functions().functions
+    functions = local_transport(target.removeprefix("local:")).list_functions()[0].functions
     specs = {spec.name: Named(FunctionSpec.from_proto(spec)) for spec in functions}
     return lambda name, on_error="fail", arguments=1, **policy: call_of(
         specs[name], target, arguments=arguments, policy={"on_error": OnError(on_error), **policy}
