@@ -19,6 +19,7 @@ from remote_udf.errors import InvalidOption
 from remote_udf.options import canonical
 from udf_server.errors import InvalidConfig
 from udf_server.guards.settings import GuardSettings
+from udf_server.turns import DEFAULT_CALLS
 
 __all__ = ["ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
@@ -54,7 +55,13 @@ class ServerConfig:
     plugin: tuple[str, ...] = _setting((), "Module or .py file to load as a plugin, besides the installed ones.")
     block: tuple[str, ...] = _setting((), "Name of a plugin not to load.")
     entry_points: bool = _setting(True, "Load the plugins of installed packages.")
-    threads_per_function: int = _setting(64, "Threads that run one function's calls at once, over all streams.")
+    calls_per_function: int = _setting(
+        DEFAULT_CALLS,
+        "Calls in flight of one `async def` function, over all streams of a process; others wait.",
+    )
+    threads_per_function: int = _setting(
+        64, "Threads that run the calls of one function, over all streams of a process; fewer while they only compute."
+    )
     lost_calls_per_function: int = _setting(
         16, "Calls of one function that may never come back before it is refused; each may hold a thread."
     )
@@ -81,7 +88,8 @@ class ServerConfig:
     def __post_init__(self) -> None:
         at_least = {
             "processes": 1, "port": 0,
-            "metrics_port": 0, "threads_per_function": 1, "lost_calls_per_function": 0, "max_streams": 1,
+            "metrics_port": 0, "calls_per_function": 1, "threads_per_function": 1, "lost_calls_per_function": 0,
+            "max_streams": 1,
             "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "max_function_rows": 1,
             "max_server_bytes": 1 << 16, "drain_seconds": 0,
         }  # fmt: skip

@@ -13,7 +13,9 @@ from udf_server.errors import FunctionBlocked
 from udf_server.failures import describe, traceback_of
 from udf_server.functions import Function
 from udf_server.lanes import LoopLane, ThreadLane
+from udf_server.load import Load
 from udf_server.registry import Registry
+from udf_server.turns import DEFAULT_CALLS
 
 __all__ = ["FunctionHost", "HostLimits", "HostedFunction"]
 
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 class HostLimits:
     """What one function may take of its server."""
 
+    calls: int = DEFAULT_CALLS
+    """Calls in flight on one function's event loop at once, over all streams."""
     threads: int = 64
     """Threads that run one function's calls at once, over all streams."""
     lost_calls: int = 16
@@ -69,7 +73,7 @@ class HostedFunction:
     @property
     def loop_lane(self) -> LoopLane:
         if self._loop_lane is None:
-            self._loop_lane = LoopLane(self.spec.key)
+            self._loop_lane = LoopLane(self.spec.key, self._limits.calls)
         return self._loop_lane
 
     @property
@@ -77,6 +81,21 @@ class HostedFunction:
         if self._thread_lane is None:
             self._thread_lane = ThreadLane(self.spec.key, self._limits.threads, self._limits.lost_calls)
         return self._thread_lane
+
+    def adjust(self, load: Load) -> None:
+        """Fits its threads to the load of this process. From any thread."""
+        if self._thread_lane is not None:
+            self._thread_lane.adjust(load)
+
+    @property
+    def waiting(self) -> int:
+        """Workers that wait for their turn, on the loop or for a thread."""
+        loop, threads = self._loop_lane, self._thread_lane
+        return (loop.turns.waiting if loop else 0) + (threads.waiting if threads else 0)
+
+    @property
+    def threads_allowed(self) -> int:
+        return self._thread_lane.allowed if self._thread_lane else self._limits.threads
 
     @property
     def lost_calls(self) -> int:
@@ -101,7 +120,7 @@ class HostedFunction:
         if self._loop_lane is stuck:
             self.write_off_call()
             stuck.stop()
-            self._loop_lane = LoopLane(self.spec.key)
+            self._loop_lane = LoopLane(self.spec.key, self._limits.calls)
             # What the hooks opened belongs to the loop that is gone.
             self._opened = False
         return self.loop_lane

@@ -7,10 +7,10 @@ limit.
 """
 
 import asyncio
-import collections
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -18,6 +18,9 @@ from typing import Any, TypeVar
 import uvloop
 
 from udf_server.errors import FunctionBlocked
+from udf_server.fairness import FairQueue, Party
+from udf_server.load import Load
+from udf_server.turns import DEFAULT_CALLS, Turns
 
 __all__ = ["Job", "LoopLane", "ThreadLane"]
 
@@ -32,7 +35,10 @@ CANCEL_SECONDS = 1.0
 class LoopLane:
     """A daemon thread that runs an event loop."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, calls: int = DEFAULT_CALLS) -> None:
+        """At most so many rows, or batches of vectorized functions, are in flight."""
+        self.turns = Turns(calls)
+        """Only for what runs on the loop."""
         self._loop = uvloop.new_event_loop()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"loop-{name}", daemon=True)
@@ -76,12 +82,27 @@ class LoopLane:
         self.post(self._loop.stop)
 
 
+NOMINAL = 0.005
+"""Seconds of a thread that a job is charged before it has run."""
+
+COMPUTING = 0.3
+"""Cores that the threads of a function use, from which on it is one that computes."""
+
 Job = Callable[[], bool]
 """Work for a thread. Returns False to end the thread, because it had been written off meanwhile."""
 
 
+def _cpu_seconds(ident: int) -> float:
+    """CPU time of a thread that lives. 0.0 where the system does not tell."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return 0.0
+    return time.clock_gettime(time.pthread_getcpuclockid(ident))
+
+
 class ThreadLane:
-    """At most `limit` daemon threads that run jobs first come, first served; they start on demand.
+    """At most `limit` daemon threads that run jobs, of the party first that had the least of their time.
+
+    They start on demand. `limit` is lowered while they keep the machine busy: see `adjust`.
 
     `write_off()` gives up a thread that a job never gave back, and lets another take its place; at
     most `losable` times.
@@ -89,12 +110,16 @@ class ThreadLane:
 
     def __init__(self, name: str, limit: int, losable: int) -> None:
         self.limit = limit
+        self._allowed = limit
+        """Threads that may run now."""
+        self._seconds: dict[int, float] = {}
+        """The CPU time of each thread when it was last looked at."""
         self._name = name
         self._losable = losable
         self._lost = 0
         self._alive = 0
         self._idle = 0
-        self._jobs: collections.deque[Job] = collections.deque()
+        self._jobs: FairQueue[Job] = FairQueue()
         self._changed = threading.Condition()
         self._stopped = False
 
@@ -106,12 +131,38 @@ class ThreadLane:
     @property
     def crowded(self) -> bool:
         """Whether jobs wait for a thread. A job that can be interrupted then submits itself again and returns."""
-        return bool(self._jobs) and not self._idle
+        return (len(self._jobs) > 0 and not self._idle) or self._alive > self._allowed
 
-    def submit(self, job: Job) -> None:
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait for a thread."""
+        return len(self._jobs)
+
+    @property
+    def allowed(self) -> int:
+        """Threads that may run now."""
+        return self._allowed
+
+    def adjust(self, load: Load) -> None:
+        """Looks whether more threads than now are of any use; called ten times a second, say.
+
+        Where a function computes, more threads than there are cores, or than the interpreter's lock lets run, only
+        take turns with each other, and with those of whoever comes next. Functions that wait keep all their threads.
+        """
+        with self._changed:
+            seconds = {ident: _cpu_seconds(ident) for ident in self._seconds}
+            used = sum(now - self._seconds[ident] for ident, now in seconds.items())
+            self._seconds = seconds
+            if load.saturated and used > COMPUTING * load.seconds:
+                self._allowed = max(min(self._allowed, self._alive) * 3 // 4, min(load.useful_threads, self.limit))
+            elif self._allowed < self.limit:
+                self._allowed = min(self._allowed + self._allowed // 8 + 1, self.limit)
+                self._staff()
+
+    def submit(self, party: Party, job: Job) -> None:
         """Queues a job, which must not raise. Those who submit bound the queue: a few jobs per stream."""
         with self._changed:
-            self._jobs.append(job)
+            self._jobs.push(party, job)
             self._staff()
 
     def write_off(self) -> None:
@@ -130,29 +181,42 @@ class ThreadLane:
         """Lets idle threads end and drops queued jobs; running ones finish or are left behind."""
         with self._changed:
             self._stopped = True
-            self._jobs.clear()
             self._changed.notify_all()
 
     def _staff(self) -> None:
-        if self._idle < len(self._jobs) and self._alive < self.limit:
+        if self._idle < len(self._jobs) and self._alive < self._allowed:
             self._alive += 1
             threading.Thread(target=self._work, name=f"udf-{self._name}", daemon=True).start()
         self._changed.notify()
 
     def _work(self) -> None:
+        ident = threading.get_ident()
+        with self._changed:
+            self._seconds[ident] = 0.0
+        try:
+            self._work_on()
+        finally:
+            with self._changed:
+                del self._seconds[ident]
+
+    def _work_on(self) -> None:
         while True:
             with self._changed:
                 self._idle += 1
-                while not self._jobs and not self._stopped:
+                found = None
+                while not self._stopped and self._alive <= self._allowed and (found := self._jobs.pop(NOMINAL)) is None:
                     self._changed.wait()
                 self._idle -= 1
-                if self._stopped:
+                if found is None:
                     self._alive -= 1
                     return
-                job = self._jobs.popleft()
+            party, job = found
+            began = time.monotonic()
             came_back = job()
-            del job  # a thread that waits for the next one would keep a stream that has ended
+            del job, found  # a thread that waits for the next one would keep a stream that has ended
             if not came_back:
                 with self._changed:
                     self._lost -= 1
                 return
+            self._jobs.charge(party, time.monotonic() - began - NOMINAL)
+            del party

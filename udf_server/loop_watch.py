@@ -1,4 +1,4 @@
-"""LoopWatch: finds functions that block their event loop, and says where in their code."""
+"""LoopWatch: finds functions that block their event loop, says where in their code, and bounds threads that compute."""
 
 import logging
 import sys
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from udf_server.hosting import FunctionHost, HostedFunction
 from udf_server.lanes import LoopLane
+from udf_server.load import LoadMeter
 
 __all__ = ["LoopWatch"]
 
@@ -50,8 +51,11 @@ class LoopWatch:
         self._stop.set()
 
     def _run(self) -> None:
+        meter = LoadMeter()
         while not self._stop.wait(LOOK_SECONDS):
+            load = meter.look(LOOK_SECONDS)
             for hosted in self._host.hosted():
+                hosted.adjust(load)
                 lane = hosted.running_lane
                 if lane is not None:
                     self._look(hosted, lane)

@@ -113,6 +113,16 @@ class ServerMetrics:
         self.calls_lost = Gauge(
             "udf_calls_lost", "Calls that were given up and never came back.", FUNCTION, registry=registry
         )
+        self.turns_waiting = Gauge(
+            "udf_turns_waiting",
+            "Workers of streams that wait for their turn: on the function's event loop, or for one of its threads.",
+            FUNCTION, registry=registry,
+        )  # fmt: skip
+        self.threads_allowed = Gauge(
+            "udf_threads_allowed",
+            "Threads that a function may use: threads_per_function, or fewer while it only computes.",
+            FUNCTION, registry=registry,
+        )  # fmt: skip
         self.rows_replayed = Counter(
             "udf_rows_replayed_total", "Rows that came again because the server they were on was lost.", FUNCTION,
             registry=registry,

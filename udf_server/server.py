@@ -66,7 +66,7 @@ class Server:
         self.metrics = ServerMetrics()
         for function in registry:
             self.metrics.function(function.spec.name, function.spec.version)  # at 0, so that the first rows have a rate
-        limits = HostLimits(config.threads_per_function, config.lost_calls_per_function)
+        limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
         self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
         self._check_guards()
         stream_limits = StreamLimits(
@@ -248,6 +248,10 @@ class Server:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._beat = time.monotonic()
             self.metrics.loop_lag.observe(max(self._beat - due, 0.0))
+            for hosted in self._host.hosted():
+                labels = hosted.spec.name, hosted.spec.version
+                self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)
+                self.metrics.threads_allowed.labels(*labels).set(hosted.threads_allowed)
 
     def _is_alive(self) -> bool:
         return time.monotonic() - self._beat < ALIVE_SECONDS

@@ -18,6 +18,7 @@ from remote_udf.tracing import NO_SPAN, Headers, Span, start_span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.accounting import RowAccounts, StreamLimits
 from udf_server.admission import Admission
+from udf_server.fairness import Party
 from udf_server.hosting import FunctionHost, HostedFunction
 from udf_server.metrics import FunctionMetrics, ServerMetrics
 from udf_server.opening import open_function, opened_message
@@ -196,6 +197,8 @@ class ExecuteStream:
         )
         self._held.callback(self._accounts.drop)
         self._span.event("opened")
+        party = Party(self._caller.identity, context.job[:200])
+        self._held.callback(party.close)
         self._shared = self._attached(request)
         ordered = opening.options.output_mode is OutputMode.ORDERED
         setup = RunnerSetup(
@@ -217,6 +220,7 @@ class ExecuteStream:
             post=_poster(asyncio.get_running_loop()),
             spawn=lambda coroutine: self._spawn(coroutine, tasks),
             metrics=self._metrics,
+            party=party,
             clock=self._clock,
             random=self._random,
         )

@@ -15,6 +15,7 @@ from udf_server.functions import Function
 from udf_server.hosting import FunctionHost
 from udf_server.metrics import ServerMetrics
 from udf_server.registry import Registry
+from udf_server.security.access import ANYBODY, Caller
 from udf_server.session import PROTOCOL_VERSION
 from udf_server.stream import ExecuteStream
 
@@ -57,9 +58,14 @@ class Talk:
     Leaving it ends the stream as a lost client would.
     """
 
-    def __init__(self, *functions: Function, limits: StreamLimits | None = None) -> None:
+    def __init__(
+        self, *functions: Function, limits: StreamLimits | None = None, host: FunctionHost | None = None,
+        caller: Caller = ANYBODY,
+    ) -> None:  # fmt: skip
+        """Several may share a host, which the first to leave closes."""
         self.metrics = ServerMetrics()
-        self.host = FunctionHost(Registry([("test", function) for function in functions]))
+        self.host = host or FunctionHost(Registry([("test", function) for function in functions]))
+        self._caller = caller
         self._limits = limits or StreamLimits()
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
@@ -71,7 +77,7 @@ class Talk:
         """Messages that the server has begun to write."""
 
     async def __aenter__(self) -> "Talk":
-        stream = ExecuteStream(self.host, self.metrics, self._limits)
+        stream = ExecuteStream(self.host, self.metrics, self._limits, caller=self._caller)
         self._running = weakref.ref(stream)
         self._stream = asyncio.create_task(stream.run(self._incoming(), self._outgoing))
         return self

@@ -1,7 +1,6 @@
 """Guard: stands between a runner and the author's `async def`, if the operator wants that."""
 
 import asyncio
-import collections
 import functools
 import logging
 import threading
@@ -11,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from udf_server.errors import CircuitOpen, InvalidConfig, RetryableError
+from udf_server.fairness import FairQueue, current_party
 from udf_server.functions import Function
 from udf_server.guards.adaptive import AdaptiveLimit
 from udf_server.guards.breaker import Breaker
@@ -43,9 +43,11 @@ class Guard:
             Breaker(settings.breaker_failures, settings.breaker_delay) if settings.breaker_failures else None
         )
         self._rate = Rate(key, settings.rate, settings.rate_storage_variable) if settings.rate is not None else None
-        # A loop that blocks is replaced by another, so the books are no loop's.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one whose calls are counted. One that blocks is replaced, and takes what it holds with it."""
         self._lock = threading.Lock()
-        self._waiting: collections.deque[asyncio.Future[None]] = collections.deque()
+        """Held for an instant, since a loop that was replaced may go on."""
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
         self._in_use = 0
         self._show()
 
@@ -76,20 +78,14 @@ class Guard:
 
     async def _enter(self) -> None:
         """Waits for a place and for the rate. Raises CircuitOpen."""
-        while not self._take():
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            with self._lock:
-                self._waiting.append(future)
-                if self._in_use < self._limit():
-                    self._wake()
+        future = self._take()
+        if future is not None:
             try:
                 await future
             except asyncio.CancelledError:
-                with self._lock:
-                    if future in self._waiting:
-                        self._waiting.remove(future)
-                    else:
-                        self._wake()
+                # The place may have been given to it in the same moment.
+                if future.done() and not future.cancelled():
+                    self._give_back()
                 raise
         try:
             if self._rate is not None:
@@ -100,30 +96,41 @@ class Guard:
                 self._metrics.circuit_refused()
                 raise CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
         except BaseException:
-            with self._lock:
-                self._in_use -= 1
-                self._wake()
+            self._give_back()
             raise
 
-    def _take(self) -> bool:
+    def _take(self) -> "asyncio.Future[None] | None":
+        """Takes a place, or a place in the queue for one: what is returned is done when there is one."""
+        loop = asyncio.get_running_loop()
         with self._lock:
-            if self._in_use >= self._limit():
-                return False
-            self._in_use += 1
-            return True
+            if self._loop is not loop:
+                self._loop, self._in_use, self._waiting = loop, 0, FairQueue()
+            if self._in_use < self._limit() and not len(self._waiting):
+                self._in_use += 1
+                return None
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiting.push(current_party.get(), future)
+            self._admit()
+            return future
+
+    def _give_back(self) -> None:
+        with self._lock:
+            if self._loop is asyncio.get_running_loop():
+                self._in_use -= 1
+                self._admit()
 
     def _leave(self, went_well: bool, seconds: float) -> None:
         goal = self._settings.latency_goal
         with self._lock:
+            if self._loop is not asyncio.get_running_loop():
+                return
             if self._adaptive is not None:
                 if went_well and (goal is None or seconds <= goal):
                     self._adaptive.succeeded(self._in_use)
                 else:
                     self._adaptive.failed(self._in_use)
             self._in_use -= 1
-            while self._waiting and self._in_use + 1 <= self._limit():
-                self._wake()
-                break
+            self._admit()
             if self._breaker is not None:
                 if went_well:
                     self._breaker.succeeded()
@@ -136,20 +143,13 @@ class Guard:
             return self._adaptive.limit
         return self._settings.max_concurrency or float("inf")
 
-    def _wake(self) -> None:
-        """Lets the one that has waited longest look again."""
-        while self._waiting:
-            future = self._waiting.popleft()
-            try:
-                future.get_loop().call_soon_threadsafe(_settle, future)
-            except RuntimeError:
-                continue  # of a loop that is gone
-            return
+    def _admit(self) -> None:
+        """Gives free places to those who wait, by caller, job and stream. The lock is held."""
+        while self._in_use < self._limit() and (found := self._waiting.pop(1.0)) is not None:
+            _, future = found
+            if not future.done():  # its row was cancelled
+                self._in_use += 1
+                future.set_result(None)
 
     def _show(self) -> None:
         self._metrics.show(self._limit(), closed=self._breaker is None or self._breaker.closed)
-
-
-def _settle(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)

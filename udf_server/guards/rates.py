@@ -11,6 +11,7 @@ from limits.aio.strategies import MovingWindowRateLimiter
 from limits.storage import storage_from_string
 
 from udf_server.errors import InvalidConfig, RetryableError
+from udf_server.fairness import FairQueue, current_party
 
 __all__ = ["Rate"]
 
@@ -25,10 +26,14 @@ class Rate:
         self._key, self._item, self._variable = key, item, variable
         self._pool: Any = None
         self._limiter = self._made()
+        self._asking = False
+        """Somebody asks again and again; the others wait for their turn to ask."""
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
 
     async def open(self) -> None:
-        """Connections of an earlier loop are not used any more."""
+        """Connections of an earlier loop are not used any more, and who waits there waits in vain."""
         self._limiter = self._made()
+        self._asking, self._waiting = False, FairQueue()
 
     async def close(self) -> None:
         """Ends the connections."""
@@ -36,19 +41,49 @@ class Rate:
             await self._pool.disconnect()
 
     async def wait(self, waited: Callable[[], None]) -> None:
-        """Returns once there may be a call, `waited` called whenever there may not yet. Raises RetryableError."""
-        while True:
+        """Returns once there may be a call, `waited` called whenever there may not yet. Raises RetryableError.
+
+        Those who wait ask in turn, by caller, job and stream.
+        """
+        if not self._asking and not await self._ask():
+            return
+        if self._asking:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.push(current_party.get(), future)
             try:
-                if await self._limiter.hit(self._item, self._key):
-                    return
-                window = await self._limiter.get_window_stats(self._item, self._key)
-            except Exception as error:
-                # Its message is left out: it may name the URL of the storage, and so a password.
-                raise RetryableError(
-                    f"function {self._key}: the storage of rates does not answer: {type(error).__name__}"
-                ) from None
-            waited()
-            await asyncio.sleep(min(max(window.reset_time - time.time(), 0.01), 1.0))
+                await future
+            except asyncio.CancelledError:
+                if future.done() and not future.cancelled():
+                    self._pass_on()
+                raise
+        self._asking = True
+        try:
+            while seconds := await self._ask():
+                waited()
+                await asyncio.sleep(seconds)
+        finally:
+            self._pass_on()
+
+    async def _ask(self) -> float:
+        """0.0 if there may be a call, which is counted then; else the seconds after which to ask again."""
+        try:
+            if await self._limiter.hit(self._item, self._key):
+                return 0.0
+            window = await self._limiter.get_window_stats(self._item, self._key)
+        except Exception as error:
+            # Its message is left out: it may name the URL of the storage, and so a password.
+            raise RetryableError(
+                f"function {self._key}: the storage of rates does not answer: {type(error).__name__}"
+            ) from None
+        return min(max(window.reset_time - time.time(), 0.01), 1.0)
+
+    def _pass_on(self) -> None:
+        """The next of those who wait may ask."""
+        while (found := self._waiting.pop(1.0)) is not None:
+            if not found[1].done():  # its row was cancelled
+                found[1].set_result(None)
+                return
+        self._asking = False
 
     def _made(self) -> MovingWindowRateLimiter:
         if self._variable is None:

@@ -19,7 +19,7 @@ class AsyncRows(Runner):
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
         self._lane = setup.hosted.loop_lane
-        self._pool: CoroutinePool | None = CoroutinePool(self)
+        self._pool: CoroutinePool | None = CoroutinePool(self, self._lane.turns)
         """None once cancelled."""
         self._asked = 0.0
         """When the pool was last told to look at its deadlines; 0.0 once it has."""
@@ -68,8 +68,13 @@ class AsyncRows(Runner):
             self._lane.post(pool.expire, overdue)
 
     def _is_stuck(self, pool: CoroutinePool, now: float) -> bool:
-        """Whether the loop turns no more: the pool does not react to deadlines, or takes no batches."""
+        """Whether the loop turns no more: the pool does not react to deadlines, or takes no batches.
+
+        Or another stream has found that, while all rows of this one wait for their turn.
+        """
         self._forget_taken(pool.taken)
+        if self.setup.hosted.running_lane is not self._lane:
+            return True
         if not self._sent:
             self._since = 0.0
         else:
@@ -115,7 +120,7 @@ class AsyncRows(Runner):
             return
         if self._pool is None:
             return
-        self._pool = CoroutinePool(self)
+        self._pool = CoroutinePool(self, self._lane.turns)
         self._lane.post(self._pool.take_over, stuck)
         left, self._held = [*self._sent, *(self._held or ())], None
         self._sent.clear()

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from remote_udf.options import OutputMode
 from udf_server.failures import describe, row_error
+from udf_server.fairness import current_party
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Output
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch
 from udf_server.runners.slots import Slot
 from udf_server.runners.strides import Durations, Strides
+from udf_server.turns import Turns
 
 if TYPE_CHECKING:
     from udf_server.runners.async_rows import AsyncRows
@@ -55,14 +57,18 @@ class CoroutinePool:
     Runs on the function's event loop; what may be called from elsewhere says so.
     """
 
-    def __init__(self, runner: "AsyncRows") -> None:
+    def __init__(self, runner: "AsyncRows", turns: Turns) -> None:
+        """`turns` are those of the function's event loop."""
         self._runner = runner
+        self._turns = turns
         self._setup = setup = runner.setup
         self._options = options = runner.options
         self._capacity = options.buffer_capacity or DEFAULT_CAPACITY
         self._ordered = options.output_mode is OutputMode.ORDERED
         self._codecs = [runner.function.codec_for(*target) for target in enumerate(setup.arguments.targets)]
         self._context_parameter = runner.function.context_parameter
+        self.arrived: collections.deque[InputBatch] = collections.deque()
+        """Batches whose arguments are still to be decoded; a worker does that when it has its turn."""
         self._queue: collections.deque[RowBatch] = collections.deque()
         """Batches with rows nobody has taken yet."""
         self._unfinished: dict[RowBatch, None] = {}
@@ -90,7 +96,7 @@ class CoroutinePool:
             return self.taken
 
     def surrender(self) -> list[RowBatch]:
-        """What is left for the successor of a closed pool, with errors for rows at work. From any thread."""
+        """Rows left for the successor of a closed pool, with errors for those at work. From any thread."""
         timeout_error = self._runner.timeout_error
         return [
             batch.continued(
@@ -108,21 +114,22 @@ class CoroutinePool:
             if self._closed:
                 return
             self.taken += 1
-        try:
-            columns = self._setup.arguments.columns(batch)
-            self._take(
-                RowBatch(self._runner.function, self._codecs, columns, batch.first_row, batch.rows, batch.waited)
-            )
-        except Exception as error:
-            self._setup.post(self._setup.fail, error)
+            self.arrived.append(batch)
+        self._turns.join(self._setup.party)
+        self._wake()
 
     def take_over(self, stuck: "CoroutinePool") -> None:
         """Goes on where a closed pool has stopped whose loop is blocked. Rows it was working on are given up."""
+        self._turns.join(self._setup.party)
         for batch in stuck.surrender():
             self._take(batch)
+        self.arrived.extend(stuck.arrived)
+        if self.arrived:
+            self._wake()
 
     def cancel(self) -> None:
         self._closed = True
+        self.arrived.clear()
         self._queue.clear()
         self._unfinished.clear()
         for worker in self._workers:
@@ -171,17 +178,33 @@ class CoroutinePool:
             worker.task = asyncio.get_running_loop().create_task(self._work(worker))
 
     async def _work(self, worker: Worker) -> None:
-        """One worker: row after row, batch after batch, until the pool is closed.
+        """One worker, from its first row to its last."""
+        current_party.set(self._setup.party)
+        try:
+            await self._work_on(worker)
+        finally:
+            self._turns.leave(worker)
+
+    async def _work_on(self, worker: Worker) -> None:
+        """Row after row, batch after batch, until the pool is closed.
 
         The loop over rows is the hottest of the server: nothing stands in it that could stand around it.
         """
         call, plain, unordered = self._runner.function.call, self._context_parameter is None, not self._ordered
+        turns, party = self._turns, self._setup.party
         strides = Strides(self._setup.clock, self._durations)
-        stepped = strides.restart()
+        stepped, count = strides.restart(), -1
         while not self._closed:
-            if not self._queue:
+            if not self._queue and not self.arrived:
+                turns.leave(worker)
                 await self._park()
                 stepped = strides.restart()
+                continue
+            if not turns.enter(worker):
+                await turns.turn(party, worker)
+                stepped, count = strides.restart(), turns.count
+            if not self._queue:
+                self._decode_next()
                 continue
             batch = worker.batch = self._queue[0]
             batch.workers += 1
@@ -217,14 +240,31 @@ class CoroutinePool:
                 now = strides.done(done)
                 if self._running is not worker:
                     stepped = now  # others ran while a call of this one waited
-                elif now - stepped > STEP_SECONDS:
+                elif not turns.busy and now - stepped > STEP_SECONDS:
                     await asyncio.sleep(0)
                     stepped = strides.restart()
+                if turns.busy:
+                    await turns.turn(party, worker, now - stepped if turns.count == count else None)
+                    stepped, count = strides.restart(), turns.count
             worker.leave()
             if not self._closed:
                 self._leave(batch)
             # A worker that is parked, or was cancelled there, would hold on to its last batch.
             del batch, values
+
+    def _decode_next(self) -> None:
+        """Makes rows of the oldest batch that arrived, if there is one left."""
+        with self._gate:
+            if self._closed or not self.arrived:
+                return
+            batch = self.arrived.popleft()
+        try:
+            columns = self._setup.arguments.columns(batch)
+            self._take(
+                RowBatch(self._runner.function, self._codecs, columns, batch.first_row, batch.rows, batch.waited)
+            )
+        except Exception as error:
+            self._setup.post(self._setup.fail, error)
 
     async def _park(self) -> None:
         future = asyncio.get_running_loop().create_future()
@@ -299,6 +339,7 @@ class CoroutinePool:
         """The coroutine ignores its cancellation: its row times out, and another worker takes its place."""
         index = worker.index
         worker.abandoned = True
+        self._turns.leave(worker)
         self._workers.remove(worker)
         batch.fail(index, self._runner.timeout_error(batch.attempts.get(index, 1)))
         self._setup.post(self._runner.abandoned)

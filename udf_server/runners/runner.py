@@ -16,6 +16,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.options import ScalarOptions
 from remote_udf.outcomes import RowError
 from udf_server.context import CallContext, StreamContext
+from udf_server.fairness import Party
 from udf_server.functions import Function
 from udf_server.hosting import HostedFunction
 from udf_server.metrics import FunctionMetrics
@@ -84,6 +85,8 @@ class RunnerSetup:
     metrics: FunctionMetrics
     clock: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
+    party: Party = field(default_factory=Party)
+    """Who the stream works for."""
     began: Callable[[int], None] = lambda first_row: None
     """This thread, or task, calls the function for rows of the batch that begins there; more than once."""
     retried: Callable[[int, int, int, BaseException], None] = lambda batch, row, attempts, error: None

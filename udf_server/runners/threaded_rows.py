@@ -23,6 +23,8 @@ from udf_server.runners.strides import Durations, Strides
 __all__ = ["ThreadedRows"]
 
 DEFAULT_CAPACITY = 100
+QUANTUM_SECONDS = 0.005
+"""A thread works for a stream at least this long before it turns to others that wait."""
 SPREAD_SECONDS = 0.002
 """How long a thread works alone before it is asked whether it needs help, and how long until the next time."""
 SPREAD_ROW_SECONDS = 0.0002
@@ -109,7 +111,7 @@ class ThreadedRows(Runner):
             count = min(count, self._threads - self._jobs)
             self._jobs += max(count, 0)
         for _ in range(count):
-            self._lane.submit(self._job)
+            self._lane.submit(self.setup.party, self._job)
 
     def _spread(self, done_before: int, waited: float) -> None:
         """Doubles the threads while rows are slow and there are rows left."""
@@ -168,16 +170,15 @@ class ThreadedRows(Runner):
 
     def _job(self) -> bool:
         """Works until no rows are left. False if the thread was written off meanwhile."""
-        worker, again = _Worker(), False
+        worker, again, until = _Worker(), False, self.setup.clock() + QUANTUM_SECONDS
         with self._lock:
             self._crew.append(worker)
         try:
             while not again and (batch := self._join(worker)) is not None:
-                self._run(worker, batch)
-                if not self._leave(worker, batch):
+                exhausted = self._run(worker, batch, until)
+                if not self._leave(worker, batch, exhausted=exhausted):
                     return False
-                # Other streams have their turn between two batches.
-                again = self._lane.crowded
+                again = (not exhausted or self._lane.crowded) and not self._closed
         except Exception as error:
             self.setup.post(self.setup.fail, error)
         finally:
@@ -187,7 +188,7 @@ class ThreadedRows(Runner):
                 if worker.given_up < 0 and not again:
                     self._jobs -= 1
         if again:
-            self._lane.submit(self._job)
+            self._lane.submit(self.setup.party, self._job)
         return True
 
     def _join(self, worker: _Worker) -> RowBatch | None:
@@ -219,10 +220,13 @@ class ThreadedRows(Runner):
             worker.batch = batch
         return batch
 
-    def _run(self, worker: _Worker, batch: RowBatch) -> None:
-        """Calls the function for rows of the batch until none is left or the thread must stop."""
+    def _run(self, worker: _Worker, batch: RowBatch, until: float) -> bool:
+        """Calls the function for rows of the batch until none is left or the thread must stop.
+
+        After `until` it also ends where others wait for a thread. Whether no row is left.
+        """
         call, values = self.function.call, batch.values
-        plain, unordered = self._context_parameter is None, not self._ordered
+        plain, unordered, exhausted = self._context_parameter is None, not self._ordered, False
         durations = Durations()
         strides, stop = Strides(self.setup.clock, durations), worker.stop
         while not stop.is_set():
@@ -237,10 +241,13 @@ class ThreadedRows(Runner):
                 if unordered:
                     self._done_one(worker, batch, index)
             if not done:
+                exhausted = True
                 break
             worker.done += done
-            strides.done(done)
+            if strides.done(done) > until and self._lane.crowded:
+                break
         self.setup.metrics.observe_rows(*durations.take())
+        return exhausted
 
     def _done_one(self, worker: _Worker, batch: RowBatch, index: int) -> None:
         """The row may leave, unless it was given up and has left before."""
@@ -290,14 +297,14 @@ class ThreadedRows(Runner):
         finally:
             del error  # it refers to this frame if it was raised here, and the frame to the batch
 
-    def _leave(self, worker: _Worker, batch: RowBatch) -> bool:
-        """Ends this thread's work on the batch, and the batch if nobody else works on it."""
+    def _leave(self, worker: _Worker, batch: RowBatch, *, exhausted: bool) -> bool:
+        """Ends this thread's work on the batch, and the batch if nobody else works on it and no row is left."""
         with self._lock:
             worker.leave()
             mine = worker.given_up < 0
             if mine:
                 self._workers[batch] -= 1
-            if batch in self._open and not (worker.stop.is_set() and not mine):
+            if exhausted and mine and batch in self._open:
                 self._open.remove(batch)
             finished = (
                 not self._closed

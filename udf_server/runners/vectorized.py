@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from remote_udf.functions import NullCall
 from remote_udf.options import OutputMode
+from udf_server.fairness import current_party
 from udf_server.lanes import LoopLane
 from udf_server.runners.isolation import Answer, Call, Outcomes, Step, Wait, isolate
 from udf_server.runners.outputs import Output
@@ -43,6 +44,8 @@ class _Work:
         self.lane: LoopLane | None = None
         self.posted = 0.0
         """When it was handed to its lane."""
+        self.queued = False
+        """Its lane has taken it; it begins when it has its turn."""
         self.task: asyncio.Task[None] | None = None
         self.told = 0.0
         """When the coroutine was cancelled for its deadline; 0.0 if it was not."""
@@ -96,10 +99,16 @@ class Vectorized(Runner):
         for work in list(self._working):
             if work.began and now > work.began + self.options.timeout - work.batch.waited:
                 self._overdue(work, now)
-            elif not work.began and work.lane and now > work.posted + self.options.timeout + GRACE_SECONDS:
-                # A call of another stream blocks the loop.
+            elif not work.began and work.lane and self._is_blocked(work, work.lane, now):
+                # By a call of another stream.
                 work.posted = now
                 self.setup.spawn(self._leave_lane(work.lane))
+
+    def _is_blocked(self, work: _Work, lane: LoopLane, now: float) -> bool:
+        """Whether the loop that the work was handed to turns no more, as far as this or another stream has found."""
+        if self.setup.hosted.running_lane is not lane:
+            return True
+        return not work.queued and now > work.posted + self.options.timeout + GRACE_SECONDS
 
     def _start(self) -> None:
         """Sees to it that as many batches are worked on as may be."""
@@ -109,7 +118,7 @@ class Vectorized(Runner):
                 wanted = 1 if idle <= 0 and self._has_room() else 0
                 self._threads += wanted
             if wanted:
-                self.setup.hosted.thread_lane.submit(self._job)
+                self.setup.hosted.thread_lane.submit(self.setup.party, self._job)
             return
         while (work := self._next_work()) is not None:
             self._start_on_loop(work)
@@ -134,7 +143,7 @@ class Vectorized(Runner):
         return in_flight + min(self._waiting[0].rows, self._most_rows) <= capacity
 
     def _start_on_loop(self, work: _Work) -> None:
-        work.lane, work.posted = self.setup.hosted.loop_lane, self.setup.clock()
+        work.lane, work.posted, work.queued = self.setup.hosted.loop_lane, self.setup.clock(), False
         work.lane.post(self._create_task, work, work.lane)
 
     def _overdue(self, work: _Work, now: float) -> None:
@@ -207,7 +216,7 @@ class Vectorized(Runner):
                 return False
             if self.setup.hosted.thread_lane.crowded:
                 # Other streams have their turn between two batches.
-                self.setup.hosted.thread_lane.submit(self._job)
+                self.setup.hosted.thread_lane.submit(self.setup.party, self._job)
                 return True
         with self._lock:
             self._threads -= 1
@@ -246,7 +255,20 @@ class Vectorized(Runner):
 
     def _create_task(self, work: _Work, lane: LoopLane) -> None:
         if not self._stop.is_set() and work.lane is lane:
-            work.task = asyncio.get_running_loop().create_task(self._run(work))
+            work.queued = True
+            work.task = asyncio.get_running_loop().create_task(self._run_in_turn(work, lane))
+
+    async def _run_in_turn(self, work: _Work, lane: LoopLane) -> None:
+        party, turns = self.setup.party, lane.turns
+        current_party.set(party)
+        turns.join(party)
+        try:
+            if not turns.enter(work):
+                await turns.turn(party, work)
+            if work.lane is lane:
+                await self._run(work)
+        finally:
+            turns.leave(work)
 
     async def _run(self, work: _Work) -> None:
         """Sees one batch through on the event loop."""

@@ -43,6 +43,13 @@ class Caller:
     """Where it calls from, in gRPC's words: "ipv4:10.0.0.7:51234"."""
 
     @property
+    def identity(self) -> str:
+        """What tells it apart from others: its name, else its address without the port."""
+        if self.name or self.peer.startswith("unix:"):
+            return self.name or "unix:"
+        return self.peer.rpartition(":")[0] or self.peer
+
+    @property
     def same_host(self) -> bool:
         """Whether it calls from this host, as far as its address says."""
         return self.peer.startswith(("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D"))

@@ -1,0 +1,322 @@
+"""Whose turn it is: FairQueue alone, and where rows of a function wait for a loop, a thread or a guard."""
+
+import asyncio
+import collections
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import udf_server as udf
+from tests.udf_server.streams import Talk, batch, eventually, finish
+from udf_server.fairness import FairQueue, Party, current_party
+from udf_server.guards.guard import Guard
+from udf_server.guards.settings import GuardSettings
+from udf_server.hosting import FunctionHost, HostLimits
+from udf_server.lanes import ThreadLane
+from udf_server.metrics import GuardMetrics, ServerMetrics
+from udf_server.registry import Registry
+from udf_server.security.access import Caller
+from udf_server.turns import Turns
+
+
+def drained(queue, cost=1.0):
+    """Items in the order they are served in."""
+    found = []
+    while (next_one := queue.pop(cost)) is not None:
+        found.append(next_one[1])
+    return found
+
+
+def test_a_flood_of_streams_counts_as_one_caller():
+    queue, neighbour = FairQueue(), Party("neighbour")
+    for stream in range(100):
+        party = Party("greedy")
+        for row in range(10):
+            queue.push(party, ("greedy", stream, row))
+    for row in range(20):
+        queue.push(neighbour, ("neighbour", 0, row))
+    served = [item[0] for item in drained(queue)][:40]
+    assert served.count("neighbour") == 20
+
+
+def test_jobs_of_a_caller_take_turns_and_then_their_streams():
+    queue = FairQueue()
+    large, small = [Party("c", "large") for _ in range(3)], Party("c", "small")
+    for party in large:
+        for _ in range(4):
+            queue.push(party, party)
+    for _ in range(4):
+        queue.push(small, small)
+    first = drained(queue)[:6]
+    assert first.count(small) == 3
+    assert {*first} == {small, *large}
+
+
+def test_a_caller_whose_turns_cost_more_gets_fewer_of_them():
+    queue, cheap, dear = FairQueue(), Party("cheap"), Party("dear")
+    for party in (cheap, dear):
+        for _ in range(100):
+            queue.push(party, party)
+    counts = collections.Counter()
+    for _ in range(44):
+        party, _ = queue.pop(1.0)
+        counts[party.caller] += 1
+        queue.charge(party, 9.0 if party is dear else 0.0)
+    assert counts == {"cheap": 40, "dear": 4}
+
+
+def test_who_was_away_has_not_saved_up_turns():
+    queue, early, late = FairQueue(), Party("early"), Party("late")
+    queue.join(late)
+    for _ in range(1000):
+        queue.push(early, early)
+        queue.pop(1.0)
+    for party in (early, late):
+        for _ in range(10):
+            queue.push(party, party)
+    first = drained(queue)[:10]
+    assert 4 <= first.count(late) <= 6
+
+
+parties = st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 2))
+steps = st.one_of(
+    st.tuples(st.just("push"), parties),
+    st.tuples(st.just("pop"), st.floats(0.0, 5.0)),
+    st.tuples(st.just("charge"), parties),
+    st.tuples(st.just("close"), parties),
+)
+
+
+@given(st.lists(steps, max_size=60))
+def test_every_item_is_served_once_in_the_order_of_its_stream_unless_its_stream_closes(script):
+    queue, open_ones, waiting = FairQueue(), {}, collections.defaultdict(collections.deque)
+    for number, (step, value) in enumerate(script):
+        if step == "pop":
+            found = queue.pop(value)
+            if found is None:
+                assert not any(waiting.values())
+            else:
+                assert waiting[found[0]].popleft() == found[1]
+            continue
+        if value not in open_ones:
+            open_ones[value] = Party(f"caller {value[0]}", f"job {value[1]}")
+        party = open_ones[value]
+        if step == "push":
+            queue.push(party, number)
+            waiting[party].append(number)
+        elif step == "charge":
+            queue.charge(party, 1.0)
+        else:
+            party.close()
+            waiting.pop(party, None)
+            del open_ones[value]
+        assert len(queue) == sum(map(len, waiting.values()))
+    for party in open_ones.values():
+        party.close()
+    assert queue.groups == 0
+    assert len(queue) == 0
+    assert not queue._root.children
+
+
+def test_what_comes_from_a_stream_that_has_ended_is_dropped():
+    queue, party = FairQueue(), Party("c")
+    party.close()
+    queue.push(party, 1)
+    assert queue.pop(1.0) is None
+    assert queue.groups == 0
+
+
+# The loop.
+
+
+async def test_no_more_are_in_flight_than_the_limit_and_the_next_place_is_the_neighbours():
+    turns, greedy, neighbour = Turns(limit=2), Party("greedy"), Party("neighbour")
+    order = []
+
+    async def work(party, name):
+        if not turns.enter(name):
+            await turns.turn(party, name)
+        order.append(name)
+
+    await asyncio.gather(work(greedy, "g1"), work(greedy, "g2"))
+    waiting = [asyncio.ensure_future(work(greedy, f"g{number}")) for number in range(3, 50)]
+    await asyncio.sleep(0)
+    waiting.append(asyncio.ensure_future(work(neighbour, "n")))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert order == ["g1", "g2"]
+    turns.leave("g1")
+    turns.leave("g2")
+    await eventually(lambda: len(order) == 4)
+    assert "n" in order
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+
+
+async def test_a_place_that_is_given_to_a_worker_that_was_cancelled_goes_to_the_next():
+    turns, party = Turns(limit=1), Party("c")
+    assert turns.enter("first")
+    second = asyncio.ensure_future(turns.turn(party, "second"))
+    third = asyncio.ensure_future(turns.turn(party, "third"))
+    await asyncio.sleep(0)
+    second.cancel()
+    turns.leave("first")
+    await asyncio.wait_for(third, 10)
+
+
+async def test_alone_nobody_asks():
+    turns, party = Turns(limit=10), Party("c")
+    turns.join(party)
+    assert turns.enter("worker")
+    assert not turns.busy
+
+
+async def test_a_loop_that_two_jobs_keep_busy_is_shared_by_turns_and_is_quick_again_for_the_last():
+    turns, one, other = Turns(), Party("one"), Party("other")
+    turns.join(one)
+    turns.join(other)
+    done = collections.Counter()
+    enough = asyncio.Event()
+
+    async def work(party, name):
+        turns.enter((party, name))
+        while not enough.is_set():
+            deadline = asyncio.get_running_loop().time() + 0.0005
+            while asyncio.get_running_loop().time() < deadline:
+                pass  # a call that computes
+            done[party.caller] += 1
+            if turns.busy:
+                await turns.turn(party, (party, name), 0.0005)
+            else:
+                await asyncio.sleep(0)
+            if done["one"] >= 200:
+                enough.set()
+        turns.leave((party, name))
+
+    tasks = [asyncio.ensure_future(work(other, number)) for number in range(50)]
+    await asyncio.wait_for(work(one, 0), 60)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    # Without turns it would be one in fifty. The loop had to be found busy before.
+    assert done["other"] < 4 * done["one"], done
+    other.close()
+    await eventually(lambda: not turns.busy)
+
+
+# Threads.
+
+
+def test_a_thread_that_is_free_goes_to_the_caller_that_had_the_least_of_them():
+    lane, order, done = ThreadLane("f", 1, 1), [], threading.Event()
+    gate, running = threading.Event(), threading.Event()
+
+    def job(name, last=False):
+        def run():
+            order.append(name)
+            if last:
+                done.set()
+            return True
+
+        return run
+
+    def first():
+        running.set()
+        return gate.wait(10)
+
+    greedy, neighbour = Party("greedy"), Party("neighbour")
+    lane.submit(greedy, first)
+    assert running.wait(10)
+    for number in range(50):
+        lane.submit(greedy, job(f"g{number}", last=number == 49))
+    lane.submit(neighbour, job("n"))
+    gate.set()
+    assert done.wait(10)
+    lane.stop()
+    assert order.index("n") < 2
+
+
+@udf.scalar(timeout="10 min")
+def row_by_row(x: int) -> int:
+    time.sleep(0.005 * x)
+    return x
+
+
+@udf.scalar(vectorized=True, timeout="10 min")
+def by_batch(x: pa.Int64Array) -> pa.Int64Array:
+    time.sleep(0.005 * x[0].as_py())
+    return x
+
+
+@pytest.mark.parametrize(("function", "batches", "rows"), [(row_by_row, 1, 20_000), (by_batch, 2_000, 1)])
+async def test_a_stream_gets_a_thread_though_another_has_work_for_all_of_them(function, batches, rows):
+    name = function.spec.name
+    host = FunctionHost(Registry([("test", function)]), limits=HostLimits(threads=1))
+    async with Talk(host=host, caller=Caller("greedy")) as greedy, Talk(host=host, caller=Caller("nice")) as neighbour:
+        await greedy.open(name)
+        await neighbour.open(name)
+        for number in range(batches):
+            greedy.send(batch(number, number * rows, [1] * rows))
+        greedy.send(finish())
+        await eventually(lambda: not greedy.unread)
+        neighbour.send(batch(0, 0, [0] * 10))
+        assert (await neighbour.receive()).result.rows == 10
+        # A hundred seconds of work, of which nearly all is left.
+        assert greedy.metric("udf_rows_in_flight", function=name, version="1") > batches * rows * 0.8
+
+
+# Guards.
+
+
+async def test_a_guarded_call_of_a_neighbour_does_not_wait_for_all_of_a_flood():
+    started, release = [], asyncio.Event()
+
+    @udf.scalar
+    async def f(x: int) -> int:
+        started.append(x)
+        await release.wait()
+        return x
+
+    guard = Guard("f@1", GuardSettings(max_concurrency=2), GuardMetrics(ServerMetrics(), "f", "1"))
+    guarded = guard.wrap(f)
+
+    async def call(party, x):
+        current_party.set(party)
+        return await guarded.call(x)
+
+    greedy = [asyncio.create_task(call(Party("greedy"), number)) for number in range(100)]
+    await asyncio.sleep(0)
+    neighbour = asyncio.create_task(call(Party("neighbour"), -1))
+    await asyncio.sleep(0)
+    assert len(started) == 2
+    release.set()
+    await asyncio.gather(neighbour, *greedy)
+    assert started.index(-1) <= 4
+    assert len(started) == 101
+
+
+async def test_a_guard_counts_nothing_of_a_loop_that_was_replaced():
+    @udf.scalar
+    async def f(x: int) -> int:
+        await asyncio.sleep(3600 if x else 0)
+        return x
+
+    guard = Guard("f@1", GuardSettings(max_concurrency=1), GuardMetrics(ServerMetrics(), "f", "1"))
+    guarded = guard.wrap(f)
+    stuck = asyncio.new_event_loop()
+    held = stuck.create_task(guarded.call(1))
+    thread = threading.Thread(target=lambda: stuck.run_until_complete(asyncio.wait([held], timeout=0.05)))
+    thread.start()
+    await asyncio.get_running_loop().run_in_executor(None, thread.join)
+    assert await asyncio.wait_for(guarded.call(0), 10) == 0
+    held.cancel()
+    thread = threading.Thread(target=lambda: stuck.run_until_complete(asyncio.wait([held])))
+    thread.start()
+    await asyncio.get_running_loop().run_in_executor(None, thread.join)
+    stuck.close()
+    assert await asyncio.wait_for(guarded.call(0), 10) == 0

@@ -1,0 +1,143 @@
+"""Turns: whose rows a function's event loop goes on with, when there are more than it can take.
+
+While one job is alone on the loop, or the loop is quick, nobody asks. Once several jobs keep it busy, each worker asks
+before its next row, and a few are let go per turn of the loop, so few that a turn takes about a millisecond: what waits
+longest for is then its own work, not others' turns.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from udf_server.fairness import FairQueue, Party
+
+__all__ = ["DEFAULT_CALLS", "Turns"]
+
+DEFAULT_CALLS = 10_000
+LOOK_SECONDS = 0.005
+"""How often the loop's lag is looked at while several jobs share it."""
+BUSY_SECONDS = 0.002
+"""A loop that is later than this is busy."""
+TURN_SECONDS = 0.001
+"""What a turn of a busy loop should take."""
+QUIET_LOOKS = 40
+"""Looks without lag or queue after which nobody needs to ask any more."""
+WAITED_COST = 20e-6
+"""What a row costs the loop, about, whose call waits; others cost the time they take."""
+
+
+class Turns:
+    """The rows in flight of one function on one event loop; everything happens on that loop.
+
+    A holder is whatever has rows in flight: a worker of a pool, or a batch.
+    """
+
+    def __init__(self, limit: int = DEFAULT_CALLS, clock: Callable[[], float] = time.perf_counter) -> None:
+        """At most `limit` holders at a time."""
+        self.busy = False
+        """Ask before the next row."""
+        self.count = 0
+        """Turns of the loop while anything waited."""
+        self._limit = limit
+        self._clock = clock
+        self._queue: FairQueue[tuple[object, asyncio.Future[None]]] = FairQueue()
+        self._holders: set[object] = set()
+        self._pressed = False
+        """Several jobs keep the loop busy."""
+        self._quiet = 0
+        self._per_turn = 64.0
+        """How many are let go per turn of the loop, while it is pressed."""
+        self._pumping = False
+        self._pumped = 0.0
+        self._looking = False
+
+    @property
+    def waiting(self) -> int:
+        """Holders that ask for their turn. From any thread."""
+        return len(self._queue)
+
+    def join(self, party: Party) -> None:
+        """A stream of the party begins."""
+        self._queue.join(party)
+        if self._queue.groups > 1 and not self._looking:
+            self._looking = True
+            self._look_in(self._clock() + LOOK_SECONDS)
+
+    def enter(self, holder: object) -> bool:
+        """Whether the holder may begin at once; it holds a place then. Otherwise it has to ask with `turn`."""
+        if self.busy or len(self._holders) >= self._limit:
+            return False
+        self._holders.add(holder)
+        return True
+
+    def leave(self, holder: object) -> None:
+        """The holder has no rows in flight any more. Safe to call twice."""
+        if holder in self._holders:
+            self._holders.remove(holder)
+            if self.busy:
+                self._pump_soon()
+
+    async def turn(self, party: Party, holder: object, cost: float | None = None) -> None:
+        """Gives the holder's place back, if it has one, and returns once it has one again.
+
+        `cost` are the seconds of the loop that its last turn took; None if there was none, or its call waited.
+        """
+        self._holders.discard(holder)
+        if cost is not None:
+            self._queue.charge(party, cost - WAITED_COST)
+        future = asyncio.get_running_loop().create_future()
+        self._queue.push(party, (holder, future))
+        self.busy = True
+        self._pump_soon()
+        await future
+
+    def _pump_soon(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            self._pumped = self._clock()
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Once per turn of the loop, while any wait and there is room."""
+        self.count += 1
+        room = self._limit - len(self._holders)
+        if self._pressed:
+            now = self._clock()
+            took, self._pumped = now - self._pumped, now
+            self._per_turn *= 0.5 if took > TURN_SECONDS else 1.25
+            self._per_turn = min(max(self._per_turn, 1.0), 1024.0)
+            room = min(room, int(self._per_turn))
+        while room > 0 and (found := self._queue.pop(WAITED_COST)) is not None:
+            _, (holder, future) = found
+            if not future.done():  # its worker was cancelled
+                self._holders.add(holder)
+                future.set_result(None)
+                room -= 1
+        self._pumping = False
+        if not len(self._queue):
+            self.busy = self._pressed
+        elif len(self._holders) < self._limit:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _look_in(self, due: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(due - self._clock(), self._look, due)
+
+    def _look(self, due: float) -> None:
+        """Several jobs share the loop: is it late?"""
+        now = self._clock()
+        late = now - due
+        if late > BUSY_SECONDS and not self._pressed:
+            self._pressed = self.busy = True
+        self._quiet = 0 if late > BUSY_SECONDS or len(self._queue) else self._quiet + 1
+        alone = self._queue.groups < 2
+        if self._pressed and (alone or self._quiet > QUIET_LOOKS):
+            self._pressed = False
+            self.busy = bool(len(self._queue))
+            if self.busy:
+                self._pump_soon()
+        if alone:
+            self._looking = False
+        else:
+            self._look_in(now + LOOK_SECONDS)
