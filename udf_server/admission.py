@@ -1,4 +1,4 @@
-"""Admission: what all streams of a server hold together, by function and by server, in rows and bytes."""
+"""Admission: how many streams there may be, and what all of them hold together, in rows and bytes."""
 
 import asyncio
 from dataclasses import dataclass
@@ -14,10 +14,16 @@ RETRY_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class AdmissionLimits:
-    """Unanswered rows of one function, and unanswered bytes of all, over every stream of the server."""
+    """Over every stream of the server."""
 
     function_rows: int = 10_000_000
+    """Unanswered rows of one function."""
     server_bytes: int = 2 << 30
+    """Unanswered bytes."""
+    streams: int = 4_000
+    streams_per_caller: int = 3_000
+    idle_seconds: float = 300.0
+    """How long a client may leave a stream open for nothing, or what it was sent unread."""
 
 
 class Admission:

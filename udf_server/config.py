@@ -65,7 +65,17 @@ class ServerConfig:
     lost_calls_per_function: int = _setting(
         16, "Calls of one function that may never come back before it is refused; each may hold a thread."
     )
-    max_streams: int = _setting(1_000, "Streams open at once; further ones are refused as OVERLOADED.")
+    max_streams: int = _setting(4_000, "Streams open at once; further ones are refused as OVERLOADED.")
+    max_streams_per_caller: int = _setting(3_000, "Streams of one caller open at once; refused likewise.")
+    max_connections: int = _setting(
+        8_192, "Connections to the gRPC port; further ones are closed. Fewer if the process may not open as many files."
+    )
+    idle_seconds: float = _setting(
+        300.0, "A stream whose client sends nothing and is owed nothing, or reads nothing, is ended after this long."
+    )
+    keepalive_seconds: float = _setting(
+        30.0, "A connection on which nothing comes for this long is asked for a sign of life, and closed without one."
+    )
     max_message_bytes: int = _setting(64 << 20, "Largest message, both ways.")
     max_stream_rows: int = _setting(1_000_000, "Unanswered rows of one stream beyond which it is not read from.")
     max_stream_bytes: int = _setting(128 << 20, "Unanswered bytes of one stream beyond which it is not read from.")
@@ -89,7 +99,8 @@ class ServerConfig:
         at_least = {
             "processes": 1, "port": 0,
             "metrics_port": 0, "calls_per_function": 1, "threads_per_function": 1, "lost_calls_per_function": 0,
-            "max_streams": 1,
+            "max_streams": 1, "max_streams_per_caller": 1, "max_connections": 1, "idle_seconds": 1,
+            "keepalive_seconds": 1,
             "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "max_function_rows": 1,
             "max_server_bytes": 1 << 16, "drain_seconds": 0,
         }  # fmt: skip

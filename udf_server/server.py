@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc import aio
@@ -20,6 +21,7 @@ from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.accounting import StreamLimits
 from udf_server.admission import Admission, AdmissionLimits
 from udf_server.config import ServerConfig
+from udf_server.connections import affordable_connections
 from udf_server.errors import InvalidConfig
 from udf_server.functions import Function
 from udf_server.guards.guard import Guard
@@ -41,6 +43,10 @@ __all__ = ["Server", "running_server"]
 
 log = logging.getLogger(__name__)
 
+HANDSHAKE_SECONDS = 10.0
+"""A connection that is no HTTP/2 connection by then, TLS included, is closed."""
+MOST_WATCHERS = 500
+"""Streams of gRPC's health service, which asks nobody who they are."""
 HEARTBEAT_SECONDS = 0.25
 FLUSH_SECONDS = 0.5
 """How long the last streams' statuses may take to leave after the streams have ended."""
@@ -73,9 +79,14 @@ class Server:
             config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.shared_memory
         )
         self._access = self._make_access()
-        admission = Admission(AdmissionLimits(config.max_function_rows, config.max_server_bytes))
-        self._service = UdfService(self._host, self.metrics, stream_limits, config.max_streams, self._access, admission)
-        self._health = health_aio.HealthServicer()
+        admission = Admission(
+            AdmissionLimits(
+                config.max_function_rows, config.max_server_bytes, config.max_streams, config.max_streams_per_caller,
+                config.idle_seconds,
+            )
+        )  # fmt: skip
+        self._service = UdfService(self._host, self.metrics, stream_limits, self._access, admission)
+        self._health = _Health()
         self._grpc: aio.Server | None = None
         self._http: HttpServer | None = None
         self._heart: asyncio.Task[None] | None = None
@@ -93,18 +104,8 @@ class Server:
         prepare_tracing("udf-server")
         self._http = self._start_http()
         self.metrics_url = self._http.url
-        self._grpc = aio.server(
-            interceptors=(SmallRequests(),),
-            options=[
-                ("grpc.max_receive_message_length", config.max_message_bytes),
-                ("grpc.max_send_message_length", config.max_message_bytes),
-                ("grpc.so_reuseport", int(self._share_port)),
-                # Clients ask for a sign of life while a stream is quiet.
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
-                ("grpc.http2.max_ping_strikes", 0),
-            ],
-        )
+        options = _grpc_options(config, share_port=self._share_port)
+        self._grpc = aio.server(interceptors=(SmallRequests(),), options=options)
         self._grpc.add_generic_rpc_handlers((self._service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         if not self._access.restricted:
@@ -248,6 +249,7 @@ class Server:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._beat = time.monotonic()
             self.metrics.loop_lag.observe(max(self._beat - due, 0.0))
+            self._service.end_idle_streams()
             for hosted in self._host.hosted():
                 labels = hosted.spec.name, hosted.spec.version
                 self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)
@@ -258,6 +260,46 @@ class Server:
 
     def _is_ready(self) -> bool:
         return self._is_alive() and self._grpc is not None and not self._service.draining
+
+
+class _Health(health_aio.HealthServicer):  # type: ignore[misc] # gRPC has no types
+    """gRPC's health service; as many as watch have a limit of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watching = 0
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - the name of the base class
+        if self._watching >= MOST_WATCHERS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} watch already; use Check")
+        self._watching += 1
+        try:
+            await super().Watch(request, context)
+        finally:
+            self._watching -= 1
+
+
+def _grpc_options(config: ServerConfig, *, share_port: bool) -> list[tuple[str, int]]:
+    keepalive, idle = round(config.keepalive_seconds * 1000), round(config.idle_seconds * 1000)
+    return [
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_send_message_length", config.max_message_bytes),
+        ("grpc.so_reuseport", int(share_port)),
+        # Clients ask for a sign of life while a stream is quiet.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+        ("grpc.http2.max_ping_strikes", 0),
+        # And so do we: a client that vanished without a word would hold its streams for hours.
+        ("grpc.keepalive_time_ms", keepalive),
+        ("grpc.keepalive_timeout_ms", keepalive),
+        ("grpc.http2.ping_timeout_ms", keepalive),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_SECONDS * 1000)),
+        ("grpc.max_connection_idle_ms", idle),
+        ("grpc.max_allowed_incoming_connections", affordable_connections(config.max_connections)),
+        # Whatever else is on a connection, such as lists and health checks, comes on top.
+        ("grpc.max_concurrent_streams", config.max_streams_per_caller + 100),
+    ]
 
 
 def _remove_stale_socket(path: Path) -> None:

@@ -1,6 +1,7 @@
 """The gRPC service: hands streams to ExecuteStream and lists functions. Translates, decides nothing."""
 
 import asyncio
+import collections
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,6 +23,8 @@ from udf_server.stream_errors import error_message
 
 __all__ = ["SERVICE_NAME", "UdfService"]
 
+OPEN_SECONDS = 30.0
+"""How long a client may take to say what it opened its stream for. Ours says so at once."""
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
 
@@ -29,16 +32,16 @@ class UdfService:
     """The methods of `remote_udf.v1.UdfService`. While draining it refuses new streams."""
 
     def __init__(
-        self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, max_streams: int,
-        access: Access | None = None, admission: Admission | None = None,
+        self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
+        admission: Admission | None = None,
     ) -> None:  # fmt: skip
         self._access = access or Access(None)
         self._admission = admission or Admission()
         self._host = host
         self._metrics = metrics
         self._limits = limits
-        self._max_streams = max_streams
         self._open: set[ExecuteStream] = set()
+        self._by_caller: collections.Counter[str] = collections.Counter()
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False
@@ -53,6 +56,11 @@ class UdfService:
         self.draining = True
         for stream in self._open:
             stream.drain()
+
+    def end_idle_streams(self) -> None:
+        """Ends those whose clients leave them open for nothing; for calling every second or so."""
+        for stream in list(self._open):
+            stream.end_if_idle(OPEN_SECONDS, self._admission.limits.idle_seconds)
 
     async def wait_idle(self) -> None:
         """Returns when no stream is open."""
@@ -82,7 +90,8 @@ class UdfService:
             # Before anything of the stream is read.
             await context.write(encode(error_message(error)))
             return
-        refusal = self._refusal()
+        who = caller.identity
+        refusal = self._refusal(who)
         if refusal is not None:
             self._metrics.rejected.labels(refusal.code).inc()
             await context.write(encode(message_pb2.ExecuteResponse(error=refusal)))
@@ -92,11 +101,15 @@ class UdfService:
             headers=context.invocation_metadata() or (),
         )  # fmt: skip
         self._open.add(stream)
+        self._by_caller[who] += 1
         self._idle.clear()
         try:
             await stream.run(requests, context.write)
         finally:
             self._open.discard(stream)
+            self._by_caller[who] -= 1
+            if not self._by_caller[who]:
+                del self._by_caller[who]
             if not self._open:
                 self._idle.set()
 
@@ -126,11 +139,15 @@ class UdfService:
             audit.warning("caller refused", extra={"peer": peer, "why": error.message})
             raise
 
-    def _refusal(self) -> message_pb2.Error | None:
+    def _refusal(self, who: str) -> message_pb2.Error | None:
+        limits = self._admission.limits
         if self.draining:
             code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
-        elif self.streams >= self._max_streams:
+        elif self.streams >= limits.streams:
             code, message = ErrorCode.OVERLOADED, f"the server has {self.streams} streams open and takes no more"
+        elif self._by_caller[who] >= limits.streams_per_caller:
+            code = ErrorCode.OVERLOADED
+            message = f"{who or 'the caller'} has {self._by_caller[who]} streams open here and gets no more"
         else:
             return None
         error = message_pb2.Error(kind=message_pb2.Error.KIND_WORKER, code=code, message=message, retryable=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any
 
-from remote_udf.errors import ErrorCode
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import Execution
 from remote_udf.messages import encode, read_request
 from remote_udf.options import OutputMode
@@ -92,7 +92,12 @@ class ExecuteStream:
         """What ended the stream from within."""
         self._main: asyncio.Task[Any] | None = None
         """The task that talks to the client, while it can be interrupted."""
-        self._wrote = clock()
+        self._wrote = self._progressed = clock()
+        self._heard = clock()
+        """When the last message came."""
+        self._writing: float | None = None
+        """Since when the client takes its time to read the next message."""
+        self._writer: asyncio.Task[None] | None = None
         self._progress_seconds = PROGRESS_SECONDS[1]
 
     async def run(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
@@ -104,12 +109,12 @@ class ExecuteStream:
         with self._held:
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    writer = tasks.create_task(self._write_all(write))
+                    writer = self._writer = tasks.create_task(self._write_all(write))
                     last, end = await self._serve(requests, tasks)
                     self._session.ended()
                     self._outgoing.put_nowait(encode(last))
                     self._outgoing.put_nowait(None)
-                    await writer
+                    await asyncio.wait((writer,))
                     for task in self._background:
                         task.cancel()
             finally:
@@ -158,6 +163,7 @@ class ExecuteStream:
         self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup
     ) -> tuple[pb.ExecuteResponse, str]:
         async for message in requests:
+            self._heard = self._clock()
             request = read_request(message, self._shared)
             action = self._session.receive(request)
             if isinstance(action, Start):
@@ -285,6 +291,22 @@ class ExecuteStream:
             # It may wait for a client that waits for us.
             more.cancel()
 
+    def end_if_idle(self, opening: float, idle: float) -> None:
+        """Ends the stream if the client has not sent Open for so many seconds, or is idle for so many.
+
+        The client of an idle stream opens another one with its next rows.
+        """
+        now = self._clock()
+        if self._writing is not None:
+            if now - self._writing > idle and self._writer is not None:
+                self._fail(_idle(f"nothing was read for {idle:g} s"))
+                # It would wait for a client that does not read.
+                self._writer.cancel()
+        elif self._opened is None and now - self._began > opening:
+            self._fail(_idle(f"nothing was opened for {opening:g} s"))
+        elif self._accounts and not self._accounts.unanswered_rows and now - max(self._heard, self._wrote) > idle:
+            self._fail(_idle(f"nothing was sent for {idle:g} s"))
+
     def drain(self) -> None:
         """Tells the client that the server is about to stop, so that it goes on elsewhere at the border of a batch."""
         self._draining = True
@@ -323,28 +345,31 @@ class ExecuteStream:
         while True:
             await asyncio.sleep(min(runner.tick_seconds, self._progress_seconds))
             if not self._accounts.unanswered_rows:
-                self._wrote = self._clock()
+                self._progressed = self._clock()
                 continue
             runner.tick()
             self._metrics.calls_lost(self._hosted.lost_calls)
             # None while others wait to be sent: the client does not read, and must not make the queue grow.
-            if self._clock() - self._wrote >= self._progress_seconds and self._outgoing.empty():
-                self._wrote = self._clock()
+            if self._clock() - self._progressed >= self._progress_seconds and self._outgoing.empty():
+                self._progressed = self._clock()
                 progress = pb.Progress(rows_done=self._accounts.rows_done)
                 self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=progress)))
 
     async def _write_all(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         while (item := await self._outgoing.get()) is not None:
+            self._writing = self._clock()
             if isinstance(item, bytes):
                 await write(item)
+                self._writing = None
                 continue
             assert self._accounts is not None
             try:
                 await write(item.message)
+                self._writing = None
             finally:
                 # Also when cut off here: a client that has what it wants may be gone before this write returns.
                 self._accounts.answer(item)
-            self._wrote = self._clock()
+            self._progressed = self._wrote = self._clock()
 
     def _retries(self) -> int:
         return self._runner.retries if self._runner else 0
@@ -374,6 +399,10 @@ class ExecuteStream:
 
     def _who(self) -> dict[str, str]:
         return {"caller": self._caller.name, "peer": self._caller.peer}
+
+
+def _idle(why: str) -> StreamError:
+    return StreamError(ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: {why}", retryable=True)
 
 
 def _poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:

@@ -88,6 +88,8 @@ class ErrorCode(StrEnum):
     """It knows, and does not let them call this function."""
     OVERLOADED = "OVERLOADED"
     """The server has no room for this stream or no thread left for this function."""
+    IDLE = "IDLE"
+    """The client sent nothing and was owed nothing, or took nothing of what it was sent, for too long."""
     SHUTTING_DOWN = "SHUTTING_DOWN"
     INTERNAL = "INTERNAL"
     """A bug of the server."""

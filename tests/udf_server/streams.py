@@ -108,6 +108,13 @@ class Talk:
             self._requests.put_nowait(message)
 
     @property
+    def stream(self) -> ExecuteStream:
+        """The server's side; not to be kept."""
+        found = self._running()
+        assert found is not None
+        return found
+
+    @property
     def unread(self) -> int:
         """Messages sent that the server has not read."""
         return self._requests.qsize()
