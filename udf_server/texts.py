@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from udf_server.functions import Function
 
 __all__ = ["argument_columns", "with_text_keys"]
@@ -14,14 +15,14 @@ __all__ = ["argument_columns", "with_text_keys"]
 def argument_columns(function: Function, arguments: Sequence[str]) -> list[pa.Array]:
     """A column of one value per argument. Arguments are JSON, or text where they are not.
 
-    Raises StreamError ARGUMENT_COUNT.
+    Raises StreamError ARGUMENT_COUNT, or ARGUMENT_VALUE for a number that no parameter holds.
     """
     function.spec.check_count(len(arguments))
     columns = []
     for position, text in enumerate(arguments):
         try:
             value = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             value = text
         columns.append(_column(function, position, value, text))
     return columns
@@ -36,12 +37,20 @@ def with_text_keys(value: Any) -> Any:
 
 def _column(function: Function, position: int, value: Any, text: str) -> pa.Array:
     """One value as a column of the first type of its parameter that takes it."""
+    too_large = False
     for codec in function.parameters[min(position, len(function.parameters) - 1)]:
         for candidate in (value, text):
             try:
                 # Arrow reads dates, times and decimals from text.
                 text_column = isinstance(candidate, str)
                 return pa.array([candidate]).cast(codec.type) if text_column else pa.array([candidate], codec.type)
+            except OverflowError:
+                too_large = True
             except (pa.ArrowException, TypeError, ValueError):
                 continue
+    if too_large:
+        raise StreamError(
+            ErrorKind.PROTOCOL, ErrorCode.ARGUMENT_VALUE,
+            f"function {function.spec.key}, argument {position + 1}: a number of {len(text)} digits is too large",
+        )  # fmt: skip
     return pa.array([text])

@@ -52,7 +52,10 @@ class ForwardedSource:
 def _refuse(error: HTTPError) -> None:
     """Raises what the worker said."""
     with error:
-        said = json.loads(error.read())["error"]
+        try:
+            said = json.loads(error.read())["error"]
+        except (ValueError, LookupError):  # not of its page
+            raise Refused(HTTPStatus(error.code), str(error.reason)) from error
     if error.code == HTTPStatus.UNAUTHORIZED:
         raise StreamError(ErrorKind.PROTOCOL, ErrorCode.UNAUTHENTICATED, said["message"])
     raise Refused(HTTPStatus(error.code), said["message"])

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, read_columns, read_schema, write_schema
-from remote_udf.errors import StreamError
+from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.functions import FunctionKind, split_name
 from remote_udf.messages import encode, read_response
 from remote_udf.outcomes import read_errors
@@ -55,6 +55,8 @@ class LocalSource:
         try:
             return under_way.result(TRY_SECONDS)
         except StreamError as error:
+            if error.code is ErrorCode.ARGUMENT_VALUE:
+                raise Refused(HTTPStatus.BAD_REQUEST, error.message) from error
             return _error(error.code.value, error.message)
         except TimeoutError:
             under_way.cancel()

@@ -18,9 +18,6 @@ from udf_server.page.html import error_page, page
 __all__ = ["PATHS", "Credentials", "Refused", "Response", "Site", "Source"]
 
 PATHS = frozenset({"/", "/catalog.json", "/page.js", "/page.css", "/try"})
-MOST_BYTES = 1 << 16
-"""Of the arguments of a call."""
-
 Credentials = tuple[tuple[str, str], ...]
 """As gRPC has them in its metadata: the pair of `authorization` and "Bearer TOKEN", or nothing."""
 
@@ -103,13 +100,10 @@ class Site:
         # A form of another site cannot send this type, and its scripts must ask first.
         if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != "application/json":
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a call is application/json")
-        length = environ.get("CONTENT_LENGTH") or ""
-        if not length.isdigit():
+        if "CONTENT_LENGTH" not in environ:
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "a call says how long it is")
-        if int(length) > MOST_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a call takes {MOST_BYTES} bytes at most")
         try:
-            call = json.loads(environ["wsgi.input"].read(int(length)))
+            call = json.loads(environ["wsgi.input"].read())
             function, arguments = call["function"], call["arguments"]
         except (ValueError, TypeError, KeyError, RecursionError):
             function = arguments = None
@@ -117,14 +111,22 @@ class Site:
             isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments)
         ):
             raise Refused(HTTPStatus.BAD_REQUEST, 'a call is {"function": "name@version", "arguments": ["text", ...]}')
+        try:
+            "".join((function, *arguments)).encode()
+        except UnicodeEncodeError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"the call has half of a surrogate pair: {error.reason}") from None
         return self._source.try_call(_credentials(environ), function, arguments)
 
     def _require_same_site(self, environ: Mapping[str, Any]) -> None:
         """Refuses what another site's page sent, also one whose name was made to lead here. Raises Refused."""
         origin, host = environ.get("HTTP_ORIGIN"), environ.get("HTTP_HOST", "")
-        if origin is not None and urlsplit(origin).netloc != host:
+        try:
+            same, name = origin is None or urlsplit(origin).netloc == host, urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            raise Refused(HTTPStatus.BAD_REQUEST, "Host or Origin is no address") from None
+        if not same:
             raise Refused(HTTPStatus.FORBIDDEN, "the call comes from a page of another site")
-        if not _credentials(environ) and not self._is_own(urlsplit(f"//{host}").hostname or ""):
+        if not _credentials(environ) and not self._is_own(name):
             raise Refused(HTTPStatus.FORBIDDEN, f"a call without a token is for an address or localhost, not {host!r}")
 
     def _is_own(self, name: str) -> bool:
