@@ -86,6 +86,7 @@ class FairQueue(Generic[T]):
             if node is None:
                 return
             dropped = node.waiting
+            node.items.clear()  # its parent's heap may refer to it for some time
             while node.parent is not None:
                 parent = node.parent
                 parent.waiting -= dropped

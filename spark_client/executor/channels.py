@@ -26,6 +26,8 @@ CHANNEL_OPTIONS = (
     # A server that is frozen or cut off without a word is found by its silence.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # Without it, gRPC waits a minute for the answer to the ping, whatever the line above says.
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
