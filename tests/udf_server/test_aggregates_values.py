@@ -5,12 +5,14 @@ import datetime
 from dataclasses import dataclass
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import udf_server as udf
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
+from udf_server.aggregates.bundle import Bundle
 
 
 async def test_the_key_is_seen_with_its_nested_decimal_and_null_parts(environment):
@@ -197,3 +199,38 @@ async def test_a_value_is_what_it_was_when_it_was_asked_for_though_the_accumulat
     assert applied.starting_value == expected[0]
     assert list(applied.updated_values_after_each_row) == expected[1:]
     assert applied.final_value == applied.accumulator == expected[-1]
+
+
+def bundle_of(rows, accumulators):
+    """Segments with so many rows and so many accumulators."""
+    offsets, accumulator_offsets = (np.concatenate(([0], np.cumsum(counts))) for counts in (rows, accumulators))
+    keys = pa.array([{}] * len(rows), pa.struct([]))
+    return Bundle(len(rows), keys, [], offsets, None, pa.nulls(int(accumulator_offsets[-1])), accumulator_offsets)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "values", "expected"),
+    [
+        (np.add, np.array([1, 2, 4]), [0, 3, 4]),
+        (np.multiply, np.array([3.0, 2.0, 4.0]), [1, 6, 4]),
+        (np.logical_and, np.array([True, False, True]), [True, False, True]),
+        (np.bitwise_and, np.array([6, 3, 4], np.uint8), [255, 2, 4]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_reduced_of_nothing_is_the_identity(reduce, values, expected):
+    reduced = bundle_of([0, 2, 1], [0, 0, 0]).reduce_rows(reduce, values)
+    assert (reduced.tolist(), reduced.dtype) == (expected, values.dtype)
+    reduced = bundle_of([0, 0, 0], [0, 2, 1]).reduce_accumulators(reduce, values)
+    assert (reduced.tolist(), reduced.dtype) == (expected, values.dtype)
+
+
+@pytest.mark.parametrize("reduce", [np.minimum, np.maximum, np.fmin])
+def test_what_has_no_identity_is_reduced_only_if_it_is_said_what_of_nothing_is(reduce):
+    bundle, values = bundle_of([0, 2], [2, 0]), np.array([7, 9])
+    expected = int(reduce(7, 9))
+    assert bundle.reduce_rows(reduce, values, empty=-1).tolist() == [-1, expected]
+    assert bundle.reduce_accumulators(reduce, values, empty=-1).tolist() == [expected, -1]
+    for method, full in (("reduce_rows", bundle_of([1, 1], [0, 0])), ("reduce_accumulators", bundle_of([], []))):
+        with pytest.raises(ValueError, match=rf"{method}: numpy.{reduce.__name__} .*; pass `empty`"):
+            getattr(full, method)(reduce, values)

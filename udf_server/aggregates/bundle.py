@@ -62,16 +62,30 @@ class Bundle:
         found = _RETRACT_CODES[self.kinds]
         return found if found.any() else None
 
-    def reduce_rows(self, reduce: np.ufunc, values: npt.NDArray[Any], empty: Any = 0) -> npt.NDArray[Any]:
-        """Per segment, its rows' values reduced to one (np.add, np.minimum ...); `empty` where it has no rows.
+    def reduce_rows(self, reduce: np.ufunc, values: npt.NDArray[Any], empty: Any = None) -> npt.NDArray[Any]:
+        """Reduces the values of each segment's rows to one value per segment.
 
-        `values` has one per row. The result has their dtype, so that sums of integers stay exact.
+        Segments without rows are common: every segment of a merge is one.
+
+        Args:
+            reduce: `np.add`, `np.minimum` or another ufunc of two arguments.
+            values: One value per row of the bundle.
+            empty: What a segment without rows gets. Not needed for a ufunc with an identity, such as 0 for `np.add`.
+                `np.minimum` and `np.maximum` have none: pass one that fits the type, such as
+                `np.iinfo(np.int64).max` or `np.inf`, and return null for a segment that has no value at all.
+
+        Returns:
+            One value per segment, in the dtype of `values`, so that sums of integers stay exact.
+
+        Raises:
+            ValueError: The ufunc has no identity and `empty` is not given.
+
         """
-        return _reduced(reduce, values, self.offsets, empty)
+        return _reduced(reduce, values, self.offsets, empty, "reduce_rows")
 
-    def reduce_accumulators(self, reduce: np.ufunc, values: npt.NDArray[Any], empty: Any = 0) -> npt.NDArray[Any]:
-        """The same over the accumulators: `values` has one per accumulator."""
-        return _reduced(reduce, values, self.accumulator_offsets, empty)
+    def reduce_accumulators(self, reduce: np.ufunc, values: npt.NDArray[Any], empty: Any = None) -> npt.NDArray[Any]:
+        """Reduces the values of each segment's accumulators: as `reduce_rows`, with one value per accumulator."""
+        return _reduced(reduce, values, self.accumulator_offsets, empty, "reduce_accumulators")
 
     def without_rows(self) -> "Bundle":
         """The same segments before their first row."""
@@ -120,7 +134,17 @@ def read_bundle(columns: dict[str, pa.Array], accumulator: pa.DataType, paramete
     return Bundle(segments, key, arguments, offsets, kinds, accumulators, accumulator_offsets)
 
 
-def _reduced(reduce: np.ufunc, values: npt.NDArray[Any], offsets: Integers, empty: Any) -> npt.NDArray[Any]:
+def _reduced(
+    reduce: np.ufunc, values: npt.NDArray[Any], offsets: Integers, empty: Any, method: str
+) -> npt.NDArray[Any]:
+    if empty is None:
+        if reduce.identity is None:
+            raise ValueError(
+                f"{method}: numpy.{reduce.__name__} has no value for a segment with nothing to reduce; pass `empty`, "
+                "such as numpy.iinfo(numpy.int64).max for a minimum"
+            )
+        # By way of an array: -1, which bitwise_and has, is all ones in unsigned types.
+        empty = np.asarray(reduce.identity).astype(values.dtype)
     result = np.full(len(offsets) - 1, empty, values.dtype)
     filled = offsets[1:] > offsets[:-1]
     if filled.any():
