@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.changelogs import CHANGE_TYPE
+from spark_client.comparing import normalized
 from spark_client.errors import PlanError
 from spark_client.identifiers import column_named, identifiers_of, quoted
 
@@ -105,8 +106,15 @@ def of_stream(builtin: Builtin) -> Column:
 
 
 def _of_distinct(builtin: Builtin, value: Column) -> Column:
-    values = F.collect_set(value)
+    assert builtin.argument is not None
+    values = F.collect_set(normalized(value, builtin.argument))
     count = F.size(values)
+    if isinstance(builtin.argument, (T.StructType, T.ArrayType)):
+        # Equal structs and arrays may stay in the set where Spark's hash aggregation falls back to sorting.
+        ordered = F.array_sort(values)
+        others = F.slice(ordered, 2, F.greatest(count, F.lit(1)))
+        ends = F.zip_with(ordered, others, lambda one, other: ~one.eqNullSafe(other))
+        count = F.size(F.filter(ends, lambda end: end))
     if builtin.function == "count":
         return count.cast("bigint").alias(builtin.name)
     start = F.lit(0).cast(builtin.type)

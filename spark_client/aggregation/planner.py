@@ -140,6 +140,7 @@ class _Planner:
             keys=tuple(range(len(self._request.keys))),
             key_names=tuple(self._request.key_names),
             output=tuple(OutputColumn(f"{PREFIX}{i}", each[1], each[2]) for i, each in enumerate(output)),
+            distinct=tuple(place[r.accumulator] for r in self._request.remotes if r.expression.is_distinct),
         )
         schema = StructType([StructField(f"{PREFIX}{i}", e[3], True, e[4]) for i, e in enumerate(output)])
 

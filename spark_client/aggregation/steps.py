@@ -143,6 +143,7 @@ class Steps:
                 present = F.col(name).isNotNull()
                 condition = present if condition is None else condition & present
         if remote.expression.is_distinct:
+            # Spark may leave equal structs in the set; `map_finish` takes them out.
             return F.collect_set(row if condition is None else F.when(condition, row))
         if not self._request.order_by:
             return F.collect_list(row if condition is None else F.when(condition, row))

@@ -10,8 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+import udf_server as udf
 from spark_client import PlanError, connect
+from spark_client.aggregation.builtins import Builtin, of_stream
 from tests.spark_client.aggregates.world import ALL, Total
 from udf_server.aggregates.declaration import declare_aggregate
 
@@ -150,6 +153,58 @@ def test_distinct_is_over_combinations_of_arguments_as_spark_compares_them(funct
         assert row["count(DISTINCT v)"] == 5
         assert row["all"]["count"] > 100
         assert sorted(row.trail) == sorted("0,1,2,3,4,")
+
+
+ARGUMENTS = {
+    "bigint": "v", "string": "string(v)", "double": "if(v = 0, if(id % 2 = 0, -0D, 0D), v / 8D)",
+    "boolean": "nullif(v, 0) = 1", "binary": "binary(string(v))", "decimal(10,2)": "cast(v / 4 AS decimal(10,2))",
+    "struct<a:bigint,b:string>": "struct(v AS a, string(v) AS b)", "array<bigint>": "array(v, NULL)",
+    "array<struct<a:array<double>>>": "array(struct(array(if(v = 1, if(id % 2 = 0, -0D, 0D), v + 5D)) AS a))",
+}  # fmt: skip
+"""Expressions with three values, by type."""
+
+
+def counting(position, types):
+    class Counts(udf.BundledAggregateFunction):
+        name, parameters = f"counts_{position}", ", ".join(f"p{i} {type_}" for i, type_ in enumerate(types))
+        returns = accumulator = "bigint"
+
+        def bundled_accumulate_retract(self, bundle):
+            return [udf.BundledKeySegmentApplied(0, None, len(segment.rows)) for segment in bundle]
+
+    return declare_aggregate(Counts)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {},
+        {"spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1"},
+        {"spark.sql.execution.useObjectHashAggregateExec": "false"},
+        {"spark.sql.codegen.wholeStage": "false"},
+    ],
+    ids=["defaults", "falls back to sorting", "no hash aggregation", "no generated code"],
+)
+def test_distinct_values_are_counted_once_for_any_number_of_keys(remote, spark, setting):
+    keys, types = 150, list(ARGUMENTS)
+    functions = remote(*(counting(i, [type_]) for i, type_ in enumerate(types)), counting(len(types), types[:2]))
+    frame = spark.range(0, keys * 18, 1, 2).selectExpr("id", f"id % {keys} AS k", f"(id div {keys}) % 3 AS v")
+    frame = frame.select("k", *(F.expr(text).alias(f"c{i}") for i, text in enumerate(ARGUMENTS.values())))
+    calls = [functions.function(f"counts_{i}")(f"c{i}").distinct().alias(type_) for i, type_ in enumerate(types)]
+    pairs = functions.function(f"counts_{len(types)}")("c0", "c1").distinct().filter(F.col("c0") > 0).alias("pairs")
+    for name, value in setting.items():
+        spark.conf.set(name, value)
+    try:
+        found = functions.group_by(frame, "k").agg(*calls, pairs).collect()
+        own = [of_stream(Builtin("count", f.name, True, f.name, T.LongType(), f.dataType)) for f in frame.schema[1:]]
+        counted = frame.groupBy("k").agg(*own).collect()
+    finally:
+        for name in setting:
+            spark.conf.unset(name)
+    assert sorted(row.k for row in found) == list(range(keys))
+    assert {row[1:] for row in found} == {(3,) * len(types) + (2,)}
+    # Of Spark's own, null is not counted.
+    assert {row[1:] for row in counted} == {tuple(2 if type_ == "boolean" else 3 for type_ in types)}
 
 
 def test_grouping_sets_rollup_and_cube_are_as_sparks_own(functions, frame):

@@ -4,6 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_client.executor.aggregates.merge import without_repeats
 from spark_client.executor.aggregates.segments import (
     AggregateInput,
     accumulator_lists,
@@ -91,3 +92,18 @@ def test_accumulators_of_a_segment_are_those_that_are_there():
     one = pa.array([{"total": 1}], pa.struct([("total", pa.int64())]))
     assert accumulator_lists([None], one.type).to_pylist() == [[]]
     assert accumulator_lists([one], one.type).to_pylist() == [[{"total": 1}]]
+
+
+@given(
+    st.lists(
+        st.none() | st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.none() | st.lists(st.integers(0, 1))))
+    )
+)
+def test_the_first_of_equal_rows_of_each_list_is_left(lists):
+    type_ = pa.list_(pa.struct([("0", pa.string()), ("1", pa.list_(pa.int64()))]))
+    rows = [None if each is None else [{"0": one, "1": two} for one, two in each] for each in lists]
+    left = without_repeats(pa.array([[], *rows], type_).slice(1))
+    assert left.type == type_
+    left.validate(full=True)
+    seen = [[row for i, row in enumerate(each or []) if row not in each[:i]] for each in rows]
+    assert [each or [] for each in left.to_pylist()] == seen
