@@ -1,6 +1,7 @@
 """Windows for `f("x").over(window)`: partition, order and frame, with the names of pyspark.sql.Window."""
 
 import dataclasses
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +11,11 @@ from remote_udf.durations import parse_seconds
 from spark_client.aggregate import AggregateExpression
 from spark_client.errors import PlanError
 
-__all__ = ["Descending", "Frame", "OverExpression", "Window", "WindowSpec", "desc", "over"]
+__all__ = ["Descending", "Frame", "Months", "OverExpression", "Window", "WindowSpec", "desc", "over"]
 
 UNBOUNDED = 1 << 62
 """Offsets at or beyond this are unbounded, as in Spark."""
+_MONTHS = re.compile(r"(-?)\s*(\d+)\s*(month|year)s?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,10 +31,20 @@ def desc(column: Column | str) -> Descending:
 
 
 @dataclasses.dataclass(frozen=True)
+class Months:
+    """An offset of months, which have no length of their own."""
+
+    count: int
+
+    def __neg__(self) -> "Months":
+        return Months(-self.count)
+
+
+@dataclasses.dataclass(frozen=True)
 class Frame:
     """Which rows around a row count: from `start` to `end`, None for unbounded.
 
-    Offsets are rows, or differences of the one column of the order: a number, or seconds for times.
+    Offsets are rows, or differences of the one column of the order: a number, or for times seconds or months.
     """
 
     rows: bool
@@ -40,6 +52,7 @@ class Frame:
     end: float | None
     of_time: bool = False
     """The offsets are seconds."""
+    of_months: bool = False
 
     @property
     def has_offsets(self) -> bool:
@@ -80,13 +93,19 @@ class WindowSpec:
     def rangeBetween(self, start: Any, end: Any) -> "WindowSpec":  # noqa: N802
         """The frame by value: offsets to the one column of the order. 0 is the current row and its equals.
 
-        For an order by time an offset is a timedelta or text such as "20 minutes" or "-20 minutes".
+        For an order by time an offset is a timedelta or text such as "20 minutes", "-20 minutes" or "-3 months".
+        Days, months and years are those of the calendar in the session's time zone, as in Spark: a day in which
+        clocks change has 23 or 25 hours. A timedelta of 36 hours is a day of the calendar and twelve hours.
         """
         bounds = [_range_bound(start), _range_bound(end)]
-        of_time = any(times for _, times in bounds)
-        if of_time and not all(times or offset in (None, 0) for offset, times in bounds):
-            raise PlanError(f"a frame from {start!r} to {end!r} has an offset that is a duration and one that is not")
-        frame = Frame(False, bounds[0][0], bounds[1][0], of_time=of_time)
+        kinds = {kind for offset, kind in bounds if offset not in (None, 0)}
+        if len(kinds) > 1:
+            raise PlanError(
+                f"a frame from {start!r} to {end!r} has offsets of two kinds; give two numbers, two durations or two "
+                "numbers of months or years"
+            )
+        kind = kinds.pop() if kinds else _NUMBER
+        frame = Frame(False, bounds[0][0], bounds[1][0], of_time=kind == _TIME, of_months=kind == _CALENDAR)
         _require_order(frame)
         return dataclasses.replace(self, explicit=frame)
 
@@ -147,16 +166,24 @@ def _rows_bound(bound: int) -> float | None:
     return None if abs(bound) >= UNBOUNDED else bound
 
 
-def _range_bound(bound: Any) -> tuple[float | None, bool]:
-    """The offset and whether it is one of time."""
+_NUMBER, _TIME, _CALENDAR = "number", "time", "months"
+
+
+def _range_bound(bound: Any) -> tuple[float | None, str]:
+    """The offset and of which kind it is."""
+    if isinstance(bound, Months):
+        return bound.count, _CALENDAR
     if isinstance(bound, timedelta):
-        return bound.total_seconds(), True
+        return bound.total_seconds(), _TIME
     if isinstance(bound, str):
         text = bound.strip()
-        return (-parse_seconds(text[1:]) if text.startswith("-") else parse_seconds(text)), True
+        if (months := _MONTHS.fullmatch(text)) is not None:
+            count = int(months[2]) * (12 if months[3].lower() == "year" else 1)
+            return (-count if months[1] else count), _CALENDAR
+        return (-parse_seconds(text[1:]) if text.startswith("-") else parse_seconds(text)), _TIME
     if isinstance(bound, bool) or not isinstance(bound, (int, float)):
-        raise PlanError(f"{bound!r} is not an offset: a number, a timedelta or text such as '20 minutes'")
-    return (None if abs(bound) >= UNBOUNDED else bound), False
+        raise PlanError(f"{bound!r} is not an offset: a number, a timedelta or text such as '20 minutes' or '3 months'")
+    return (None if abs(bound) >= UNBOUNDED else bound), _NUMBER
 
 
 def _require_order(frame: Frame) -> None:

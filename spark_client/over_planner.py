@@ -25,11 +25,14 @@ from spark_client.identifiers import identifiers_of, quoted
 from spark_client.over import Descending, OverExpression, WindowSpec
 from spark_client.scalar import column_of
 from spark_client.types import arrow_type, spark_type
+from spark_client.windows.intervals import interval_column
 
 __all__ = ["add_over", "plan_over", "select_over"]
 
 PREFIX = "__remote_udf_"
 ERROR_SUFFIX = "_error"
+DAY = 86_400
+"""Seconds. From a day on an offset has days of the calendar, which are not all as long."""
 
 
 def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame:
@@ -132,20 +135,30 @@ class _Operator:
         if partition or directions:
             placed = placed.sortWithinPartitions(*partition, *directions)
         names = frame.columns
+        shifts = self._shifts(placed.schema, order)
+        # After the shuffle, which need not carry them.
+        shifted = [F.col(order[0]) + interval for interval in shifts.values()]
+        placed = placed.select("*", *(each.alias(f"{PREFIX}limit_{i}") for i, each in enumerate(shifted)))
+        limits = {shift: width + len(self._hidden) + i for i, shift in enumerate(shifts)}
         # mapInArrow goes by names, so columns of one name get others for the time being.
-        hidden = placed.toDF(*(f"{PREFIX}{i}" for i in range(width)), *self._hidden)
         fields = placed.schema.fields
+        hidden = placed.toDF(*(f"{PREFIX}{i}" for i in range(width)), *(each.name for each in fields[width:]))
         place = {name: width + index for index, name in enumerate(self._hidden)}
         schema = [StructField(f"{PREFIX}{i}", fields[i].dataType, True, fields[i].metadata) for i in range(width)]
         output, inputs = list(names), []
         for name, call in self._calls.items():
             columns = tuple(place[column] for column in arguments[name])
             self._check_arguments(call, [fields[column] for column in columns])
-            if call.window.frame.has_offsets:
-                _check_offsets(call, fields[place[order[0]]].dataType)
             planned = call.expression.plan((AppliedField.FINAL_VALUE,))
             condition = place[conditions[name]] if name in conditions else None
-            inputs.append(OverInput(AggregateInput(planned, columns, condition), call.window.frame))
+            calendar, start, end = (getattr(call.window.frame, part) for part in ("of_months", "start", "end"))
+            inputs.append(
+                OverInput(
+                    AggregateInput(planned, columns, condition),
+                    call.window.frame,
+                    (limits.get((calendar, start)), limits.get((calendar, end))),
+                )
+            )
             output.append(name)
             schema.append(StructField(f"{PREFIX}v{len(schema)}", spark_type(call.expression.spec.result)))
             if planned.policy.on_error is OnError.COLUMN:
@@ -193,6 +206,28 @@ class _Operator:
             directions.append(F.col(name).desc() if isinstance(item, Descending) else F.col(name).asc())
         return names, directions
 
+    def _shifts(self, schema: StructType, order: Sequence[str]) -> dict[tuple[bool, float], Column]:
+        """Offsets that Spark adds to the time of each row, as it knows calendars and zones, with their intervals.
+
+        Raises PlanError for offsets that do not fit the order.
+        """
+        shifts = {}
+        for call in self._calls.values():
+            frame = call.window.frame
+            if not frame.has_offsets:
+                continue
+            type_ = schema[order[0]].dataType
+            _check_offsets(call, type_)
+            days = frame.of_time and isinstance(type_, T.TimestampType)
+            for offset in (frame.start, frame.end):
+                if offset and (frame.of_months or (days and abs(offset) >= DAY)):
+                    signed = -offset if isinstance(self._window.order[0], Descending) else offset
+                    if frame.of_months:
+                        shifts[True, offset] = F.expr(f"interval '{int(signed)}' month")
+                    else:
+                        shifts[False, offset] = interval_column(round(signed * 1_000_000))
+        return shifts
+
     def _require_value(self, column: Column) -> None:
         """Raises PlanError for a sort expression, which says no value to compare."""
         if is_direction(self._frame, column):
@@ -220,7 +255,7 @@ class _Operator:
 
 def _check_offsets(call: OverExpression, type_: T.DataType) -> None:
     """Raises PlanError for offsets that cannot be added to what the window is ordered by."""
-    of_time = call.window.frame.of_time
+    of_time = call.window.frame.of_time or call.window.frame.of_months
     fits = (T.TimestampType, T.TimestampNTZType, T.DateType) if of_time else (T.NumericType, T.DateType)
     if not isinstance(type_, fits):
         offsets = "durations" if of_time else "numbers"

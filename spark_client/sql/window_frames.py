@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from spark_client.errors import PlanError
-from spark_client.over import Descending, Window, WindowSpec
+from spark_client.over import Descending, Months, Window, WindowSpec
 from spark_client.sql.parsing import error_at
 from spark_client.sql.workspace import Workspace
 
@@ -79,14 +81,18 @@ def _bound(frame: Any, side: str, window: Any, workspace: Workspace) -> Any:
 
 
 def _constant(tree: Any, window: Any, workspace: Workspace) -> Any:
-    """The value of an offset: a number or a timedelta."""
+    """The value of an offset: a number, a timedelta or months."""
     if isinstance(tree, exp.Literal) and not tree.is_string and tree.is_int:
         return int(tree.this)
     try:
-        row = workspace.run(exp.select(tree.copy())).first()
+        frame = workspace.run(exp.select(exp.alias_(tree.copy(), "offset")))
+        months = isinstance(frame.schema[0].dataType, T.YearMonthIntervalType)
+        row = (frame.select(F.col("offset").cast("interval month").cast("int")) if months else frame).first()
     except PySparkException as error:
         raise error_at(window, f"{tree.sql('spark')} is no constant for a frame") from error
     value = row[0] if row is not None else None
+    if months and value is not None:
+        return Months(value)
     if isinstance(value, (int, datetime.timedelta)):
         return value
     try:

@@ -21,6 +21,8 @@ OFFSETS = {
     "date": ("INTERVAL 1 DAY", "INTERVAL 2 DAYS", "1"),
 }  # fmt: skip
 """What a RANGE frame may be bounded by, by the type of its order."""
+MONTHS = ("INTERVAL 1 MONTH", "INTERVAL 2 MONTHS", "INTERVAL 13 MONTHS")
+"""For orders by time as well; a frame has bounds of one kind."""
 DIRECTIONS = ("", " DESC", " NULLS LAST", " DESC NULLS FIRST", " ASC NULLS FIRST")
 
 
@@ -111,6 +113,8 @@ def _range(draw: Choices, scope: Scope) -> Both:
         return order
     scope.tags.add(f"RANGE over {field.type}")
     offsets = OFFSETS[field.type]
+    if offsets[0].startswith("INTERVAL") and draw.chance(25):
+        offsets = MONTHS
     start = draw.of(("UNBOUNDED PRECEDING", "CURRENT ROW", *(f"{offset} PRECEDING" for offset in offsets)))
     end = draw.of(("CURRENT ROW", "UNBOUNDED FOLLOWING", *(f"{offset} FOLLOWING" for offset in offsets)))
     return both("{} RANGE BETWEEN {} AND {}", order, start, end)

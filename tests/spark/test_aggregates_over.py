@@ -95,6 +95,70 @@ def test_ranges_of_days_times_decimals_and_floats_are_sparks(functions, frame):
         assert found[name] == {row.id: row[name] or 0 for row in expected}, name
 
 
+CHANGES = {
+    "Europe/Berlin": ["2026-03-28 20:00", "2026-10-24 20:00"],
+    "Europe/Dublin": [
+        "2026-03-28 20:00",
+        "2026-10-24 20:00",
+    ],  # its daylight saving is negative: winter is the exception
+    "Australia/Lord_Howe": ["2026-04-04 20:00", "2026-10-03 20:00"],  # by half an hour
+    "America/Sao_Paulo": ["2018-11-03 20:00", "2018-02-17 20:00"],  # at midnight
+    "+05:30": ["2026-03-28 20:00"],
+}
+"""Zones, and times before their clocks change."""
+DAYS = [
+    ("-1 day", 0), (0, "1 day"), (timedelta(hours=-36), timedelta(hours=-24)), ("-2 days", "1 day"), ("-1 day", U),
+    ("-1 month", 0), (U, "-1 month"), ("1 month", "12 months"), ("-23 hours", "23 hours"),
+]  # fmt: skip
+"""Bounds of frames; U is unbounded on its side."""
+
+
+def interval(bound, side):
+    if bound in (0, U):
+        return "CURRENT ROW" if bound == 0 else f"UNBOUNDED {side}"
+    if isinstance(bound, timedelta):
+        bound = f"{bound.total_seconds() / 3600:g} hours"
+    word = "PRECEDING" if bound.startswith("-") else "FOLLOWING"
+    return f"INTERVAL {bound.strip('-')} {word}"
+
+
+@pytest.mark.parametrize(
+    ("type_", "zone"),
+    [*(("timestamp", zone) for zone in CHANGES), ("timestamp_ntz", "Europe/Berlin"), ("date", "Europe/Berlin")],
+)
+def test_days_and_months_of_ranges_are_those_of_the_sessions_calendar(functions, spark, type_, zone):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        starts = ", ".join(f"timestamp '{start}'" for start in CHANGES[zone])
+        frame = spark.sql(f"SELECT explode(array({starts})) AS start").selectExpr(
+            # Every ten minutes for a night and the next, and the same clock a month later.
+            "explode(flatten(transform(array(0, 1, 31), d -> sequence(start + make_dt_interval(d), "
+            "start + make_dt_interval(d, 8), INTERVAL 17 MINUTES)))) AS at"
+        )
+        frame = frame.selectExpr(f"cast(at AS {type_}) AS at").union(spark.sql(f"SELECT cast(NULL AS {type_})"))
+        frame = frame.selectExpr("row_number() OVER (ORDER BY at) AS id", "at")
+        frame = frame.selectExpr("id", "at", "id % 7 AS v", "id % 2 AS k").cache()
+        frames = [each for each in DAYS if type_ != "date" or "month" in f"{each}"]
+        calls, texts = {}, []
+        for number, (start, end) in enumerate(frames):
+            for direction in ("", " DESC"):
+                name = f"w{number}{direction.strip()}"
+                window = Window.partitionBy("k").orderBy(desc("at") if direction else "at")
+                bounds = (U if start == U else start), (UF if end == U else end)
+                calls[name] = functions.function("total", size=40)("v").over(window.rangeBetween(*bounds))
+                texts.append(
+                    f"sum(v) OVER (PARTITION BY k ORDER BY at{direction} RANGE BETWEEN {interval(start, 'PRECEDING')} "
+                    f"AND {interval(end, 'FOLLOWING')}) AS {name}"
+                )
+        found, rows = ours(functions, frame, calls), frame.selectExpr("id", *texts).collect()
+        for name, text in zip(calls, texts, strict=True):
+            assert found[name] == {row.id: row[name] or 0 for row in rows}, text
+        frame.unpersist()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
 def test_floats_from_the_largest_down_begin_with_nan(functions, frame):
     total = functions.function("total")
     found = ours(
@@ -173,8 +237,12 @@ def test_what_a_window_cannot_have_is_refused(functions, frame, spark):
         plan(Window.orderBy("t", "id").rangeBetween(-1, 0))
     with pytest.raises(PlanError, match="is a direction"):
         plan(Window.orderBy(F.col("t").desc()).rangeBetween(-1, 0))
-    with pytest.raises(PlanError, match="a duration and one that is not"):
+    with pytest.raises(PlanError, match="offsets of two kinds"):
         Window.orderBy("at").rangeBetween("-1 minute", 5)
+    with pytest.raises(PlanError, match="offsets of two kinds"):
+        Window.orderBy("at").rangeBetween("-1 month", "1 day")
+    with pytest.raises(PlanError, match=r"offsets that are durations, and its order is by int"):
+        plan(Window.orderBy("t").rangeBetween("-1 month", 0))
     with pytest.raises(PlanError, match="never anything"):
         Window.orderBy("t").rowsBetween(2, 1)
     with pytest.raises(PlanError, match="DISTINCT"):

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Context
 from fractions import Fraction
@@ -13,12 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_client.executor.aggregates.keys import combined, key_codes
+from spark_client.executor.aggregates.keys import combined, run_starts
 from spark_client.over import Frame
 
 __all__ = ["Steps", "bounds_of", "recomputed", "slid", "stretches"]
 
 Integers = npt.NDArray[np.int64]
+Limits = Sequence[pa.ChunkedArray | None]
 _WIDE = Context(prec=80)
 _MOST = 1 << 63
 
@@ -51,10 +52,13 @@ class Steps:
         )
 
 
-def bounds_of(frame: Frame, starts: Integers, order: list[pa.ChunkedArray], rows: int) -> tuple[Integers, Integers]:
+def bounds_of(
+    frame: Frame, starts: Integers, order: list[pa.ChunkedArray], rows: int, limits: Limits = (None, None)
+) -> tuple[Integers, Integers]:
     """Per row, the first row of its frame and the one after its last; equal where the frame is empty.
 
-    Rows are sorted by partition, whose first rows are `starts`, and within it by `order`.
+    Rows are sorted by partition, whose first rows are `starts`, and within it by `order`. `limits` hold the order plus
+    the offset of the frame's start and end, where that is no plain addition.
     """
     lengths = np.diff(np.append(starts, rows))
     first, last = np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
@@ -66,8 +70,15 @@ def bounds_of(frame: Frame, starts: Integers, order: list[pa.ChunkedArray], rows
         peers = _peer_starts(starts, order, rows)
         peer_lengths = np.diff(np.append(peers, rows))
         values = _Offsets(frame, order[0], starts, rows) if frame.has_offsets else None
-        low = _range_bound(frame.start, first, np.repeat(peers, peer_lengths), values, side="left")
-        high = _range_bound(frame.end, last, np.repeat(peers + peer_lengths, peer_lengths), values, side="right")
+        low = _range_bound(frame.start, first, np.repeat(peers, peer_lengths), values, limits[0], side="left")
+        high = _range_bound(
+            frame.end, last, np.repeat(peers + peer_lengths, peer_lengths), values, limits[1], side="right"
+        )
+        if any(limit is not None for limit in limits):
+            # A day before 02:30 may come after a day before 02:10 if clocks were set back between the two. A frame of
+            # Spark's loses no row that it has got and gets none again that it has lost; so bounds never fall.
+            high = np.maximum.accumulate(high)
+            low = np.maximum.accumulate(np.minimum(low, high))
     return low, np.maximum(low, high)
 
 
@@ -131,11 +142,10 @@ def _spread(begin: Integers, counts: Integers) -> Integers:
 
 def _peer_starts(starts: Integers, order: list[pa.ChunkedArray], rows: int) -> Integers:
     """Where rows begin that differ in their order from the row before; all rows of a partition are peers without."""
-    codes, _ = key_codes(order, rows)
-    changes = np.concatenate(([True], codes[1:] != codes[:-1])) if rows else np.zeros(0, np.bool_)
     if not order:
-        changes[:] = False
-    changes[starts] = True
+        return starts
+    changes = np.zeros(rows, np.bool_)
+    changes[run_starts(order, rows)] = changes[starts] = True
     return np.flatnonzero(changes)
 
 
@@ -150,11 +160,15 @@ class _Offsets:
             self.alone |= np.isnan(self.values)
         self.starts, self.rows, self.of_time = starts, rows, frame.of_time
 
-    def search(self, offset: float, plain: Integers, side: Any) -> Integers:
-        """Per row, where `its value + offset` would stand. Nulls see each other only, and so do NaNs: `plain`."""
+    def search(self, offset: float, plain: Integers, limit: pa.ChunkedArray | None, side: Any) -> Integers:
+        """Per row, where `its value + offset` would stand, which is the `limit` if there is one.
+
+        Nulls see each other only, and so do NaNs: `plain`.
+        """
         found = plain.copy()
-        shift = self._shift(offset, side)
         numbers = self.values
+        shift = self._shift(offset, side) if limit is None else 0
+        sought = None if limit is None else _numbers(combined(limit), of_time=self.of_time)[0]
         if (
             numbers.dtype == np.int64
             and len(numbers)
@@ -169,9 +183,11 @@ class _Offsets:
             # Nulls stand together, before or after, and NaNs at the other end.
             begin, stop = start + int(present[0]), start + int(present[-1]) + 1
             values = numbers[begin:stop]
-            if values[0] > values[-1]:  # the largest first
-                values = -values
-            found[begin:stop] = begin + np.searchsorted(values, values + shift, side=side)
+            targets = values if sought is None else sought[begin:stop]
+            down = values[0] > values[-1] if sought is None else (targets[0] > values[0]) != (offset > 0)
+            if down:  # the largest first
+                values, targets = -values, -targets
+            found[begin:stop] = begin + np.searchsorted(values, targets + shift, side=side)
         return found
 
     def _shift(self, offset: float, side: Any) -> Any:
@@ -185,13 +201,14 @@ class _Offsets:
 
 
 def _range_bound(
-    offset: float | None, whole: Integers, peers: Integers, values: "_Offsets | None", *, side: Any
-) -> Integers:
+    offset: float | None, whole: Integers, peers: Integers, values: "_Offsets | None",
+    limit: pa.ChunkedArray | None, *, side: Any,
+) -> Integers:  # fmt: skip
     if offset is None:
         return whole
     if offset == 0 or values is None:
         return peers
-    return values.search(offset, peers, side)
+    return values.search(offset, peers, limit, side)
 
 
 def _numbers(array: pa.Array, *, of_time: bool) -> tuple[npt.NDArray[Any], Fraction | None]:

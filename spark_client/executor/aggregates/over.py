@@ -33,10 +33,15 @@ TABLE_STEPS = 1 << 22
 
 @dataclass(frozen=True)
 class OverInput:
-    """A call over a frame."""
+    """A call over a frame.
+
+    `limits` are the columns that hold, for the start and the end of the frame, the row's order plus the offset; None
+    where plain arithmetic tells it.
+    """
 
     source: AggregateInput
     frame: Frame
+    limits: tuple[int | None, int | None] = (None, None)
 
     @property
     def grows(self) -> bool:
@@ -92,7 +97,9 @@ def _values(
 ) -> list[pa.Array]:
     """The call's columns for these rows."""
     call = each.source.call
-    low, high = bounds_of(each.frame, starts, [table.column(column) for column in plan.order], table.num_rows)
+    order = [table.column(column) for column in plan.order]
+    limits = [None if column is None else table.column(column) for column in each.limits]
+    low, high = bounds_of(each.frame, starts, order, table.num_rows, limits)
     chosen = each.source.takes(table)
     partitions = [combined(table.column(column)) for column in plan.partition]
     values, failures = [], []
