@@ -16,8 +16,14 @@ from pyspark.sql.types import StructField
 from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.request import UPDATES, Aggregation, Request, Strategy
 from spark_client.identifiers import identifiers_of
-from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
-from spark_client.windows.intervals import MILLISECOND, interval_column
+from spark_client.windows.columns import (
+    WINDOW_COLUMNS,
+    WINDOW_END,
+    WINDOW_START,
+    WINDOW_TIME,
+    last_millisecond,
+    watermark_of,
+)
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later
 from spark_client.windows.planned import windowed
 from spark_client.windows.updates import updates
@@ -88,8 +94,7 @@ def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpres
 
 def _bounds(start: Column, end: Column, time: StructField) -> dict[str, Column]:
     """The columns of a window by name."""
-    last = (end - interval_column(MILLISECOND)).cast(time.dataType)
-    return dict(zip(WINDOW_COLUMNS, (start, end, last), strict=True))
+    return dict(zip(WINDOW_COLUMNS, (start, end, last_millisecond(end, time.dataType)), strict=True))
 
 
 def _names(aggregation: Aggregation) -> list[str]:

@@ -1,14 +1,15 @@
 """The columns a window function adds, and the watermark that goes with them.
 
 window_start and window_end are wall clock times without zone; window_time is the last millisecond of the
-window, of the time column's type. A watermark of the time column moves to window_time, which is never
-ahead of it: Spark wants one such column per stream, and a time without zone cannot be compared with a
+window, of the time column's type. A watermark of the time column moves to window_time, which no row of the
+window is ahead of: Spark wants one such column per stream, and a time without zone cannot be compared with a
 watermark, which is an instant.
 """
 
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_client.errors import PlanError
@@ -16,8 +17,9 @@ from spark_client.identifiers import are_plain, column_named, identifiers_of
 from spark_client.windows.intervals import MILLISECOND, interval_column
 
 __all__ = [
-    "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "field_named",
-    "hidden", "wall_clock", "watermark_of", "with_bounds", "with_metadata", "without_watermark",
+    "WATERMARK", "WINDOW_COLUMNS", "WINDOW_END", "WINDOW_START", "WINDOW_TIME", "check_input", "elapsed",
+    "field_named", "hidden", "last_millisecond", "wall_clock", "watermark_of", "with_bounds", "with_metadata",
+    "with_times", "without_watermark",
 ]  # fmt: skip
 
 WINDOW_START = "window_start"
@@ -27,6 +29,7 @@ WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, WINDOW_TIME)
 
 WATERMARK = "spark.watermarkDelayMs"
 """The key in a column's metadata by which Spark knows the column of the watermark (EventTimeWatermark.delayKey)."""
+_DAY = 86_400_000_000
 _PLAIN = "remote_udf.plain_time"
 """In the metadata of a time column that had the watermark."""
 
@@ -67,8 +70,32 @@ def check_input(frame: DataFrame, time_col: str, function: str) -> T.StructField
 
 def wall_clock(field: T.StructField) -> Column:
     """The time as a clock on the wall shows it: of an instant, in the session's time zone."""
-    column = column_named(field.name)
-    return column.cast("timestamp_ntz") if isinstance(field.dataType, T.TimestampType) else column
+    return _shown(column_named(field.name), field.dataType)
+
+
+def elapsed(time: Column, type_: T.DataType, micros: int) -> Column:
+    """The time so many microseconds later, of a `type_` with or without zone.
+
+    A day has 24 hours here. Spark's own addition of an interval goes by the calendar for whole days.
+    """
+    if isinstance(type_, T.TimestampType):
+        return F.timestamp_micros(F.unix_micros(time) + F.lit(micros))
+    return time + interval_column(micros)
+
+
+def last_millisecond(end: Column, type_: T.DataType) -> Column:
+    """The last millisecond of a window that ends then on the clock, as a `type_`.
+
+    If that millisecond comes twice, because clocks are set back, this is the second one: rows of the window come
+    after the first, and would be late.
+    """
+    last = end - interval_column(MILLISECOND)
+    first = last.cast(type_)
+    if not isinstance(type_, T.TimestampType):
+        return first
+    # By the offset of the next day, which is the one after a change.
+    second = elapsed((last + interval_column(_DAY)).cast(type_), type_, -_DAY)
+    return F.when(_shown(second, type_) == last, second).otherwise(first)
 
 
 def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Column) -> DataFrame:
@@ -76,7 +103,16 @@ def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Colu
 
     `start` and `end` are without zone.
     """
-    last = (end - interval_column(MILLISECOND)).cast(field.dataType)
+    return _bounded(frame, field, start, end, last_millisecond(end, field.dataType))
+
+
+def with_times(frame: DataFrame, field: T.StructField, start: Column, end: Column) -> DataFrame:
+    """The same for windows of elapsed time: `start` and `end` are of the field's type."""
+    last = elapsed(end, field.dataType, -MILLISECOND)
+    return _bounded(frame, field, _shown(start, field.dataType), _shown(end, field.dataType), last)
+
+
+def _bounded(frame: DataFrame, field: T.StructField, start: Column, end: Column, last: Column) -> DataFrame:
     metadata = watermark_of(field)
     bounded = frame.select(
         "*", start.alias(WINDOW_START), end.alias(WINDOW_END),
@@ -84,6 +120,10 @@ def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Colu
     )  # fmt: skip
     bounded = bounded.drop(*(name for name in frame.columns if name.startswith(hidden(""))))
     return without_watermark(bounded, field)
+
+
+def _shown(time: Column, type_: T.DataType) -> Column:
+    return time.cast("timestamp_ntz") if isinstance(type_, T.TimestampType) else time
 
 
 def with_metadata(frame: DataFrame, name: str, metadata: dict[str, Any]) -> DataFrame:

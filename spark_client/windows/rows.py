@@ -10,17 +10,17 @@ from spark_client.identifiers import column_named, identifiers_of
 from spark_client.windows.columns import (
     WINDOW_COLUMNS,
     check_input,
+    elapsed,
     field_named,
     hidden,
-    wall_clock,
-    with_bounds,
+    with_times,
 )
-from spark_client.windows.intervals import MILLISECOND, interval_column
+from spark_client.windows.intervals import MILLISECOND
 
 __all__ = ["WINDOW_NUMBER", "tumble_rows"]
 
 WINDOW_NUMBER = "window_number"
-_POSITION, _WALL = hidden("position"), hidden("wall")
+_POSITION = hidden("position")
 
 
 def tumble_rows(
@@ -45,10 +45,11 @@ def tumble_rows(
     partition = [column_named(field_named(frame, name, "TUMBLE_ROW: PARTITION BY").name) for name in names]
     present = frame.where(column_named(field.name).isNotNull())
     position = F.row_number().over(Window.partitionBy(*partition).orderBy(column_named(field.name)))
-    placed = present.select("*", wall_clock(field).alias(_WALL), position.alias(_POSITION))
+    placed = present.select("*", position.alias(_POSITION))
     number = F.floor((F.col(_POSITION) - 1) / count) + 1
     numbered = placed.select("*", number.alias(WINDOW_NUMBER))
     one = Window.partitionBy(*partition, WINDOW_NUMBER)
-    end = F.max(_WALL).over(one) + interval_column(MILLISECOND)
-    bounded = with_bounds(numbered, field, F.min(_WALL).over(one), end)
+    time = column_named(field.name)
+    end = elapsed(F.max(time).over(one), field.dataType, MILLISECOND)
+    bounded = with_times(numbered, field, F.min(time).over(one), end)
     return bounded.select(*(column_named(name) for name in [*frame.columns, *WINDOW_COLUMNS, WINDOW_NUMBER]))

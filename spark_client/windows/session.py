@@ -22,11 +22,11 @@ from spark_client.windows.columns import (
     WINDOW_START,
     WINDOW_TIME,
     check_input,
+    elapsed,
     field_named,
     hidden,
-    wall_clock,
     watermark_of,
-    with_bounds,
+    with_times,
     without_watermark,
 )
 from spark_client.windows.intervals import MILLISECOND, Interval, interval_column, micros_of, shown
@@ -44,10 +44,10 @@ def session(
 ) -> DataFrame:  # fmt: skip
     """Every row in its session, with the columns window_start, window_end and window_time after its own.
 
-    Sessions are made per value of the columns `partition_by`, null a value like any other. On a stream,
+    Sessions are made per value of the columns `partition_by`, null a value like any other; without them all rows are
+    in one place. The gap is elapsed time: clocks that are set forward or back do not change it. On a stream,
     whose time column must have a watermark, Spark keeps the rows until their session is over, and all
-    leave then; late rows are dropped, and the gap is one of time, not of the clock on the wall.
-    Everything else as `tumble`. Raises PlanError.
+    leave then; late rows are dropped. Everything else as `tumble`. Raises PlanError.
     """
     field = check_input(frame, time_col, "SESSION")
     micros = micros_of(gap, "SESSION: gap")
@@ -58,18 +58,16 @@ def session(
     present = frame.where(column_named(field.name).isNotNull())
     if frame.isStreaming:
         return _on_stream(present, field, micros, keys)
-    wall = F.col(_WALL)
+    time = column_named(field.name)
     partition = [column_named(key) for key in keys]
-    by_time = Window.partitionBy(*partition).orderBy(_WALL)
+    by_time = Window.partitionBy(*partition).orderBy(time)
     one = Window.partitionBy(*partition, _SESSION)
-    before = F.lag(_WALL).over(by_time)
-    begins = (before.isNull() | (wall > before + interval_column(micros))).cast("int")
-    marked = present.select("*", wall_clock(field).alias(_WALL))
-    marked = marked.select("*", begins.alias(_NEW))
+    before = F.lag(time).over(by_time)
+    begins = (before.isNull() | (time > elapsed(before, field.dataType, micros))).cast("int")
+    marked = present.select("*", begins.alias(_NEW))
     numbered = marked.select("*", F.sum(_NEW).over(by_time.rowsBetween(Window.unboundedPreceding, 0)).alias(_SESSION))
-    return with_bounds(
-        numbered, field, F.min(wall).over(one), F.max(wall).over(one) + interval_column(micros)
-    )  # fmt: skip
+    end = elapsed(F.max(time).over(one), field.dataType, micros)
+    return with_times(numbered, field, F.min(time).over(one), end)
 
 
 def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequence[str]) -> DataFrame:
@@ -88,6 +86,8 @@ def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequen
     before = (F.col(place[field.name]) - millisecond).alias(_WALL, metadata=watermark_of(field))
     window = F.session_window(F.col(_WALL), f"{micros} microseconds")
     by = [F.col(place[key]).alias(hidden(f"key_{index}")) for index, key in enumerate(keys)]
+    # Spark has no sessions of a stream without a key, and would find out that a literal is none.
+    by = by or [F.pmod(F.hash(place[field.name]), F.lit(1)).alias(hidden("key_0"))]
     gathered = (
         timed.select("*", before)
         .groupBy(*by, window.alias(_SESSION))

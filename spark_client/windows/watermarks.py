@@ -10,8 +10,8 @@ from pyspark.sql import types as T
 
 from spark_client.errors import PlanError
 from spark_client.identifiers import column_named
-from spark_client.windows.columns import field_named, hidden
-from spark_client.windows.intervals import Interval, interval_column, micros_of
+from spark_client.windows.columns import elapsed, field_named, hidden
+from spark_client.windows.intervals import Interval, micros_of
 
 __all__ = ["guarded", "with_watermark"]
 
@@ -46,7 +46,7 @@ def with_watermark(
     clock = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
     ticks = clock.select(
         *(
-            (F.col("timestamp") - interval_column(idle) if each.name == field.name else F.lit(None))
+            (elapsed(F.col("timestamp"), T.TimestampType(), -idle) if each.name == field.name else F.lit(None))
             .cast(each.dataType)
             .alias(each.name)
             for each in frame.schema.fields

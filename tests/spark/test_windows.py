@@ -1,6 +1,7 @@
 """Window functions on tables: which windows a row is in, and the columns that say so."""
 
 import datetime as dt
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -78,6 +79,34 @@ def test_rows_a_gap_apart_are_one_session_and_a_microsecond_more_makes_two(spark
     assert [(row.window_start, row.window_end) for row in rows] == [
         (at(0), at(10)), (at(0), at(10)), (times[2], times[2] + dt.timedelta(minutes=5)),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("gap", ["20 minutes", "90 minutes", "24 hours"])
+def test_the_gap_of_sessions_is_elapsed_time_as_in_sparks_own_whatever_clocks_do(spark, gap):
+    """In Los Angeles clocks go forward on 2024-03-10 at 10:00 in UTC, and back on 2024-11-03 at 09:00."""
+    draw = random.Random(5)
+    starts = [dt.datetime(2024, 3, 9, 9, tzinfo=dt.UTC), dt.datetime(2024, 11, 2, 8, tzinfo=dt.UTC)]
+    rows = [
+        (draw.choice("ab"), start + dt.timedelta(minutes=draw.choice([0, 60 * 24]) + 10 * draw.randrange(18)))
+        for start in starts
+        for _ in range(40)
+    ]
+    frame = spark.createDataFrame(rows, "k string, t timestamp").cache()
+    ours = session(frame, "t", gap, "k").groupBy("k", "window_start", "window_end", "window_time").count()
+    ours = ours.selectExpr("k", "unix_millis(window_time) + 1", "count", "window_end")
+    theirs = frame.groupBy("k", F.session_window("t", gap).alias("w")).count()
+    theirs = theirs.selectExpr("k", "unix_millis(w.end)", "count", "cast(w.end AS timestamp_ntz)")
+    assert sorted(map(tuple, ours.collect())) == sorted(map(tuple, theirs.collect()))
+
+
+def test_windows_of_rows_have_the_times_of_their_first_and_last_row_where_clocks_go_back(spark):
+    texts = ["2024-11-03T08:50:00Z", "2024-11-03T09:10:00Z", "2024-11-03T09:20:00Z"]
+    frame = spark.createDataFrame([(text,) for text in texts], "text string").selectExpr("cast(text AS timestamp) AS t")
+    (row,) = set(
+        tumble_rows(frame, 3, order_by="t").drop("t").selectExpr("*", "unix_millis(window_time) AS ms").collect()
+    )
+    assert (row.window_start.minute, row.window_end.minute) == (50, 20)
+    assert EPOCH + row.ms * MS == dt.datetime(2024, 11, 3, 9, 20)
 
 
 def test_null_is_a_key_of_sessions_like_any_other(spark):

@@ -228,3 +228,58 @@ def test_what_spark_cannot_do_on_streams_is_refused_when_planned(spark, stream):
         window_join(tumble(plain, "timestamp", "1 s"), tumble(plain, "timestamp", "1 s"))
     with pytest.raises(PlanError, match="cannot number the rows"):
         tumble_rows(plain, 3, order_by="timestamp")
+
+
+AUTUMN = [
+    [("x", 1, "07:30"), ("x", 2, "08:10"), ("y", 3, "08:40"), ("x", 4, "09:00")],
+    [("x", 5, "09:05"), ("y", 6, "09:55"), ("x", 7, "10:30")],
+    [("x", 8, "23:00")],
+]
+"""Key, value, time in UTC of 2024-11-03; a micro-batch each. In Los Angeles 01:00 comes twice, at 08:00 and 09:00."""
+
+
+def summed(frame, *keys):
+    return frame.groupBy(*WINDOW, "window_time", *keys).agg(F.sum("v").alias("s"), F.max("v").alias("m"))
+
+
+def joined(frame):
+    left = frame.select(F.col("v").alias("w"), "at")
+    left, right = tumble(left, "at", "1 hour").drop("at"), tumble(frame, "at", "1 hour").drop("at")
+    return window_join(left, right)
+
+
+def by_panes(frame, functions):
+    windows = hop(frame, "at", "30 minutes", "1 hour")
+    found = functions.group_by(windows, *WINDOW).agg(functions.function("total")("v").alias("t"))
+    return found.select(*WINDOW, "t.sum")
+
+
+OVER_AUTUMN = {
+    "tumble": lambda frame, _: summed(tumble(frame, "at", "1 hour")),
+    "hop": lambda frame, _: summed(hop(frame, "at", "20 minutes", "1 hour")),
+    "hop, by panes": by_panes,
+    "cumulate": lambda frame, _: summed(cumulate(frame, "at", "30 minutes", "3 hours")),
+    "session": lambda frame, _: summed(session(frame, "at", "40 minutes", "k"), "k"),
+    "session of all": lambda frame, _: summed(session(frame, "at", "20 minutes")),
+    "top-n": lambda frame, _: window_top_n(tumble(frame, "at", "1 hour"), 2, desc("v")),
+    "deduplication": lambda frame, _: window_deduplicate(tumble(frame, "at", "1 hour"), "at", keep="last"),
+    "join": lambda frame, _: joined(frame),
+}
+
+
+@pytest.mark.parametrize("kind", OVER_AUTUMN)
+def test_a_stream_gives_what_a_table_gives_in_a_night_in_which_clocks_go_back(kind, spark, tmp_path, appended, remote):
+    functions = remote(declare_aggregate(Total))
+    for number, rows in enumerate(AUTUMN):
+        path = tmp_path / f"{number}.csv"
+        path.write_text("".join(f"{k},{v},2024-11-03T{time}:00Z\n" for k, v, time in rows))
+        os.utime(path, (1_700_000_000 + number,) * 2)
+    schema = "k string, v bigint, at timestamp"
+    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).csv(str(tmp_path / "*.csv"))
+    found = appended(OVER_AUTUMN[kind](source.withWatermark("at", "0 seconds"), functions))
+    table = OVER_AUTUMN[kind](spark.read.schema(schema).csv(str(tmp_path / "*.csv")), functions)
+    expected = table.collect()
+    # The last row only moves the watermark.
+    found, expected = ([row for row in rows if row.window_start.hour < 12] for rows in (found, expected))
+    assert expected
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
