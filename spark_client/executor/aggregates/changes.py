@@ -11,19 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from remote_udf.options import OnError
 from remote_udf.row_kinds import RowKind
 from spark_client.executor.aggregates.bundles import signs
 from spark_client.executor.aggregates.evaluation import Evaluation
 from spark_client.executor.aggregates.frames import Steps
 from spark_client.executor.aggregates.grouped import net_rows
-from spark_client.executor.aggregates.keys import combined, key_codes, run_starts
-from spark_client.executor.aggregates.outcomes import check_policy
-from spark_client.executor.aggregates.over import row_errors
+from spark_client.executor.aggregates.keys import key_codes, run_starts
+from spark_client.executor.aggregates.over import aligned
 from spark_client.executor.aggregates.partitions import partitions_of
 from spark_client.executor.aggregates.segments import AggregateInput
 from spark_client.executor.engine import OpenStream
 from spark_client.executor.opening import open_stream
+from spark_client.executor.pieces import Column, cuts
 
 __all__ = ["ChangesPlan", "map_changes"]
 
@@ -57,7 +56,8 @@ def map_changes(
     retracting = plan.kinds is not None
     with ExitStack() as cleanup:
         evaluations = [
-            Evaluation(source, plan.key_names, opening, each_row=True, retracting=retracting) for source in plan.inputs
+            Evaluation(source, plan.keys, plan.key_names, opening, each_row=True, retracting=retracting)
+            for source in plan.inputs
         ]
         for evaluation in evaluations:
             cleanup.callback(evaluation.close)
@@ -65,9 +65,8 @@ def map_changes(
             history = _History(plan, table, starts)
             if not history.rows:
                 continue
-            columns = history.values(evaluations)
-            size = plan.rows or min(evaluation.size for evaluation in evaluations)
-            yield from history.changes(columns, history.looks(size)).to_batches()
+            for table in history.changes(aligned(history.values(evaluations)), evaluations):
+                yield from table.to_batches()
         for evaluation in evaluations:
             evaluation.finish()
 
@@ -96,23 +95,23 @@ class _History:
         total = np.cumsum(sign)
         self._count = total - (total - sign)[self._starts][self._segment]
 
-    def values(self, evaluations: Sequence[Evaluation]) -> list[pa.Array]:
-        """The calls' columns after each row. Raises FunctionFailed."""
-        plan, table = self._plan, self._table
+    def values(self, evaluations: Sequence[Evaluation]) -> list[Iterator[list[pa.Array]]]:
+        """Per call its columns after each row, in pieces."""
+        table = self._table
         steps = Steps(
             np.arange(self.rows), self._retracts, np.append(self._starts, self.rows), self._segment, self._place + 1
         )
-        keys = [combined(table.column(key)).take(pa.array(self._starts)) for key in plan.keys]
-        columns = []
-        for source, evaluation in zip(plan.inputs, evaluations, strict=True):
-            chosen = source.takes(table)
-            own = steps if chosen is None else steps.only(chosen)
-            values, errors = evaluation.evaluate(table, own, keys)
-            check_policy(source.call, errors, keys, plan.key_names)
-            columns.append(values)
-            if source.call.policy.on_error is OnError.COLUMN:
-                columns.append(row_errors(own, errors, self.rows))
-        return columns
+        return [
+            self._values_of(source, evaluation, steps, source.takes(table))
+            for source, evaluation in zip(self._plan.inputs, evaluations, strict=True)
+        ]
+
+    def _values_of(
+        self, source: AggregateInput, evaluation: Evaluation, steps: Steps, chosen: Marks | None
+    ) -> Iterator[list[pa.Array]]:
+        own = steps if chosen is None else steps.only(chosen)
+        for found in evaluation.evaluate(self._table, own, self._starts):
+            yield found.columns(source.call.policy.on_error)
 
     def looks(self, size: int) -> Integers:
         """The rows after which values are compared; the last of each key is one of them."""
@@ -123,21 +122,50 @@ class _History:
         last[starts[1:] - 1] = True
         return np.flatnonzero(last)
 
-    def changes(self, columns: Sequence[pa.Array], looks: Integers) -> pa.Table:
-        """The output for values that are compared after these rows."""
-        codes, _ = key_codes([pa.chunked_array([column]) for column in columns], self.rows)
+    def changes(self, pieces: Iterator[list[pa.Array]], evaluations: Sequence[Evaluation]) -> Iterator[pa.Table]:
+        """The output for the calls' columns after each row, in pieces of bounded size."""
+        keys = [Column(self._table.column(key)) for key in self._plan.keys]
+        widths = sum((key.row_bytes() for key in keys), np.zeros(self.rows, np.int64))
+        looks: Integers | None = None
+        before: list[pa.Array] = []
+        begin = at = 0
+        for columns in pieces:
+            if looks is None:
+                # The size of a bundle is known once something has been evaluated.
+                looks = self.looks(self._plan.rows or min(evaluation.size for evaluation in evaluations))
+            end = begin + len(columns[0])
+            to = int(np.searchsorted(looks, end))
+            here = looks[at:to]
+            if len(here):
+                values = [column.take(pa.array(here - begin)) for column in columns]
+                follows = bool(before)
+                if follows:
+                    here = looks[at - 1 : to]
+                    values = [pa.concat_arrays(two) for two in zip(before, values, strict=True)]
+                yield from self._compared(keys, widths, values, here, follows=follows)
+                before = [column.slice(len(column) - 1) for column in values]
+            begin, at = end, to
+
+    def _compared(
+        self, keys: Sequence[Column], widths: Integers, values: Sequence[pa.Array], looks: Integers, *, follows: bool
+    ) -> Iterator[pa.Table]:
+        """The output for values after these rows; the first of them has been before if these follow others."""
+        codes, _ = key_codes([pa.chunked_array([column]) for column in values], len(looks))
         here = self._count[looks] > 0
-        before = np.roll(looks, 1)
-        follows = np.diff(self._segment[looks], prepend=-1) == 0
-        there = follows & np.roll(here, 1)
-        differs = codes[looks] != codes[before]
+        same = np.diff(self._segment[looks], prepend=-1) == 0
+        there = same & np.roll(here, 1)
+        differs = codes != np.roll(codes, 1)
         takes = there & (~here | differs)
         gives = here & (~there | differs)
+        if follows:
+            takes[0] = gives[0] = False
         minus = np.where(here, RowKind.UPDATE_BEFORE.code, RowKind.DELETE.code)[takes]
         plus = np.where(there, RowKind.UPDATE_AFTER.code, RowKind.INSERT.code)[gives]
         places = np.flatnonzero(takes) * 2, np.flatnonzero(gives) * 2 + 1
         order = np.argsort(np.concatenate(places))
-        rows = pa.array(np.concatenate((before[takes], looks[gives]))[order])
+        chosen = np.concatenate((np.flatnonzero(takes) - 1, np.flatnonzero(gives)))[order]
         kinds = pa.array([kind.value for kind in RowKind]).take(pa.array(np.concatenate((minus, plus))[order]))
-        keys = [combined(self._table.column(key)) for key in self._plan.keys]
-        return pa.Table.from_arrays([kinds, *(each.take(rows) for each in (*keys, *columns))], list(self._plan.names))
+        for begin, end in cuts(widths[looks[chosen]]):
+            rows = chosen[begin:end]
+            columns = [key.take(looks[rows]) for key in keys] + [each.take(pa.array(rows)) for each in values]
+            yield pa.Table.from_arrays([kinds.slice(begin, end - begin), *columns], list(self._plan.names))

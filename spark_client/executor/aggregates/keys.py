@@ -8,6 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_client.executor.pieces import WHOLE_BYTES
+
 __all__ = ["combined", "key_codes", "run_starts"]
 
 Integers = npt.NDArray[np.int64]
@@ -39,10 +41,18 @@ def combined(column: pa.ChunkedArray) -> pa.Array:
 
 def run_starts(columns: Sequence[pa.ChunkedArray], rows: int) -> Integers:
     """Where rows of another key begin than that of the row before, 0 included, in rows sorted by key."""
-    codes, _ = key_codes(columns, rows)
     if not rows:
         return np.zeros(0, np.int64)
-    return np.concatenate(([0], np.flatnonzero(codes[1:] != codes[:-1]) + 1))
+    # In one piece, if that is not too large for one array; each piece begins with the last row of the one before.
+    pieces = 1 + sum(column.nbytes for column in columns) // WHOLE_BYTES
+    step = max(rows // pieces, 1)
+    found = [np.zeros(1, np.int64)]
+    for begin in range(0, rows, step):
+        first = max(begin - 1, 0)
+        parts = [column.slice(first, begin + step - first) for column in columns]
+        codes, _ = key_codes(parts, min(begin + step, rows) - first)
+        found.append(np.flatnonzero(codes[1:] != codes[:-1]) + first + 1)
+    return np.concatenate(found)
 
 
 def _column_codes(column: pa.Array) -> tuple[Integers, int]:

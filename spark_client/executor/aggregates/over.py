@@ -3,7 +3,7 @@
 The rows of a partition are held in memory, as Spark's own Python windows do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -11,20 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from remote_udf.options import OnError
-from remote_udf.outcomes import RowError
 from spark_client.executor.aggregates.evaluation import Evaluation
-from spark_client.executor.aggregates.frames import Steps, bounds_of, recomputed, slid, stretches
-from spark_client.executor.aggregates.keys import combined
-from spark_client.executor.aggregates.outcomes import check_policy
+from spark_client.executor.aggregates.frames import bounds_of, recomputed, slid, stretches
 from spark_client.executor.aggregates.partitions import partitions_of
 from spark_client.executor.aggregates.segments import AggregateInput
 from spark_client.executor.engine import OpenStream
 from spark_client.executor.opening import open_stream
-from spark_client.executor.policy import error_array
 from spark_client.over import Frame
 
-__all__ = ["OverInput", "OverPlan", "map_over", "row_errors"]
+__all__ = ["OverInput", "OverPlan", "aligned", "map_over"]
 
 Integers = npt.NDArray[np.int64]
 TABLE_STEPS = 1 << 22
@@ -79,50 +74,51 @@ def map_over(
         for evaluation in evaluations:
             cleanup.callback(evaluation.close)
         for table, starts in partitions_of(plan.partition, batches):
-            columns = [table.column(column) for column in plan.passed]
-            for each, evaluation in zip(plan.inputs, evaluations, strict=True):
-                columns += _values(plan, each, evaluation, table, starts)
-            yield from pa.Table.from_arrays(columns, names=list(plan.names)).to_batches()
+            calls = zip(plan.inputs, evaluations, strict=True)
+            passed = table.select(list(plan.passed))
+            begin = 0
+            for columns in aligned([_columns(plan, each, evaluation, table, starts) for each, evaluation in calls]):
+                rows = passed.slice(begin, len(columns[0]))
+                begin += len(columns[0])
+                yield from pa.Table.from_arrays([*rows.columns, *columns], names=list(plan.names)).to_batches()
         for evaluation in evaluations:
             evaluation.finish()
 
 
 def _evaluation(each: OverInput, plan: OverPlan, opening: OpenStream) -> Evaluation:
     retracting = each.slides and not each.grows
-    return Evaluation(each.source, plan.partition_names, opening, each_row=each.slides, retracting=retracting)
+    return Evaluation(
+        each.source, plan.partition, plan.partition_names, opening, each_row=each.slides, retracting=retracting
+    )
 
 
-def _values(
+def _columns(
     plan: OverPlan, each: OverInput, evaluation: Evaluation, table: pa.Table, starts: Integers
-) -> list[pa.Array]:
-    """The call's columns for these rows."""
-    call = each.source.call
+) -> Iterator[list[pa.Array]]:
+    """The call's columns for the rows of the table, in pieces."""
     order = [table.column(column) for column in plan.order]
     limits = [None if column is None else table.column(column) for column in each.limits]
     low, high = bounds_of(each.frame, starts, order, table.num_rows, limits)
     chosen = each.source.takes(table)
-    partitions = [combined(table.column(column)) for column in plan.partition]
-    values, failures = [], []
     for begin, end in [(0, table.num_rows)] if each.slides else stretches(low, high, TABLE_STEPS):
         part = slice(begin, end)
         steps = slid(low, high, starts) if each.slides else recomputed(low[part], high[part])
         if chosen is not None:
             steps = steps.only(chosen)
-        owners = pa.array(begin + np.flatnonzero(np.diff(steps.segment, prepend=-1)))
-        keys = [column.take(owners) for column in partitions]
-        found, errors = evaluation.evaluate(table, steps, keys)
-        check_policy(call, errors, keys, plan.partition_names)
-        values.append(found)
-        failures.append(row_errors(steps, errors, end - begin))
-    columns = [pa.concat_arrays(values)]
-    if call.policy.on_error is OnError.COLUMN:
-        columns.append(pa.concat_arrays(failures))
-    return columns
+        owners = begin + np.flatnonzero(np.diff(steps.segment, prepend=-1))
+        for found in evaluation.evaluate(table, steps, owners):
+            yield found.columns(each.source.call.policy.on_error)
 
 
-def row_errors(steps: Steps, errors: Mapping[int, RowError], rows: int) -> pa.Array:
-    """Every row has the error of its segment."""
-    if not errors:
-        return error_array(rows, {})
-    segments: Sequence[int] = steps.segment.tolist()
-    return error_array(rows, {row: errors[segment] for row, segment in enumerate(segments) if segment in errors})
+def aligned(calls: Sequence[Iterator[list[pa.Array]]]) -> Iterator[list[pa.Array]]:
+    """The columns of several calls side by side. Each gives those of the same rows, in pieces of its own."""
+    held: list[list[pa.Array]] = [[pa.nulls(0)] for _ in calls]
+    while True:
+        for number, call in enumerate(calls):
+            while not len(held[number][0]) and (more := next(call, None)) is not None:
+                held[number] = more
+        rows = min(len(columns[0]) for columns in held)
+        if not rows:
+            return
+        yield [column.slice(0, rows) for columns in held for column in columns]
+        held = [[column.slice(rows) for column in columns] for columns in held]
