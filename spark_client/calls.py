@@ -47,6 +47,11 @@ class ScalarCall:
         return self.spec.result
 
     @property
+    def takes_parts(self) -> bool:
+        """Whether the value of a row may come in parts."""
+        return False
+
+    @property
     def timeout(self) -> float:
         """Seconds a row may take, as far as this end knows: the server's own settings are not in it."""
         return resolve_scalar(self.spec.options, self.options).timeout
@@ -86,6 +91,11 @@ class ProcessTableCall(ScalarCall):
         """State, timers and output of a segment."""
         assert self.process is not None
         return processed_type(resolved(self.spec, self.process), broadcast=self.process.broadcast)
+
+    @property
+    def takes_parts(self) -> bool:
+        """The output of a segment may be larger than a message, and than memory."""
+        return True
 
     @property
     def timeout(self) -> float:

@@ -35,6 +35,8 @@ class Function:
     origin: str
     is_async: bool
     context_position: int | None = None
+    emits: bool = False
+    """`call` takes, before the columns, the Emission of the call, or None where results leave when it returns."""
     opens: list[Hook] = field(default_factory=list)
     closes: list[Hook] = field(default_factory=list)
 

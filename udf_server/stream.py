@@ -24,6 +24,7 @@ from udf_server.metrics import FunctionMetrics, ServerMetrics
 from udf_server.opening import open_function, opened_message
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.outputs import Output, OutputWriter
+from udf_server.runners.room import Room
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
 from udf_server.runners.threaded_rows import ThreadedRows
 from udf_server.runners.vectorized import Vectorized
@@ -83,6 +84,7 @@ class ExecuteStream:
         self._session = Session(limits.unanswered_rows)
         self._hosted: HostedFunction | None = None
         self._runner: Runner | None = None
+        self._room: Room | None = None
         self._metrics: FunctionMetrics | None = None
         self._accounts: RowAccounts | None = None
         # Not bounded by itself: holds no more than results of unanswered rows, which the limits bound.
@@ -207,6 +209,8 @@ class ExecuteStream:
         self._held.callback(party.close)
         self._shared = self._attached(request)
         ordered = opening.options.output_mode is OutputMode.ORDERED
+        emits = opening.function.emits
+        self._room = Room() if emits and request.takes_parts else None
         setup = RunnerSetup(
             hosted=opening.hosted,
             function=opening.function,
@@ -218,12 +222,14 @@ class ExecuteStream:
                 ordered=ordered,
                 max_message_bytes=self._limits.message_bytes,
                 shared=self._shared,
+                what="state and timers of this segment take" if emits else "the value of this row takes",
             ),
             emit=self._emit,
             began=self._accounts.began,
             retried=self._accounts.retried,
             fail=self._fail,
             post=_poster(asyncio.get_running_loop()),
+            room=self._room,
             spawn=lambda coroutine: self._spawn(coroutine, tasks),
             metrics=self._metrics,
             party=party,
@@ -369,6 +375,8 @@ class ExecuteStream:
             finally:
                 # Also when cut off here: a client that has what it wants may be gone before this write returns.
                 self._accounts.answer(item)
+                if item.early and self._room is not None:
+                    self._room.give_back(item.size)
             self._progressed = self._wrote = self._clock()
 
     def _retries(self) -> int:

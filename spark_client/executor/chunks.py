@@ -1,7 +1,7 @@
 """Chunk: rows of one message under way, kept until they are answered, so that they can be sent again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from remote_udf.errors import ProtocolViolation
 from remote_udf.outcomes import RowError
+from spark_client.executor.parts import Parts
 
 __all__ = ["COMPACT_BELOW", "Answer", "Chunk", "IntArray", "Rows", "as_array"]
 
@@ -33,6 +34,8 @@ class Answer:
     rows: Rows
     values: pa.Array
     errors: Mapping[int, RowError]
+    parts: Mapping[int, Parts] = field(default_factory=dict)
+    """Of the values that came in parts, what precedes them."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class Chunk:
     """Times its rows were sent again."""
     sent_at: float = 0.0
     """When it, or the chunk its rows were in before, was first sent; 0.0 before."""
+    parts: dict[int, Parts] = field(default_factory=dict)
+    """Of rows without an answer, counted from the first: what came of their values."""
     _open: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     """True for rows without an answer; None while there is none at all."""
     _held: IntArray | None = None
@@ -100,12 +105,22 @@ class Chunk:
         return before - self.bytes
 
     def rest(self) -> "Chunk":
-        """The rows without an answer, as a chunk to be sent again."""
+        """The rows without an answer, as a chunk to be sent again. What came of their values is void."""
+        self.forget_parts(range(len(self.rows)))
         if self._open is None:
             again = (self.rows, self.columns, self.bytes)
         else:
             again = (as_array(self.rows)[self._open], self._open_columns(), self._open_bytes())
         return Chunk(self.owner, *again, replays=self.replays + 1, sent_at=self.sent_at)
+
+    def awaits(self, inside: int) -> bool:
+        """Whether this row, counted from the first, has no answer."""
+        return inside < len(self.rows) and (self._open is None or bool(self._open[inside])) and self.unanswered > 0
+
+    def forget_parts(self, inside: Rows) -> None:
+        """What came of the values of these rows does not count."""
+        for row in [row for row in self.parts if row in inside]:
+            self.parts.pop(row).close()
 
     @property
     def _holding(self) -> int:

@@ -77,6 +77,7 @@ class Connection:
             applied=applied_to_proto(call.applied) if isinstance(call, AggregateCall) else (),
             process=call.process.to_proto() if isinstance(call, ProcessTableCall) and call.process else None,
             shared_memory=self._offered.offer if self._offered else None,
+            takes_parts=call.takes_parts,
         )
         self._call = call
         self._requests.put(encode(pb.ExecuteRequest(open=request)))

@@ -16,6 +16,7 @@ from spark_client.calls import ScalarCall
 from spark_client.executor.chunks import Answer, Chunk, Rows
 from spark_client.executor.groups import Completed, Group
 from spark_client.executor.merging import merged
+from spark_client.executor.piecewise import PiecewiseGroup
 from spark_client.executor.policy import blocking_errors
 from spark_client.executor.stream import CallStream
 
@@ -57,9 +58,14 @@ class RowEngine:
 
     def __init__(
         self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True,
-        clock: Callable[[], float] = time.monotonic,
+        piecewise: bool = False, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """Without `merging`, an ordered engine gives back one Completed for each batch that has rows."""
+        """Without `merging`, an ordered engine gives back one Completed for each batch that has rows.
+
+        `piecewise`, for one ordered call without merging: a batch comes back in several pieces, each as soon as it
+        and all before it are complete.
+        """
+        self._piecewise = piecewise
         self._calls = calls
         self._open_stream = open_stream
         self._ordered = ordered
@@ -96,9 +102,13 @@ class RowEngine:
 
     def exchange(self, batch: pa.RecordBatch) -> Completed:
         """Sends one batch, by itself, and waits for its outcomes. `close` is due when something is raised."""
-        self.open(batch.schema)
-        (completed,) = [*self._handed(self._feed(pa.Table.from_batches([batch]))), *self.drain()]
+        (completed,) = self.exchange_pieces(batch)
         return completed
+
+    def exchange_pieces(self, batch: pa.RecordBatch) -> Iterator[Completed]:
+        """The same where the outcomes come in pieces."""
+        yield from self.send(batch)
+        yield from self.drain()
 
     def finish(self) -> None:
         """Ends the streams after the last outcome and compares accounts."""
@@ -175,7 +185,7 @@ class RowEngine:
         """Sends a batch through all its calls, as far as their windows allow at a time."""
         columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
         sources = self._sources(table)
-        group = Group(table, sources)
+        group = PiecewiseGroup(table) if self._piecewise else Group(table, sources)
         self._here[group] = None
         if not self._ordered:
             group.track()
@@ -251,7 +261,7 @@ class RowEngine:
         for answer in answers:
             group: Group = answer.owner
             self._held_bytes -= group.bytes
-            group.add(index, answer.rows, answer.values, answer.errors)
+            group.add(index, answer.rows, answer.values, answer.errors, answer.parts)
             self._held_bytes += group.bytes
             self._touched[group] = None
 
@@ -259,10 +269,15 @@ class RowEngine:
         """Rows that may leave now."""
         if self._ordered:
             self._touched.clear()
-            while self._here and (group := next(iter(self._here))).complete:
+            while self._here:
+                group, before = (oldest := next(iter(self._here))), oldest.bytes
+                for front in group.take_front():
+                    self._held_bytes += group.bytes - before
+                    before = group.bytes
+                    yield front
+                if not group.done:
+                    return
                 del self._here[group]
-                self._held_bytes -= group.bytes
-                yield group.take_all()
             return
         touched, self._touched = self._touched, {}
         for group in touched:

@@ -1,7 +1,7 @@
 """Group: one input batch on its way through its calls, and the rows of it that are complete."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from spark_client.executor.chunks import COMPACT_BELOW, IntArray, Rows, as_array
+from spark_client.executor.parts import Parts
 
 __all__ = ["Completed", "Group"]
 
@@ -20,6 +21,10 @@ class Completed:
     table: pa.Table
     values: Sequence[pa.Array]
     errors: Sequence[Mapping[int, RowError]]
+    first: int = 0
+    """The first of these rows in its batch."""
+    parts: Mapping[int, Parts] = field(default_factory=dict)
+    """By row, what precedes its value, in a piece of a batch."""
 
 
 class _Picked(NamedTuple):
@@ -104,12 +109,20 @@ class Group:
         """Every row has left."""
         return not self._left
 
-    def add(self, call: int, rows: Rows, values: pa.Array, errors: Mapping[int, RowError]) -> None:
-        """Takes outcomes of one call."""
+    def add(
+        self, call: int, rows: Rows, values: pa.Array, errors: Mapping[int, RowError],
+        parts: Mapping[int, Parts] | None = None,
+    ) -> None:  # fmt: skip
+        """Takes outcomes of one call. Only values that leave in pieces have parts."""
         self._outcomes[call].add(rows, values, errors)
         self._owed -= len(rows)
         if self._missing is not None:
             self._missing[as_array(rows)] -= 1
+
+    def take_front(self) -> Iterator[Completed]:
+        """What may leave in input order: every row, once the group is complete."""
+        if self.complete:
+            yield self.take_all()
 
     def take_all(self) -> Completed:
         """Every row, in input order, once the group is complete."""

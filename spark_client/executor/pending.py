@@ -9,6 +9,7 @@ import pyarrow as pa
 from remote_udf.errors import ProtocolViolation
 from remote_udf.outcomes import RowError
 from spark_client.executor.chunks import Answer, Chunk, IntArray, Rows
+from spark_client.executor.parts import Parts
 
 __all__ = ["Pending"]
 
@@ -39,15 +40,43 @@ class Pending:
         """What is without an answer, as chunks to be sent again."""
         return [chunk.rest() for chunk in self._chunks.values()]
 
-    def answer(self, first_row: int, values: pa.Array, errors: Mapping[int, RowError]) -> list[Answer]:
-        """Outcomes of consecutive rows of one chunk. Raises ProtocolViolation if they are not awaited."""
+    def close(self) -> None:
+        """Lets go of what came of values that are not complete. Safe to call twice."""
+        for chunk in list(self._chunks.values()):
+            chunk.forget_parts(range(len(chunk.rows)))
+
+    def add_part(self, row: int, number: int, data: memoryview, schema: pa.Schema) -> None:
+        """A part of the value of a row. Raises ProtocolViolation if the row is not awaited, or another part is."""
+        chunk = self._chunk_at(row)
+        inside = row - chunk.first_row
+        if not chunk.awaits(inside):
+            raise _not_awaited(row)
+        if number == 1:
+            chunk.forget_parts(range(inside, inside + 1))
+            chunk.parts[inside] = Parts(schema)
+        if inside not in chunk.parts:
+            raise ProtocolViolation(f"part {number} of row {row} came without those before it")
+        chunk.parts[inside].add(number, data)
+
+    def answer(self, first_row: int, values: pa.Array, errors: Mapping[int, RowError], parts: int = 0) -> list[Answer]:
+        """Outcomes of consecutive rows of one chunk, the first of which has so many parts.
+
+        Raises ProtocolViolation if they are not awaited, or have other parts than came.
+        """
         if not len(values):
             return []
         chunk = self._chunk_at(first_row)
         first = first_row - chunk.first_row
         if first + len(values) > len(chunk.rows):
             raise ProtocolViolation(f"a result for {len(values)} rows from {first_row} on exceeds its batch")
-        return [self._answer(chunk, range(first, first + len(values)), values, errors)]
+        kept: dict[int, Parts] = {}
+        if parts and 0 not in errors:
+            found = chunk.parts.pop(first, None)
+            if found is None or found.count != parts:
+                came = 0 if found is None else found.count
+                raise ProtocolViolation(f"the value of row {first_row} has {parts} parts, but {came} came")
+            kept[0] = found
+        return [self._answer(chunk, range(first, first + len(values)), values, errors, kept)]
 
     def answer_scattered(self, rows: IntArray, values: pa.Array, errors: Mapping[int, RowError]) -> list[Answer]:
         """Outcomes of rows of several chunks in any order, sorted out by chunk. Raises as `answer`."""
@@ -71,8 +100,13 @@ class Pending:
             raise _not_awaited(row)
         return self._chunks[self._starts[place]]
 
-    def _answer(self, chunk: Chunk, inside: Rows, values: pa.Array, errors: Mapping[int, RowError]) -> Answer:
+    def _answer(
+        self, chunk: Chunk, inside: Rows, values: pa.Array, errors: Mapping[int, RowError],
+        parts: Mapping[int, Parts] | None = None,
+    ) -> Answer:  # fmt: skip
         rows = chunk.answer(inside)
+        if chunk.parts:
+            chunk.forget_parts(inside)
         self.rows -= len(rows)
         if chunk.unanswered:
             self.bytes -= chunk.compact()
@@ -81,7 +115,7 @@ class Pending:
             self._starts.remove(chunk.first_row)
             self.bytes -= chunk.bytes
             self._answered(chunk)
-        return Answer(chunk.owner, rows, values, errors)
+        return Answer(chunk.owner, rows, values, errors, parts or {})
 
 
 def _not_awaited(row: int) -> ProtocolViolation:

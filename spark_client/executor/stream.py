@@ -198,6 +198,7 @@ class CallStream:
         self._closed.set()
         self._connector.close()
         self._connection.close(cancel=not done)
+        self._pending.close()
         self._end_span("" if done or not self._pending.rows else "closed with rows under way")
 
     def _end_span(self, error: str = "") -> None:
@@ -277,6 +278,8 @@ class CallStream:
     def _take(self, result: pb.Result, data: memoryview | None) -> list[Answer]:
         if data is None:
             raise ProtocolViolation("a result without data")
+        if result.part:
+            return self._take_part(result, data)
         columns = read_columns(data, self._connection.schema, result.rows)
         values = columns[-1]
         errors = read_errors(result.errors) if result.errors else {}
@@ -295,8 +298,16 @@ class CallStream:
         figures.skipped += result.skipped
         figures.bytes_in += len(data)
         if self.ordered:
-            return self._pending.answer(result.first_row, values, errors)
+            return self._pending.answer(result.first_row, values, errors, result.parts)
         return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
+
+    def _take_part(self, result: pb.Result, data: memoryview) -> list[Answer]:
+        """Keeps a part of a value until its answer comes. The server is not taken for well before that."""
+        if not self.call.takes_parts or not self.ordered or result.rows or result.errors or result.skipped:
+            raise ProtocolViolation("a part of a value that was not asked for, or that answers rows")
+        self.figures.bytes_in += len(data)
+        self._pending.add_part(result.first_row, result.part, data, self._connection.schema)
+        return []
 
     def _answered(self, chunk: Chunk) -> None:
         self.figures.answered(self._clock() - chunk.sent_at)

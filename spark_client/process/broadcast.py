@@ -66,7 +66,7 @@ def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Befo
     engine = RowEngine([planned], open_stream, ordered=True, merging=False)
     try:
         completed = engine.exchange(segments.batch())
-        require_success(segments, completed.errors[0])
+        require_success(segments, completed)
         engine.finish()
     finally:
         engine.close()

@@ -4,7 +4,7 @@ import asyncio
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
@@ -232,3 +232,54 @@ def test_both_ends_find_the_same_columns():
     assert [field.name for field in output_fields(copied, call)] == ["k", "mine", "v"]
     with pytest.raises(InvalidCall, match="exactly one column name, not none"):
         plan_process_call(copied, {"rows": table("k int", partition_by="k")}, {"name": []})
+
+
+@dataclass
+class Inner:
+    """A part of it."""
+
+    a: Annotated[int, "int"]
+    b: bytes
+
+
+@dataclass
+class Note:
+    """A row that an author may reuse."""
+
+    numbers: list[int]
+    inner: Inner
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "dict", "record", "row", "view"])
+@pytest.mark.parametrize("how", ["collect", "yield"])
+def test_what_is_emitted_has_the_values_of_that_moment(kind, how):
+    class Reusing(udf.ProcessTableFunction):
+        returns = Note if kind == "record" else "numbers array<bigint>, inner struct<a:int, b:binary>"
+
+        def eval(
+            self, ctx: udf.ProcessContext, seen: Annotated[udf.ListView[int], StateHint()], rows: KEYED
+        ) -> Iterator[Any]:
+            numbers, inner = [], Inner(0, bytearray(1)) if kind == "record" else {"a": 0, "b": bytearray(1)}
+            values = {"numbers": numbers, "inner": inner}
+            made = {
+                "list": [numbers, inner], "tuple": (numbers, inner), "dict": values, "row": udf.Row(numbers, inner),
+                "view": (seen, inner), "record": Note(**values) if kind == "record" else None,
+            }[kind]  # fmt: skip
+            for number in range(3):
+                numbers.append(number)
+                seen.append(number)
+                if kind == "record":
+                    inner.a = inner.b[0] = number
+                else:
+                    inner["a"] = inner["b"][0] = number
+                if how == "yield":
+                    yield made
+                else:
+                    ctx.collect(made)
+            numbers.clear()
+
+    harness = ProcessTableHarness(Reusing, {"rows": table("k int", partition_by="k")})
+    harness.row("rows", (1,))
+    assert [tuple(row)[1:] for row in harness.take()] == [
+        (list(range(n + 1)), {"a": n, "b": bytes([n])}) for n in range(3)
+    ]

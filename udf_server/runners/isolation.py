@@ -4,6 +4,7 @@ Written without I/O: `isolate` is a generator that says what to do next, call or
 it went. Threads and coroutines drive the same one.
 """
 
+import dataclasses
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from udf_server.failures import describe, row_error
+from udf_server.runners.outputs import Taken
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import MalformedResult, WrongResult, returned_array
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH
@@ -48,34 +50,51 @@ class Outcomes:
 
     rows: int
     codec: Codec
-    parts: dict[int, pa.Array] = field(default_factory=dict)
+    slices: dict[int, pa.Array] = field(default_factory=dict)
     """First row of a slice to its values."""
     errors: dict[int, RowError] = field(default_factory=dict)
     retries: int = 0
+    sent: int = 0
+    """Rows at the front whose outcomes were taken."""
+    parts: dict[int, int] = field(default_factory=dict)
+    """Row to the number of parts of its value that were sent so far."""
 
     def settle(self, first: int, values: pa.Array, failures: Failures, attempts: int) -> None:
         for row, error in failures.items():
             self.errors[first + row] = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
-        self.parts[first] = values
+        self.slices[first] = values
 
     def fail(self, first: int, rows: int, error: RowError) -> None:
         self.errors.update(dict.fromkeys(range(first, first + rows), error))
-        self.parts[first] = pa.nulls(rows, self.codec.type)
+        self.slices[first] = pa.nulls(rows, self.codec.type)
 
     def fail_rest(self, error: RowError) -> None:
         """Every row that has no outcome yet gets this one."""
-        position = 0
-        for first, part in sorted(self.parts.items()):
+        position = self.sent
+        for first, part in sorted(self.slices.items()):
             if first > position:
                 self.fail(position, first - position, error)
             position = first + len(part)
         if position < self.rows:
             self.fail(position, self.rows - position, error)
 
-    def values(self) -> pa.Array:
-        """One value per row, null where it failed; every row must have an outcome."""
-        parts = [part for _, part in sorted(self.parts.items())]
-        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.nulls(0, self.codec.type)
+    def restart(self, first: int) -> None:
+        """Rows from here on are called anew: parts of them count no more."""
+        self.parts = {row: count for row, count in self.parts.items() if row < first}
+
+    def take(self) -> Taken:
+        """The rows that are settled and were not taken yet, all of which are at the front."""
+        first, slices = self.sent, [self.slices[start] for start in sorted(self.slices)]
+        values = slices[0] if len(slices) == 1 else pa.concat_arrays(slices) if slices else pa.nulls(0, self.codec.type)
+        end = first + len(values)
+        errors = {row - first: error for row, error in self.errors.items()}
+        parts = {row - first: self.parts.pop(row) for row in [row for row in self.parts if row < end]}
+        self.slices, self.errors, self.sent = {}, {}, end
+        return Taken(first, values, errors, parts)
+
+    def copied(self) -> "Outcomes":
+        """A copy that does not change with the original."""
+        return dataclasses.replace(self, slices=dict(self.slices), errors=dict(self.errors), parts=dict(self.parts))
 
 
 def isolate(
@@ -87,6 +106,7 @@ def isolate(
     becomes of a row does not depend on its neighbours. Whoever drives the generator watches the
     deadline; a row that cannot wait for its next attempt gets what `timed_out` says of the number of
     attempts and the last error. A malformed result is the error of all rows of its call, at once.
+    Outcomes that were taken while a call ran are final.
     """
     starts = range(0, outcomes.rows, most_rows)
     todo = [(first, min(most_rows, outcomes.rows - first), True) for first in reversed(starts)]
@@ -95,6 +115,11 @@ def isolate(
         attempt = 1
         while True:
             result, error = yield Call(first, rows, attempt)
+            if (settled := outcomes.sent - first) > 0:
+                # Rows whose outcomes have left during the call; the others begin anew.
+                first, rows, attempt = first + settled, rows - settled, 1
+                if not rows:
+                    break
             if error is None:
                 try:
                     values, failures = returned_array(result, rows, outcomes.codec)

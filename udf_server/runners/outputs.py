@@ -1,8 +1,10 @@
 """Outcomes of rows as Result messages, cut so that each fits."""
 
 import collections
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -14,7 +16,7 @@ from remote_udf.outcomes import RowError, write_errors
 from remote_udf.shared_memory import SharedMemory
 from remote_udf.v1 import message_pb2 as pb
 
-__all__ = ["Emit", "Output", "OutputWriter"]
+__all__ = ["Emit", "Output", "OutputWriter", "Taken"]
 
 ROW = "row"
 _HEADROOM = 4096
@@ -34,6 +36,8 @@ class Output:
     """Failed rows by error code."""
     size: int
     """Bytes, of which some may be in shared memory."""
+    early: bool = False
+    """It leaves before its call returns, and takes room that the function waits for."""
 
     @property
     def failed(self) -> int:
@@ -44,12 +48,24 @@ Emit = Callable[[Output], None]
 """Takes an output on the server's event loop."""
 
 
+class Taken(NamedTuple):
+    """Outcomes of consecutive rows that are sent. Errors and parts are indexed like the values."""
+
+    first: int
+    values: pa.Array
+    errors: Mapping[int, RowError]
+    parts: Mapping[int, int]
+    """Row to the number of parts of its value that were sent before."""
+
+
 class OutputWriter:
     """Writes Results of one stream, from any thread."""
 
     def __init__(
-        self, result: pa.DataType, *, ordered: bool, max_message_bytes: int, shared: SharedMemory | None = None
-    ) -> None:
+        self, result: pa.DataType, *, ordered: bool, max_message_bytes: int, shared: SharedMemory | None = None,
+        what: str = "the value of this row takes",
+    ) -> None:  # fmt: skip
+        self._what = what
         self._ordered = ordered
         self._shared = shared
         self._limit = max_message_bytes - _HEADROOM
@@ -71,53 +87,87 @@ class OutputWriter:
         unordered output `rows` are the positions of the rows in the stream; otherwise they are all
         rows of the batch. A value too large for a message becomes an error.
         """
-        return self._write(first_row, first_row, values, errors, skipped, rows)
+        return self.write_taken(first_row, Taken(0, values, errors, {}), skipped, rows)
 
-    def _write(
-        self,
-        batch: int,
-        first_row: int,
-        values: pa.Array,
-        errors: Mapping[int, RowError],
-        skipped: int,
-        rows: Sequence[int] | None,
+    def write_taken(
+        self, batch: int, taken: Taken, skipped: int = 0, rows: Sequence[int] | None = None, *, early: bool = False
     ) -> list[Output]:
-        columns = [values] if self._ordered else [pa.array(rows, pa.int64()), values]
+        """The same for rows that do not begin where their batch does. A row with parts begins a Result."""
+        outputs = []
+        starts = sorted({0, *taken.parts})
+        for start, end in itertools.pairwise([*starts, len(taken.values)]):
+            errors = {row - start: error for row, error in taken.errors.items() if start <= row < end}
+            outputs += self._write(
+                _Piece(
+                    batch, batch + taken.first + start, taken.values.slice(start, end - start), errors,
+                    skipped if start == 0 else 0, rows and rows[start:end], taken.parts.get(start, 0), early,
+                )
+            )  # fmt: skip
+        return outputs
+
+    def write_part(self, batch: int, row: int, part: int, value: pa.Array) -> Output | None:
+        """A part of the value of one row of the batch; None if it is too large for a message."""
+        data = self._writer.write(pa.RecordBatch.from_arrays([value], schema=self._schema))
+        if sum(map(len, data)) > self._limit:
+            return None
+        response = pb.ExecuteResponse(result=pb.Result(first_row=row, part=part))
+        message = encode(response, data, self._shared)
+        return Output(message, batch, 0, 0, {}, len(message) + response.shared.bytes, early=True)
+
+    @property
+    def limit(self) -> int:
+        """What the data of one message may take."""
+        return self._limit
+
+    def _write(self, piece: "_Piece") -> list[Output]:
+        values, errors = piece.values, piece.errors
+        columns = [values] if self._ordered else [pa.array(piece.rows, pa.int64()), values]
         data = self._writer.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         failed = write_errors(errors) if errors else b""
         count, size = len(values), sum(map(len, data))
         if size + len(failed) > self._limit:
             if count > 1:
-                return self._halves(batch, first_row, values, errors, skipped, rows)
+                low, high = piece.halves()
+                return [*self._write(low), *self._write(high)]
             if not errors:
                 error = RowError(ErrorCode.RESULT_TOO_LARGE, self._too_large(size), attempts=1)
-                return self._write(batch, first_row, pa.nulls(1, values.type), {0: error}, skipped, rows)
-        result = pb.Result(first_row=first_row, rows=count, skipped=skipped)
+                return self._write(replace(piece, values=pa.nulls(1, values.type), errors={0: error}))
+        result = pb.Result(first_row=piece.first_row, rows=count, skipped=piece.skipped, parts=piece.parts)
         codes: dict[str, int] = {}
         if errors:
             result.errors = failed
             codes = dict(collections.Counter(error.code.value for error in errors.values()))
         response = pb.ExecuteResponse(result=result)
         message = encode(response, data, self._shared)
-        return [Output(message, batch, count, skipped, codes, len(message) + response.shared.bytes)]
-
-    def _halves(
-        self,
-        batch: int,
-        first_row: int,
-        values: pa.Array,
-        errors: Mapping[int, RowError],
-        skipped: int,
-        rows: Sequence[int] | None,
-    ) -> list[Output]:
-        half = len(values) // 2
-        low = {row: error for row, error in errors.items() if row < half}
-        high = {row - half: error for row, error in errors.items() if row >= half}
-        # Only the sum of `skipped` matters; it stays with the first part.
-        return [
-            *self._write(batch, first_row, values.slice(0, half), low, skipped, rows and rows[:half]),
-            *self._write(batch, first_row + half, values.slice(half), high, 0, rows and rows[half:]),
-        ]
+        size = len(message) + response.shared.bytes
+        return [Output(message, piece.batch, count, piece.skipped, codes, size, piece.early)]
 
     def _too_large(self, size: int) -> str:
-        return f"the value of this row takes {size} bytes; a message holds {self._limit}"
+        return f"{self._what} {size} bytes; a message holds {self._limit}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Outcomes of consecutive rows of one batch."""
+
+    batch: int
+    first_row: int
+    values: pa.Array
+    errors: Mapping[int, RowError]
+    skipped: int
+    rows: Sequence[int] | None
+    parts: int
+    early: bool
+
+    def halves(self) -> "tuple[_Piece, _Piece]":
+        half = len(self.values) // 2
+        low = {row: error for row, error in self.errors.items() if row < half}
+        high = {row - half: error for row, error in self.errors.items() if row >= half}
+        return (
+            replace(self, values=self.values.slice(0, half), errors=low, rows=self.rows and self.rows[:half]),
+            # Only the sum of `skipped` matters; it stays with the first half, as the parts of the first row do.
+            replace(
+                self, first_row=self.first_row + half, values=self.values.slice(half), errors=high, skipped=0,
+                rows=self.rows and self.rows[half:], parts=0,
+            ),
+        )  # fmt: skip

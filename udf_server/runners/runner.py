@@ -22,6 +22,7 @@ from udf_server.hosting import HostedFunction
 from udf_server.metrics import FunctionMetrics
 from udf_server.runners.outputs import Emit, OutputWriter
 from udf_server.runners.retries import RetryPolicy
+from udf_server.runners.room import Room
 
 __all__ = ["Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns"]
 
@@ -83,6 +84,8 @@ class RunnerSetup:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     """Runs a coroutine on the server's event loop for as long as the stream lives."""
     metrics: FunctionMetrics
+    room: Room | None = None
+    """Where early results wait to be sent; None where results leave when their call returns."""
     clock: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
     party: Party = field(default_factory=Party)

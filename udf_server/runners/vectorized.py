@@ -7,8 +7,9 @@ passes gives up the rows that have no outcome by then.
 
 import asyncio
 import collections
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from remote_udf.functions import NullCall
 from remote_udf.options import OutputMode
 from udf_server.fairness import current_party
 from udf_server.lanes import LoopLane
+from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Outcomes, Step, Wait, isolate
-from udf_server.runners.outputs import Output
+from udf_server.runners.outputs import Output, Taken
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
 
@@ -31,8 +33,15 @@ ASYNC_CALLS = 4
 class _Work:
     """One batch. Whoever takes the claim emits its outcomes: the one who calls, or the watch that gives up."""
 
-    def __init__(self, batch: InputBatch, outcomes: Outcomes) -> None:
+    def __init__(
+        self, batch: InputBatch, outcomes: Outcomes, stop: threading.Event, clock: Callable[[], float]
+    ) -> None:
         self.batch = batch
+        self.lock = threading.Lock()
+        self._stop = stop
+        self._clock = clock
+        self._waiting = 0
+        self._paused = 0.0
         self.outcomes = outcomes
         """Of the rows that are called."""
         self.called: np.ndarray[Any, Any] | None = None
@@ -52,6 +61,31 @@ class _Work:
         self.answered = False
         """Its loop has reacted to that."""
         self._claim = [True]
+
+    @property
+    def first_row(self) -> int:
+        return self.batch.first_row
+
+    @property
+    def abandoned(self) -> bool:
+        return self.stopped or self._stop.is_set()
+
+    @property
+    def paused(self) -> bool:
+        """Its function waits for the client to take results, which is not counted against the deadline."""
+        return self._waiting > 0
+
+    def pause(self) -> None:
+        with self.lock:
+            self._waiting += 1
+            if self._waiting == 1:
+                self._paused = self._clock()
+
+    def resume(self) -> None:
+        with self.lock:
+            self._waiting -= 1
+            if not self._waiting:
+                self.began += self._clock() - self._paused
 
     def claim(self) -> bool:
         """True for the first who asks, from any thread."""
@@ -87,6 +121,8 @@ class Vectorized(Runner):
 
     def cancel(self) -> None:
         self._stop.set()
+        if self.setup.room is not None:
+            self.setup.room.close()
         with self._lock:
             self._waiting.clear()
             working = list(self._working)
@@ -97,6 +133,8 @@ class Vectorized(Runner):
     def tick(self) -> None:
         now = self.setup.clock()
         for work in list(self._working):
+            if work.paused:
+                continue
             if work.began and now > work.began + self.options.timeout - work.batch.waited:
                 self._overdue(work, now)
             elif not work.began and work.lane and self._is_blocked(work, work.lane, now):
@@ -128,7 +166,7 @@ class Vectorized(Runner):
             if not self._has_room():
                 return None
             batch = self._waiting.popleft()
-            work = _Work(batch, Outcomes(batch.rows, self.function.result))
+            work = _Work(batch, Outcomes(batch.rows, self.function.result), self._stop, self.setup.clock)
             self._working[work] = None
             return work
 
@@ -164,12 +202,12 @@ class Vectorized(Runner):
         """Times out what has no outcome. False if the work has ended by itself meanwhile."""
         if not work.claim():
             return False
-        work.stopped = True
+        with work.lock:
+            work.stopped = True
+            # A copy: the call may still end and write to the original.
+            work.outcomes = work.outcomes.copied()
         with self._lock:
             self._working.pop(work, None)
-        seen = work.outcomes
-        # A copy: the call may still end and write to the original.
-        work.outcomes = Outcomes(seen.rows, seen.codec, dict(seen.parts), dict(seen.errors), seen.retries)
         work.outcomes.fail_rest(self.timeout_error(1))
         try:
             write_off()
@@ -324,7 +362,9 @@ class Vectorized(Runner):
         return columns
 
     def _call(self, work: _Work, columns: Sequence[pa.Array], call: Call) -> Any:
-        arguments = [column.slice(call.first, call.rows) for column in columns]
+        arguments: list[Any] = [column.slice(call.first, call.rows) for column in columns]
+        if self.function.emits:
+            return self.function.call(self._emission(work, call), *arguments)
         if self.function.context_parameter is None:
             return self.function.call(*arguments)
         deadline = work.began + self.options.timeout - work.batch.waited
@@ -343,18 +383,35 @@ class Vectorized(Runner):
         self.setup.post(self._deliver, work, [] if self._stop.is_set() else self._outputs(work))
         return True
 
+    def _emission(self, work: _Work, call: Call) -> Emission | None:
+        room = self.setup.room
+        if room is None:
+            return None
+        return Emission(
+            work, call.first, self.setup.writer, room, functools.partial(self.setup.post, self._deliver_early)
+        )
+
+    def _deliver_early(self, outputs: Sequence[Output]) -> None:
+        if not self._stop.is_set():
+            for output in outputs:
+                self.setup.emit(output)
+
     def _outputs(self, work: _Work) -> list[Output]:
-        batch, values, errors = work.batch, work.outcomes.values(), work.outcomes.errors
+        """The outcomes that have not left before."""
+        batch, taken = work.batch, work.outcomes.take()
         skipped = 0
         if work.called is not None:
             skipped = batch.rows - len(work.called)
             positions = np.full(batch.rows, -1, np.int64)
             positions[work.called] = np.arange(len(work.called))
-            values = values.take(pa.array(positions, mask=positions < 0))
-            errors = {int(work.called[index]): error for index, error in errors.items()}
-        rows = None if self._ordered else list(range(batch.first_row, batch.first_row + batch.rows))
+            values = taken.values.take(pa.array(positions, mask=positions < 0))
+            taken = Taken(0, values, {int(work.called[index]): error for index, error in taken.errors.items()}, {})
+        if not len(taken.values):
+            return []
+        first = batch.first_row + taken.first
+        rows = None if self._ordered else list(range(first, first + len(taken.values)))
         try:
-            return self.setup.writer.write(batch.first_row, values, errors, skipped, rows)
+            return self.setup.writer.write_taken(batch.first_row, taken, skipped, rows)
         except Exception as error:
             self.setup.post(self.setup.fail, error)
             return []

@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any
@@ -13,7 +14,7 @@ from udf_server.tables.declaration import ProcessTable
 from udf_server.tables.states import KeyState, StateEntry
 from udf_server.tables.timers import Timer, Timers
 
-__all__ = ["Emitted", "Engine", "Incoming", "Processed", "Segment"]
+__all__ = ["Emitted", "Engine", "Flush", "Incoming", "Processed", "Segment"]
 
 Incoming = tuple[int, Any, int | None]
 """Of a row: the number of its table, the row as the function gets it, and its time."""
@@ -49,8 +50,24 @@ class Processed:
     state: list[Any]
     timers: list[Timer]
     output: list[Emitted]
+    """What was emitted and has not been flushed."""
     fired: int
     """How many timers fired."""
+    emitted: int
+    """How many rows were emitted, flushed ones among them."""
+    size: int
+    """What the output takes, in bytes, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Where rows go that a segment has emitted before it ends, once they take so many bytes."""
+
+    size: int
+    rows: Callable[[list[Emitted]], None]
+    wait: Callable[[], None] = lambda: None
+    available: Callable[[], Awaitable[None]] | None = None
+    """The same as `wait`, for functions that are async."""
 
 
 class Engine:
@@ -75,9 +92,9 @@ class Engine:
         self._values: set[type] = {GeneratorType}
         """Classes of what eval returned that were found to have values, and not to be awaited."""
 
-    def run(self, segment: Segment) -> Processed:
+    def run(self, segment: Segment, flush: Flush | None = None) -> Processed:
         """For functions that are not async. Raises what the function raises."""
-        work, known = _Work(self, segment), self._values
+        work, known = _Work(self, segment, flush, flush.wait if flush is not None else None), self._values
         for produced in work.steps():
             if produced is None:
                 continue
@@ -89,19 +106,26 @@ class Engine:
                 work.collect(value)
         return work.processed()
 
-    async def run_async(self, segment: Segment) -> Processed:
-        """For functions of which eval or on_timer is async."""
-        work = _Work(self, segment)
+    async def run_async(self, segment: Segment, flush: Flush | None = None) -> Processed:
+        """For functions of which eval or on_timer is async. What they emit by `collect` does not wait for room."""
+        work = _Work(self, segment, flush)
+        available = flush.available if flush is not None else None
         for produced in work.steps():
             if produced is None:
                 continue
             if hasattr(produced, "__aiter__"):
                 async for value in produced:
                     work.collect(value)
+                    if work.flushed and available is not None:
+                        await work.made_room(available)
                 continue
             values = await produced if inspect.isawaitable(produced) else produced
             for value in values or ():
                 work.collect(value)
+                if work.flushed and available is not None:
+                    await work.made_room(available)
+            if work.flushed and available is not None:
+                await work.made_room(available)
         return work.processed()
 
     # For _Work.
@@ -179,12 +203,23 @@ class _Places:
 class _Work:
     """One segment under way."""
 
-    def __init__(self, engine: Engine, segment: Segment) -> None:
+    def __init__(
+        self, engine: Engine, segment: Segment, flush: Flush | None, wait: Callable[[], None] | None = None
+    ) -> None:
         self._engine = engine
         self._segment = segment
         self._state = engine.own_state(segment)
         self._timers = Timers(segment.timers)
         self._output: list[Emitted] = []
+        self._size = 0
+        self._emitted = 0
+        self._flush = flush
+        self._wait = wait
+        self._flush_bytes = flush.size if flush is not None else sys.maxsize
+        self._failure: Exception | None = None
+        """Why rows could not be flushed; the function may have caught it."""
+        self.flushed = False
+        """Rows were flushed since there was last waited for room."""
         self._fired = 0
         self._row: int | None = None
         self._time: int | None = None
@@ -198,6 +233,27 @@ class _Work:
         read = self._read(value)
         if read is not None:
             self._output.append((self._row, read[0], self._time, read[1]))
+            self._size += read[2]
+            if self._size >= self._flush_bytes:
+                self._flush_rows()
+
+    def _flush_rows(self) -> None:
+        assert self._flush is not None
+        output, self._output, self._size = self._output, [], 0
+        self._emitted += len(output)
+        try:
+            self._flush.rows(output)
+        except Exception as error:
+            self._failure = error
+            raise
+        self.flushed = True
+        if self._wait is not None:
+            self._wait()
+
+    async def made_room(self, available: Callable[[], Awaitable[None]]) -> None:
+        """Returns once what was flushed leaves room for more."""
+        self.flushed = False
+        await available()
 
     def steps(self) -> Iterator[Any]:
         """What each call of the function returned, to be gone through before the next call."""
@@ -250,4 +306,7 @@ class _Work:
     def processed(self) -> Processed:
         # Else the rows would hang in a cycle, which the collector seldom looks for here.
         self._context.end()
-        return Processed(self._state.stored(), self._timers.pending(), self._output, self._fired)
+        if self._failure is not None:
+            raise self._failure
+        emitted = self._emitted + len(self._output)
+        return Processed(self._state.stored(), self._timers.pending(), self._output, self._fired, emitted, self._size)

@@ -1,9 +1,10 @@
 """What functions emit, as rows of the declared columns."""
 
 import dataclasses
+import functools
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,16 @@ from udf_server.errors import DeclarationError
 from udf_server.failures import describe
 from udf_server.runners.returned import WrongResult
 from udf_server.tables.rows import Row
-from udf_server.values import Codec, StructCodec, codec_for_type
+from udf_server.tables.sizes import FIXED_BYTES, SizeOf, size_of
+from udf_server.tables.views import ListView, MapView
+from udf_server.values import Codec, ListCodec, StructCodec, codec_for_type
 
 __all__ = ["Results", "results_given", "results_of"]
 
 ATOMIC = "EXPR$0"
 """Name of the one column of a result that is no row, as Flink calls it."""
+ROW_BYTES = 32
+"""Of a row beside its values: where it came from, its kind and its time."""
 _FIELDS = re.compile(r"\s*[`\w]+\s*:?\s+\S", re.ASCII)
 
 
@@ -44,8 +49,10 @@ class Results:
             return self.told
         return pa.struct([pa.field(name, codec.type) for name, codec in self.columns.items()])
 
-    def read(self, value: Any) -> tuple[RowKind, Sequence[Any]] | None:
-        """Kind and values of something emitted; None for what is skipped: None, where rows are due.
+    def read(self, value: Any) -> tuple[RowKind, Sequence[Any], int] | None:
+        """Kind, values and bytes, about, of something emitted; None for what is skipped: None, where rows are due.
+
+        The values are those it has now; what the function changes in it afterwards is not seen.
 
         Raises WrongResult for what is no row of these columns, or of a kind that was not declared.
         """
@@ -78,7 +85,24 @@ class Results:
                 ErrorCode.RESULT_TYPE,
                 f"Invalid row kind received: {kind.name}. Expected produced changelog mode: {self.mode}",
             )
-        return kind, values
+        changing, sized, size = self._columns
+        if changing:
+            values = list(values)
+            for index, copied in changing:
+                values[index] = copied(values[index])
+        elif values is value and type(value) is list:
+            values = tuple(values)
+        for index, bytes_of in sized:
+            size += bytes_of(values[index])
+        return kind, values, size
+
+    @functools.cached_property
+    def _columns(self) -> tuple[list[tuple[int, Callable[[Any], Any]]], list[tuple[int, SizeOf]], int]:
+        """Columns whose values can change after they were emitted, those that differ in size, the size of the rest."""
+        codecs = list(self.columns.values())
+        sizes = [(index, size) for index, codec in enumerate(codecs) if (size := size_of(codec)) is not None]
+        changing = [(index, _copier(codec)) for index, codec in enumerate(codecs) if codec.mutable]
+        return changing, sizes, ROW_BYTES + FIXED_BYTES * (len(codecs) - len(sizes))
 
     def encode(self, rows: Sequence[Sequence[Any]]) -> pa.Array:
         """A struct array with a row for each. Raises WrongResult for values that are not of their columns' types."""
@@ -128,6 +152,20 @@ def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) ->
 def results_of(result: pa.DataType, mode: ChangelogMode) -> Results:
     """Rows of these columns."""
     return Results({field.name: codec_for_type(field.type) for field in result}, False, None, mode)
+
+
+def _copier(codec: Codec) -> Callable[[Any], Any]:
+    if isinstance(codec, ListCodec) and not codec.element.mutable:
+        # The usual case, and several times as fast.
+        return lambda value: value[:] if type(value) is list else codec.copied(_plain(value))
+    return lambda value: codec.copied(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """A view of state as the list or dictionary it holds."""
+    if isinstance(value, ListView):
+        return list(value)
+    return dict(value) if isinstance(value, MapView) else value
 
 
 def _told(where: str, told: pa.DataType, mode: ChangelogMode) -> Results:

@@ -13,9 +13,9 @@ from remote_udf.process_calls import OUTPUT, STATE, TIMERS, processed_type
 from udf_server.failures import describe
 from udf_server.runners.returned import WrongResult
 from udf_server.tables.declaration import ProcessTable
-from udf_server.tables.engine import Processed
+from udf_server.tables.engine import Emitted, Processed
 
-__all__ = ["processed_array"]
+__all__ = ["output_array", "part_of", "processed_array"]
 
 
 def processed_array(function: ProcessTable, processed: Sequence[Processed], *, broadcast: bool) -> pa.Array:
@@ -54,17 +54,29 @@ def _timers(processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
 
 
 def _output(function: ProcessTable, processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
-    flat = [emitted for each in processed for emitted in each.output]
-    rows, kinds, times, values = zip(*flat, strict=True) if flat else ((), (), (), ())
+    rows = output_array(function, [emitted for each in processed for emitted in each.output], type_.value_type)
+    return pa.ListArray.from_arrays(_offsets([len(each.output) for each in processed]), rows, type=type_)
+
+
+def output_array(function: ProcessTable, emitted: Sequence[Emitted], type_: pa.DataType) -> pa.StructArray:
+    """Rows that were emitted. Raises WrongResult for values that are not of their columns' types."""
+    rows, kinds, times, values = zip(*emitted, strict=True) if emitted else ((), (), (), ())
     insert_only = function.results.mode.is_insert_only
     columns = [
         pa.array(rows, pa.int32()),
-        pa.nulls(len(flat), pa.int8()) if insert_only else pa.array([kind.code for kind in kinds], pa.int8()),
+        pa.nulls(len(emitted), pa.int8()) if insert_only else pa.array([kind.code for kind in kinds], pa.int8()),
         pa.array(times, pa.int64()),
         function.results.encode(values),
     ]
-    struct = pa.StructArray.from_arrays(columns, fields=list(type_.value_type))
-    return pa.ListArray.from_arrays(_offsets([len(each.output) for each in processed]), struct, type=type_)
+    return pa.StructArray.from_arrays(columns, fields=list(type_))
+
+
+def part_of(output: pa.StructArray, type_: pa.DataType) -> pa.Array:
+    """A value of the result with these rows of output, and without state and timers."""
+    parts = {field.name: pa.nulls(1, field.type) for field in type_}
+    offsets = pa.array([0, len(output)], pa.int32())
+    parts[OUTPUT] = pa.ListArray.from_arrays(offsets, output, type=type_.field(OUTPUT).type)
+    return pa.StructArray.from_arrays([parts[field.name] for field in type_], fields=list(type_))
 
 
 def _offsets(lengths: Sequence[int]) -> pa.Array:

@@ -1,11 +1,11 @@
 """Segments that failed fail the job: a row that is missing might have changed everything after it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from remote_udf.errors import capped
-from remote_udf.outcomes import RowError
 from spark_client.errors import FunctionFailed
+from spark_client.executor.groups import Completed
 from spark_client.executor.tables.plan import ProcessPlan
 from spark_client.executor.tables.segments import Segments
 
@@ -15,19 +15,19 @@ KEY_LIMIT = 200
 """Characters of a key shown in an error."""
 
 
-def require_success(segments: Segments, errors: Mapping[int, RowError]) -> None:
+def require_success(segments: Segments, completed: Completed) -> None:
     """Raises FunctionFailed for the first segment that failed, with its key."""
-    if errors:
-        require_segments(segments.plan, segments.keys(), errors)
+    require_segments(segments.plan, segments.keys, completed)
 
 
-def require_segments(plan: ProcessPlan, keys: Sequence[Any], errors: Mapping[int, RowError]) -> None:
+def require_segments(plan: ProcessPlan, keys: Callable[[], Sequence[Any]], completed: Completed) -> None:
     """The same, for segments with these columns of keys."""
+    errors = completed.errors[0]
     if not errors:
         return
-    place, error = min(errors.items())
+    place, error = min(errors.items(), key=lambda each: each[0])
     names = plan.key_names
-    shown = ", ".join(f"{name}={_shown(key[place])}" for name, key in zip(names, keys, strict=True))
+    shown = ", ".join(f"{name}={_shown(key[completed.first + place])}" for name, key in zip(names, keys(), strict=True))
     whose = f"of the key ({shown})" if names else "without a key"
     trace = f"\nRemote traceback:\n{capped(error.traceback)}" if error.traceback else ""
     attempts = f"{error.attempts} attempt{'s' if error.attempts != 1 else ''}"

@@ -48,8 +48,8 @@ class _Task:
     def __init__(self, plan: ProcessPlan, opening: OpenStream, cleanup: ExitStack) -> None:
         self._plan = plan
         planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-        self._engine = RowEngine([planned], opening, ordered=True, merging=False)
-        self._chain = RowEngine([planned], opening, ordered=True, merging=False)
+        self._engine = RowEngine([planned], opening, ordered=True, merging=False, piecewise=True)
+        self._chain = RowEngine([planned], opening, ordered=True, merging=False, piecewise=True)
         cleanup.callback(self._engine.close)
         cleanup.callback(self._chain.close)
         self._chained = False
@@ -73,9 +73,11 @@ class _Task:
 
     def _outputs(self, completed: Iterator[Completed]) -> Iterator[pa.RecordBatch]:
         for each in completed:
-            segments = self._under_way.popleft()
-            require_success(segments, each.errors[0])
-            yield segments.output(each.values[0])
+            segments = self._under_way[0]
+            require_success(segments, each)
+            yield from segments.output(each)
+            if each.first + len(each.values[0]) == segments.count:
+                self._under_way.popleft()
 
     def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Segments | pa.RecordBatch]:
         """Segments of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
@@ -97,7 +99,7 @@ class _Task:
             held = table.slice(last)
             if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= BUNDLE_BYTES):
                 # One row stays, for the end of the key to have something to come with.
-                yield self._part(held.slice(0, held.num_rows - 1), ends=False)
+                yield from self._part(held.slice(0, held.num_rows - 1), ends=False)
                 held = held.slice(held.num_rows - 1)
         if held is not None:
             yield from self._complete(held, np.zeros(1, np.int64))
@@ -106,7 +108,7 @@ class _Task:
         """Rows of keys that end here."""
         if self._before is not None and table.num_rows:
             end = int(starts[1]) if len(starts) > 1 else table.num_rows
-            yield self._part(table.slice(0, end), ends=True)
+            yield from self._part(table.slice(0, end), ends=True)
             table, starts = table.slice(end), starts[1:] - end
         if table.num_rows:
             yield self._segments(table, starts, ends=True)
@@ -116,11 +118,12 @@ class _Task:
         advance_to = END_OF_INPUT if ends and self._plan.bounded else None
         return Segments(self._plan, table, starts, self._now, self._before, advance_to, [None] * tables)
 
-    def _part(self, table: pa.Table, *, ends: bool) -> pa.RecordBatch:
+    def _part(self, table: pa.Table, *, ends: bool) -> Iterator[pa.RecordBatch]:
         """The output for a part of the key that is in a chain, or now begins one."""
         segments = self._segments(table, np.zeros(1, np.int64), ends=ends)
-        completed = self._chain.exchange(segments.batch())
         self._chained = True
-        require_success(segments, completed.errors[0])
+        # Of one segment, so it is one piece.
+        (completed,) = self._chain.exchange_pieces(segments.batch())
+        require_success(segments, completed)
         self._before = None if ends else after(completed.values[0])
-        return segments.output(completed.values[0])
+        yield from segments.output(completed)

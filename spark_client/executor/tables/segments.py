@@ -1,20 +1,22 @@
 """Rows of tables as segments of a process table function, and what came of them as rows of the result."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from remote_udf.process_calls import ADVANCE_TO, NOW, OUTPUT, STATE, TABLE, TIME, TIMERS, VALUE_OF_ROW, WATERMARKS
-from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.process_calls import ADVANCE_TO, NOW, STATE, TABLE, TIME, TIMERS, WATERMARKS
+from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import KEY, ROWS
 from spark_client.executor.aggregates.keys import combined
-from spark_client.executor.tables.plan import OutputSource, ProcessPlan
+from spark_client.executor.groups import Completed
+from spark_client.executor.tables.output import OutputRows, cast
+from spark_client.executor.tables.plan import ProcessPlan
 
-__all__ = ["Before", "Segments", "after", "cast", "empty_lists", "output_rows", "rows_of"]
+__all__ = ["Before", "Segments", "after", "empty_lists", "rows_of"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -72,13 +74,15 @@ class Segments:
         offsets = np.append(self.starts, self.table.num_rows).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), rows_of(self.plan, self.table), type=type_)
 
-    def output(self, processed: pa.StructArray) -> pa.RecordBatch:
-        """The rows of the result, by segment, in the order they were emitted."""
+    def output(self, completed: Completed) -> Iterator[pa.RecordBatch]:
+        """The rows of the result of some segments, by segment, in the order they were emitted."""
+        return self._output_rows.batches(completed)
+
+    @functools.cached_property
+    def _output_rows(self) -> OutputRows:
         column = self.plan.rows[0] if self.plan.rows else None
-        return output_rows(
-            self.plan, processed, self.keys(), self.starts,
-            lambda: combined(self.table.column(column)),
-        )  # fmt: skip
+        through = None if column is None else combined(self.table.column(column))
+        return OutputRows(self.plan, self.keys(), self.starts, through)
 
 
 def rows_of(plan: ProcessPlan, table: pa.Table) -> pa.StructArray:
@@ -101,52 +105,9 @@ def rows_of(plan: ProcessPlan, table: pa.Table) -> pa.StructArray:
     return pa.StructArray.from_arrays([cast(parts[each.name], each.type) for each in fields], fields=fields)
 
 
-def output_rows(
-    plan: ProcessPlan, processed: pa.StructArray, keys: Sequence[pa.Array], starts: Integers,
-    through: Callable[[], pa.StructArray],
-) -> pa.RecordBatch:  # fmt: skip
-    """What segments emitted, as rows of the result, by segment. `keys` has a value per segment.
-
-    `through` gives the rows of the table whose columns are passed through; a segment's begin at `starts`.
-    """
-    lists = _part(processed, OUTPUT)
-    lengths = np.diff(lists.offsets.to_numpy())
-    flat = lists.flatten()
-    segment = np.repeat(np.arange(len(processed)), lengths)
-    values = _part(flat, VALUE_OF_ROW).flatten()
-    rows: list[pa.Array] | None = None
-    columns = []
-    for (source, which), target in zip(plan.output, plan.schema, strict=True):
-        match source:
-            case OutputSource.KEY:
-                column = keys[which].take(pa.array(segment))
-            case OutputSource.THROUGH:
-                if rows is None:
-                    origins = pa.array(starts[segment] + _part(flat, "row").to_numpy(zero_copy_only=False))
-                    rows = [each.take(origins) for each in through().flatten()]
-                column = rows[which]
-            case OutputSource.VALUE:
-                column = values[which]
-            case OutputSource.TIME:
-                column = _part(flat, TIME)
-            case OutputSource.ROW_KIND:
-                column = _KIND_NAMES.take(_part(flat, ROW_KIND))
-        columns.append(cast(column, target.type))
-    if not columns:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(flat), pa.struct([])))
-    return pa.RecordBatch.from_arrays(columns, schema=plan.schema)
-
-
-_KIND_NAMES = pa.array([kind.value for kind in RowKind])
-
-
 def after(processed: pa.StructArray) -> Before:
     """State and timers that segments leave, for the next ones of the same keys."""
-    return Before(_part(processed, STATE), _part(processed, TIMERS))
-
-
-def _part(struct: pa.StructArray, name: str) -> Any:
-    return struct.field(name)
+    return Before(processed.field(STATE), processed.field(TIMERS))
 
 
 def _struct(columns: list[pa.Array], type_: pa.DataType, count: int) -> pa.Array:
@@ -161,15 +122,3 @@ def empty_lists(count: int, type_: pa.DataType) -> pa.Array:
     """So many empty lists."""
     offsets = pa.array(np.zeros(count + 1, np.int32))
     return pa.ListArray.from_arrays(offsets, pa.array([], type_.value_type), type=type_)
-
-
-def cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The column in this type, which differs in time zone, names of elements and nullability at most, or widens."""
-    if column.type.equals(type_):
-        return column
-    if pa.types.is_struct(type_) and pa.types.is_struct(column.type):
-        # By position: the columns of typed rows have names of their own.
-        children = [cast(column.field(index), each.type) for index, each in enumerate(type_)]
-        mask = column.is_null() if column.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask) if children else column.cast(type_)
-    return column.cast(type_)

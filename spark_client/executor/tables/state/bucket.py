@@ -5,7 +5,7 @@ micro-batch; `rows_first` turns that around. Each of the two is one exchange wit
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,9 @@ import pyarrow as pa
 from remote_udf.process_calls import ADVANCE_TO, NOW, STATE, TABLE, TIMERS, WATERMARKS
 from remote_udf.segments import KEY, ROWS
 from spark_client.executor.aggregates.cutting import BUNDLE_BYTES
-from spark_client.executor.tables.segments import Before, after, output_rows
+from spark_client.executor.groups import Completed
+from spark_client.executor.tables.output import OutputRows
+from spark_client.executor.tables.segments import Before, after
 from spark_client.executor.tables.state.entries import HELD, Entries, page_schema
 from spark_client.executor.tables.state.holding import Held, order_times
 from spark_client.executor.tables.state.pages import NEVER, Pages, page_of
@@ -24,8 +26,10 @@ from spark_client.executor.tables.state.plan import StatePlan
 __all__ = ["Arrived", "BucketWork", "Moment"]
 
 Integers = npt.NDArray[np.int64]
-Exchange = Callable[[pa.RecordBatch, Sequence[pa.Array]], pa.StructArray]
-"""Segments, and the columns of their keys, to what processing them gave."""
+Exchange = Callable[[pa.RecordBatch, Sequence[pa.Array]], Iterator[Completed]]
+"""Segments, and the columns of their keys, to what processing them gave, in pieces."""
+Batches = Generator[pa.RecordBatch, None, None]
+"""Rows of the result."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,9 @@ class BucketWork:
         self._size = size
         self._exchange = exchange
         self._schema = page_schema(plan.plan, orders=plan.orders)
-        self.output: list[pa.RecordBatch] = []
 
-    def run(self, arrived: Arrived) -> None:
-        """Leaves rows in `output` and writes the pages that changed."""
+    def run(self, arrived: Arrived) -> Batches:
+        """The rows of the result; the pages that changed are written after the last of them."""
         moment = self._moment
         grown = set(self._pages.grow())
         count = len(self.due)
@@ -76,14 +79,14 @@ class BucketWork:
         if moment.watermark is not None and moment.advanced:
             wanted |= set(np.flatnonzero(self.due <= moment.watermark).tolist())
         entries = Entries(self._pages.load(sorted(wanted)), arrived.keys, arrived.hashes)
-        held = self._work(entries, arrived)
+        held = yield from self._work(entries, arrived)
         held_times = None
         if held is not None:
             lists, held_times = held.lists(entries.count)
             entries.hold(lists.cast(self._schema.field(HELD).type))
         self._write(entries, wanted, grown, count, held_times)
 
-    def _work(self, entries: Entries, arrived: Arrived) -> Held | None:
+    def _work(self, entries: Entries, arrived: Arrived) -> Generator[pa.RecordBatch, None, Held | None]:
         moment, process, orders = self._moment, self._plan.plan.process, self._plan.orders
         rows, of_row = arrived.rows, entries.of_row
         held = Held.of(process, entries.held) if orders else None
@@ -102,12 +105,12 @@ class BucketWork:
                 held = held.with_rows(*more)
         if self._plan.rows_first:
             flushed, held = self._flushed(held, rows)
-            self._rows(entries, *_joined((rows, of_row), flushed), moment.before, advance=moment.advanced)
+            yield from self._rows(entries, *_joined((rows, of_row), flushed), moment.before, advance=moment.advanced)
             return held
         if moment.advanced:
             flushed, held = self._flushed(held, rows)
-            self._rows(entries, *flushed, moment.before, advance=True)
-        self._rows(entries, rows, of_row, moment.watermark, advance=False)
+            yield from self._rows(entries, *flushed, moment.before, advance=True)
+        yield from self._rows(entries, rows, of_row, moment.watermark, advance=False)
         return held if held is None else held.with_rows(*more)
 
     def _flushed(self, held: Held | None, like: pa.StructArray) -> tuple[tuple[pa.StructArray, Integers], Held | None]:
@@ -120,7 +123,7 @@ class BucketWork:
 
     def _rows(
         self, entries: Entries, rows: pa.StructArray, of_row: Integers, seen: int | None, *, advance: bool
-    ) -> None:
+    ) -> Batches:
         """Processes rows, and with `advance` the timers that the watermark reaches, a segment for each entry."""
         watermark = self._moment.watermark
         numbers = np.unique(of_row)
@@ -142,15 +145,15 @@ class BucketWork:
                 cuts = [*range(begin, end, limit), end]
                 for one, two in itertools.pairwise(cuts):
                     part, so_far = rows.slice(one, two - one), np.zeros(1, np.int64)
-                    self._send(entries, numbers[first:last], part, so_far, seen, to if two == end else None)
+                    yield from self._send(entries, numbers[first:last], part, so_far, seen, to if two == end else None)
             else:
                 part = rows.slice(begin, end - begin)
-                self._send(entries, numbers[first:last], part, starts[first:last] - begin, seen, to)
+                yield from self._send(entries, numbers[first:last], part, starts[first:last] - begin, seen, to)
 
     def _send(
         self, entries: Entries, numbers: Integers, rows: pa.StructArray, starts: Integers, seen: int | None,
         advance_to: int | None,
-    ) -> None:  # fmt: skip
+    ) -> Batches:  # fmt: skip
         plan, count = self._plan.plan, len(numbers)
         schema, before, keys = plan.segments, entries.before(numbers), entries.keys_of(numbers)
         offsets = pa.array(np.append(starts, len(rows)).astype(np.int32))
@@ -163,12 +166,15 @@ class BucketWork:
         }  # fmt: skip
         batch = pa.RecordBatch.from_arrays([parts[name] for name in schema.names], schema=schema)
         columns = keys.flatten()
-        processed = self._exchange(batch, columns)
-        left: Before = after(processed)
-        entries.update(numbers, left)
-        produced = output_rows(plan, processed, columns, starts, lambda: rows.field("0"))
-        if produced.num_rows:
-            self.output.append(produced)
+        output = OutputRows(plan, columns, starts, rows.field("0") if plan.process.tables else None)
+        left = []
+        for completed in self._exchange(batch, columns):
+            left.append(after(completed.values[0]))
+            yield from output.batches(completed)
+        entries.update(
+            numbers,
+            Before(pa.concat_arrays([each.state for each in left]), pa.concat_arrays([each.timers for each in left])),
+        )
 
     def _write(
         self, entries: Entries, loaded: set[int], grown: set[int], count: int, held_times: Integers | None

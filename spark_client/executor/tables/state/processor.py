@@ -12,9 +12,11 @@ from pyspark.sql.streaming import StatefulProcessor
 from remote_udf.segments import KEY
 from spark_client.executor.aggregates.keys import combined
 from spark_client.executor.engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.groups import Completed
 from spark_client.executor.opening import open_stream
 from spark_client.executor.tables.failures import require_segments
-from spark_client.executor.tables.segments import cast, rows_of
+from spark_client.executor.tables.output import cast
+from spark_client.executor.tables.segments import rows_of
 from spark_client.executor.tables.state.bucket import Arrived, BucketWork, Moment
 from spark_client.executor.tables.state.entries import page_schema
 from spark_client.executor.tables.state.packing import read, written
@@ -26,6 +28,8 @@ __all__ = ["BucketProcessor"]
 ABOUT = "description string, pages int, bytes bigint, watermark bigint, alarm bigint, due binary"
 """Of a bucket: what wrote it, how many pages it has and what they take, the last watermark, the timer set in
 Spark (milliseconds), and per page when something is due."""
+
+PARCEL_BYTES = 4 << 20
 
 
 class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
@@ -64,23 +68,22 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
     def _process(self, table: pa.Table | None, times: Any, *, fired: bool = False) -> Iterator[Any]:
         engine = self._opened()
         try:
-            output = self._worked(engine, table, times, fired)
+            for batches in _together(self._worked(engine, table, times, fired)):
+                yield Row(rows=written(batches))
         except BaseException:
             self._engine = None
             engine.close()
             raise
-        if output:
-            yield Row(rows=written(output))
 
     def _opened(self) -> RowEngine:
         if self._engine is None:
             plan = self._plan.plan
             planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-            self._engine = RowEngine([planned], self._opening, ordered=True, merging=False)
+            self._engine = RowEngine([planned], self._opening, ordered=True, merging=False, piecewise=True)
             self._engine.open(plan.segments)
         return self._engine
 
-    def _worked(self, engine: RowEngine, table: pa.Table | None, times: Any, fired: bool) -> list[pa.RecordBatch]:
+    def _worked(self, engine: RowEngine, table: pa.Table | None, times: Any, fired: bool) -> Iterator[pa.RecordBatch]:
         plan = self._plan
         found = self._about.get()
         if found is None:
@@ -94,21 +97,20 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
         watermark = milliseconds * 1000 if milliseconds > 0 else None
         pages = Pages(self._pages, page_schema(plan.plan, orders=plan.orders), count, total)
 
-        def exchange(batch: pa.RecordBatch, keys: Any) -> pa.StructArray:
-            completed = engine.exchange(batch)
-            require_segments(plan.plan, keys, completed.errors[0])
-            return completed.values[0]
+        def exchange(batch: pa.RecordBatch, keys: Any) -> Iterator[Completed]:
+            for completed in engine.exchange_pieces(batch):
+                require_segments(plan.plan, lambda: keys, completed)
+                yield completed
 
         # Without a watermark Spark tells no time; then it is that of this machine.
         now = times.getCurrentProcessingTimeInMs() if plan.has_watermark else int(time.time() * 1000)
         moment = Moment(before, watermark, now)
         work = BucketWork(plan, pages, due, moment, engine.bundles().size, exchange)
-        work.run(self._arrived(table))
+        yield from work.run(self._arrived(table))
         # Spark itself takes away the timer that fired.
         set_to = self._set_alarm(None if fired else alarm, int(work.due.min()), milliseconds)
         last = watermark if moment.advanced else before
         self._about.update((plan.description(), pages.count, pages.total, last, set_to, work.due.tobytes()))
-        return work.output
 
     def _arrived(self, table: pa.Table | None) -> Arrived:
         plan = self._plan.plan
@@ -136,3 +138,15 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
             if wanted is not None:
                 self._handle.registerTimer(wanted)
         return wanted
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Small batches together, as few rows are what Spark's operator moves well; at least one each."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= PARCEL_BYTES:
+            yield held
+            held = []
+    if held:
+        yield held
