@@ -6,6 +6,7 @@ column where it belongs.
 """
 
 import dataclasses
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from remote_udf.options import OnError, OutputMode
 from spark_client.calls import ScalarCall
 from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
+from spark_client.executor.dead_letter import LETTER_COLUMNS, Operator
 from spark_client.executor.engine import PlannedCall
 from spark_client.executor.policy import ERROR_TYPE
 from spark_client.executor.rows import OutputColumn, RowPlan, Source, map_rows
@@ -32,6 +34,7 @@ __all__ = ["plan_select", "plan_with_columns"]
 HIDDEN = "__remote_udf_{}"
 PASSED = "__remote_udf_column_{}"
 ERROR_SUFFIX = "_error"
+_DRIVER = uuid.uuid4().hex
 
 
 @dataclasses.dataclass(eq=False)
@@ -134,6 +137,7 @@ class _Planner:
         """Texts of passed columns to their position in the base frame; None for a text of several."""
         self._nodes: list[_Node] = []
         self._by_mark: dict[CallMark, _Node] = {}
+        self._operation = uuid.uuid4().hex
         self._expressions: dict[str, Column] = {}
         """Hidden columns of the base frame: arguments that are not plain columns of it."""
 
@@ -243,12 +247,28 @@ class _Planner:
             else:
                 columns.append(OutputColumn(name, Source.INPUT, place[_hidden_name(source, of)]))
             schema.append(StructField(name, spark_type(of.mark.spec.result if source is Source.VALUE else ERROR_TYPE)))
-        plan = RowPlan(tuple(planned), tuple(columns), letter, ordered)
+        operator, letters = Operator(self._operation, level, _DRIVER), self._letter_schema(letter, fields, nodes)
+        plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
 
         def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return map_rows(plan, batches)
 
         return frame.mapInArrow(operate, StructType(schema))
+
+    def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField], nodes: Sequence[_Node]) -> str:
+        """Spark's schema of the dead letters, as JSON; empty if there will be none. Raises PlanError."""
+        if all(node.call.policy.on_error is not OnError.DEAD_LETTER for node in nodes):
+            return ""
+        own = [StructField(field.name, spark_type(field.type)) for field in LETTER_COLUMNS]
+        taken = {self.same(field.name) for field in own}
+        for name in names:
+            if self.same(name) in taken:
+                raise PlanError(
+                    f"column {name!r}: a dead letter has a column of that name besides those of the input. "
+                    "If the input is dead letters, read them by `replay` of the session; otherwise rename the column"
+                )
+        given = [StructField(name, field.dataType) for name, field in zip(names, fields, strict=False)]
+        return StructType([*given, *own]).json()
 
     def _planned(
         self, node: _Node, place: Mapping[str, int], fields: Sequence[StructField], ordered: bool

@@ -25,6 +25,7 @@ from spark_client.process.inputs import inputs_of, names_of
 from spark_client.process.normalising import normalised_inputs
 from spark_client.process.planner import plan_process
 from spark_client.registration import register_function, register_once
+from spark_client.replaying import replayed
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
 from spark_client.security import Security
@@ -230,7 +231,7 @@ class RemoteSession:
         `output_mode="unordered"` rows leave as they complete. With `on_error="column"` a column
         `<name>_error` of `struct<code, message, attempts, retryable>` follows each call's; with
         `"dead-letter"` rows with a failed call go to Parquet files under the directory `dead_letter`,
-        with the columns `_function` and `_error`, and not into the result. Works on streams as well.
+        and not into the result; `replay` reads them. Works on streams as well.
 
         Raises PlanError, InvalidOption or UnsupportedType.
         """
@@ -249,6 +250,17 @@ class RemoteSession:
         """
         wide, chosen = select_over(frame, columns)
         return plan_select(self.spark, self.config, wide, chosen, options)
+
+    def replay(self, path: str, *, run: str | None = None) -> DataFrame:
+        """The rows of dead letters as they were, to be called again: `remote.with_columns(remote.replay(path), ...)`.
+
+        `path` is the `dead_letter` directory as Spark writes it. `run` is one of the letters' column `_run`: for a
+        stream the id of its query. It may be left out if the directory has letters of one run only. The rows are
+        those that were there when this was called, so new letters may go to the same directory.
+
+        Raises PlanError if there are no letters, or of several runs, which the message lists.
+        """
+        return replayed(self.spark, path, run)
 
     def process(
         self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None = None, *,

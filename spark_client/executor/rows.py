@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from remote_udf.options import OnError
-from spark_client.executor.dead_letter import DeadLetterWriter
+from spark_client.executor.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.groups import Completed
 from spark_client.executor.opening import open_stream
@@ -16,6 +16,9 @@ from spark_client.executor.policy import PolicyKeeper, error_array
 from spark_client.executor.task import current_task
 
 __all__ = ["OutputColumn", "RowPlan", "Source", "map_rows"]
+
+NO_OPERATOR = Operator("")
+"""Of a plan without dead letters."""
 
 
 class Source(Enum):
@@ -39,12 +42,16 @@ class OutputColumn:
 class RowPlan:
     """What one mapInArrow does: its calls, its output columns, and the names of the input columns, the first ones,
     that go into a dead letter.
+
+    `letter_schema` is Spark's schema of a dead letter as JSON, for the types that Parquet has no name for.
     """
 
     calls: tuple[PlannedCall, ...]
     output: tuple[OutputColumn, ...]
     letter: tuple[str, ...]
     ordered: bool
+    operator: Operator = NO_OPERATOR
+    letter_schema: str = ""
 
 
 def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,7 +97,7 @@ class _Letters:
                 self._writers.append(None)
                 continue
             if path not in by_path:
-                by_path[path] = DeadLetterWriter(path, planned.call.operation_id, task)
+                by_path[path] = DeadLetterWriter(path, plan.operator, task, plan.letter_schema)
             self._writers.append(by_path[path])
 
     def sort_out(self, completed: Completed) -> Completed:

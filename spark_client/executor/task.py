@@ -16,6 +16,10 @@ class TaskInfo:
     partition: int = 0
     task_attempt: int = 0
     micro_batch: int = -1
+    query: str = ""
+    """Of a streaming query: its id, which it keeps when it is restarted from its checkpoint; empty otherwise."""
+    query_run: str = ""
+    """Of a streaming query: which of its restarts this is."""
     traceparent: str = ""
     """The span the job belongs to (W3C), if the driver has set the local property of that name."""
 
@@ -38,11 +42,16 @@ def current_task() -> TaskInfo:
     if context is None:
         return TaskInfo()
     micro_batch = context.getLocalProperty("streaming.sql.batchId")
+    query = context.getLocalProperty("sql.streaming.queryId") or ""
+    group = context.getLocalProperty("spark.jobGroup.id") or ""
     return TaskInfo(
-        job=context.getLocalProperty("spark.job.description") or context.getLocalProperty("spark.jobGroup.id") or "",
+        job=context.getLocalProperty("spark.job.description") or group,
         stage=context.stageId(),
         partition=context.partitionId(),
         task_attempt=context.taskAttemptId(),
         micro_batch=int(micro_batch) if micro_batch else -1,
+        query=query,
+        # Spark makes the id of a restart the group of its jobs.
+        query_run=group if query else "",
         traceparent=context.getLocalProperty("traceparent") or "",
     )

@@ -202,7 +202,7 @@ DEAD_LETTERS = """
 import resource, signal, sys
 import pyarrow as pa, pyarrow.parquet as pq
 from spark_client.errors import DeadLetterFailed
-from spark_client.executor.dead_letter import DeadLetterWriter
+from spark_client.executor.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.task import TaskInfo
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
@@ -212,7 +212,7 @@ folder, rows = sys.argv[1], int(sys.argv[2])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 def attempt():
-    writer = DeadLetterWriter(folder, "operation", TaskInfo())
+    writer = DeadLetterWriter(folder, Operator("operation"), TaskInfo())
     try:
         for start in range(0, rows, 1000):
             table = pa.table({"x": range(start, start + 1000)})

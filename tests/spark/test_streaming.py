@@ -75,6 +75,42 @@ def test_whole_row_execution_runs_on_streams_with_its_policies(remote, spark, so
     assert sorted(row.x for row in spark.read.parquet(letters).collect()) == [3, 13]
 
 
+@pytest.mark.parametrize("each", [False, True], ids=["sink", "foreachBatch"])
+def test_a_micro_batch_that_runs_again_replaces_its_letters(remote, spark, source, tmp_path, each):
+    session = remote(no_threes)
+    letters, checkpoint = str(tmp_path / "letters"), tmp_path / "checkpoint"
+    ids = set()
+
+    def run_once(partitions):
+        """As a job that is started again: everything is planned anew."""
+
+        def called(frame):
+            calls = {"y": session.function("no_threes")("x")}
+            frame = frame.repartition(partitions, "x")
+            return session.with_columns(frame, calls, on_error="dead-letter", dead_letter=letters)
+
+        frame = stream_of(spark, source)
+        writer = frame.writeStream.foreachBatch(lambda batch, _: called(batch).collect())
+        if not each:
+            writer = called(frame).writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(90)
+        ids.add(query.id)
+
+    for name, values in (("a", [3, 13, 23, 4]), ("b", [33, 43, 5])):
+        write(source, name, [(x, 0) for x in values])
+    run_once(3)
+    # As if the driver had been killed between the tasks of the second micro-batch and its commit.
+    for commit in ("1", ".1.crc"):
+        (checkpoint / "commits" / commit).unlink()
+    run_once(2)
+    found = spark.read.parquet(letters)
+    assert sorted((row.x, row._micro_batch, row._run) for row in found.collect()) == [
+        (x, micro_batch, *ids) for x, micro_batch in ((3, 0), (13, 0), (23, 0), (33, 1), (43, 1))
+    ]
+    assert sorted(row.x for row in session.replay(letters).collect()) == [3, 13, 23, 33, 43]
+
+
 def test_the_watermark_survives_whole_row_execution(remote, spark, source, tmp_path):
     session = remote(plus_ten)
     for name, second in (("a", 0), ("b", 15), ("c", 40)):

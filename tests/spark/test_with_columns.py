@@ -11,6 +11,8 @@ import udf_server as udf
 from remote_udf.errors import InvalidOption
 from spark_client import PlanError
 
+LETTERS = ["_function", "_error", "_time", "_run", "_micro_batch", "_partition"]
+
 
 @udf.scalar
 async def plus_ten(x: int) -> int:
@@ -204,10 +206,68 @@ def test_dead_letters_hold_the_failed_rows_and_the_result_the_others(remote, spa
     for _ in range(2):  # a second run replaces the files of the first
         assert {row.id for row in result.collect()} == {x for x in range(100) if x % 10 != 3}
     letters = spark.read.parquet(folder)
-    assert letters.columns == ["id", "word", "_function", "_error"]
+    assert letters.columns == ["id", "word", *LETTERS]
     assert sorted(row.id for row in letters.collect()) == list(range(3, 100, 10))
     first = letters.where("id = 3").first()
     assert (first.word, first._function, first._error.message) == ("w", "no_threes@1", "ValueError: 3 ends in three")
+    assert (first._micro_batch, first._partition, letters.select("_run").distinct().count()) == (None, 0, 1)
+
+
+TYPED = """
+    SELECT id, id * interval '1 00:00:01' day to second AS gap, timestamp_ntz'2020-01-01 12:00:00' AS ntz,
+        timestamp'1500-01-01 00:00:00' AS at, NULL AS nothing, map('k', array(cast(id AS decimal(10, 2)))) AS nested,
+        'v' AS `a.b`
+    FROM range(10)"""
+
+
+@pytest.mark.connect
+def test_letters_are_replayed_as_they_were_run_by_run(remote, spark, tmp_path):
+    session = remote(no_threes)
+    call, letters = session.function("no_threes"), str(tmp_path / "letters")
+
+    def run(frame):
+        calls = {"y": call("id")}
+        return session.with_columns(frame, calls, on_error="dead-letter", dead_letter=letters).collect()
+
+    frame = spark.sql(TYPED)
+    assert len(run(frame)) == 9
+    again = session.replay(letters)
+    assert [(field.name, field.dataType.simpleString()) for field in again.schema] == [
+        (field.name, field.dataType.simpleString()) for field in frame.schema
+    ]
+    assert again.collect() == frame.where("id = 3").collect()
+    # New letters go to the same directory.
+    assert run(again.withColumn("id", F.lit(13))) == []
+    assert [row.id for row in again.collect()] == [3]
+    with pytest.raises(
+        PlanError, match="has letters of several runs; pass one as `run`, the latest is first:"
+    ) as caught:
+        session.replay(letters)
+    listed = [line.split(":")[0].strip() for line in str(caught.value).splitlines()[1:]]
+    assert [row.id for one in listed for row in session.replay(letters, run=one).collect()] == [13, 3]
+    again = session.replay(letters, run=listed[0])
+    assert len(run(again.withColumn("id", again["id"] + 1))) == 1
+
+
+@pytest.mark.connect
+def test_what_is_no_letter_is_not_replayed(remote, spark, tmp_path):
+    session = remote(no_threes)
+    spark.range(3).write.parquet(f"{tmp_path}/other")
+    for path, run in ((tmp_path / "none", None), (tmp_path / "other", None), (tmp_path / "other", "0" * 32)):
+        with pytest.raises(PlanError, match=rf"'{path}' are no dead letters|no dead letters (of run 0+ )?in '{path}'"):
+            session.replay(str(path), run=run)
+    with pytest.raises(PlanError, match="a value of the column `_run`"):
+        session.replay(str(tmp_path), run="*")
+
+
+@pytest.mark.connect
+def test_an_input_with_the_columns_of_letters_is_refused(remote, spark):
+    session = remote(no_threes)
+    frame = spark.range(1).withColumn("_TIME", F.lit(1))
+    with pytest.raises(PlanError, match="column '_TIME': a dead letter has a column of that name"):
+        session.with_columns(
+            frame, {"y": session.function("no_threes")("id")}, on_error="dead-letter", dead_letter="/x"
+        )
 
 
 @pytest.mark.connect

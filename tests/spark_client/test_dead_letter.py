@@ -1,5 +1,6 @@
 """Dead letters: Parquet files that are there in full, or not at all."""
 
+import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,24 +10,44 @@ import pytest
 
 from remote_udf.errors import ErrorCode
 from spark_client.errors import DeadLetterFailed
-from spark_client.executor.dead_letter import DEAD_LETTER_COLUMNS, DeadLetterWriter
+from spark_client.executor.dead_letter import LETTER_COLUMNS, DeadLetterWriter, Operator
+from spark_client.executor.earlier_letters import EarlierLetters
 from spark_client.executor.policy import ERROR_TYPE
 from spark_client.executor.task import TaskInfo
 from tests.spark_client.scripted import row_error
 
+RUN = "f" * 32
+NOW = datetime.datetime(2024, 5, 1, 12, 0, 0, 250, datetime.UTC)
 
-def writer(path, partition=0, micro_batch=-1):
-    return DeadLetterWriter(str(path), "op", TaskInfo(partition=partition, micro_batch=micro_batch))
+
+def writer(path, partition=0, operation=RUN, level=0):
+    return DeadLetterWriter(str(path), Operator(operation, level), TaskInfo(partition=partition), now=lambda: NOW)
+
+
+def stream_writer(path, micro_batch, partition=0, *, query="1-1", query_run="first", operation=RUN, driver="d"):
+    """Of a task of a streaming query; each driver plans anew."""
+    task = TaskInfo(partition=partition, micro_batch=micro_batch, query=query, query_run=query_run)
+    return DeadLetterWriter(str(path), Operator(operation, 0, driver), task, now=lambda: NOW)
+
+
+def put(to, *numbers):
+    """A task with these letters ends."""
+    if numbers:
+        to.write(*letters(*numbers))
+    to.commit()
 
 
 def letters(*numbers):
     return pa.table({"x": pa.array(numbers, pa.int64())}), ["f@1"] * len(numbers), [row_error()] * len(numbers)
 
 
+def rows_in(path):
+    """The letters in the directory, as Spark would see them."""
+    return ds.dataset(str(path), format="parquet").to_table().to_pylist()
+
+
 def written(path):
-    """The numbers in the directory, as Spark would see them."""
-    rows = ds.dataset(str(path), format="parquet").to_table().to_pylist()
-    return sorted(row["x"] for row in rows)
+    return sorted(row["x"] for row in rows_in(path))
 
 
 def names_in(path):
@@ -40,11 +61,12 @@ def test_a_letter_holds_the_row_the_function_and_the_error(tmp_path):
     to.commit()
     (file,) = tmp_path.iterdir()
     found = pq.read_table(file)
-    assert found.schema.names == ["x", "y", *DEAD_LETTER_COLUMNS]
+    assert found.schema.names == ["x", "y", *LETTER_COLUMNS.names]
     assert found.schema.field("_error").type == ERROR_TYPE
     assert found.to_pylist()[1] == {
         "x": 2, "y": "b", "_function": "g@2",
         "_error": {"code": "TIMEOUT", "message": "late", "attempts": 3, "retryable": True},
+        "_time": NOW, "_run": RUN, "_micro_batch": None, "_partition": 0,
     }  # fmt: skip
 
 
@@ -86,12 +108,53 @@ def test_a_task_that_is_run_again_replaces_its_own_letters_and_no_others(tmp_pat
     assert written(tmp_path) == sorted([3, *second])
 
 
+def test_operations_and_their_operators_do_not_replace_one_another(tmp_path):
+    put(writer(tmp_path), 1)
+    put(writer(tmp_path, level=1), 2)
+    put(writer(tmp_path, operation="e" * 32), 3)
+    assert written(tmp_path) == [1, 2, 3]
+    assert {row["_run"] for row in rows_in(tmp_path)} == {RUN, "e" * 32}
+
+
 def test_micro_batches_do_not_replace_one_another(tmp_path):
     for micro_batch in (0, 1):
-        to = writer(tmp_path, micro_batch=micro_batch)
-        to.write(*letters(micro_batch))
-        to.commit()
+        put(stream_writer(tmp_path, micro_batch), micro_batch)
     assert written(tmp_path) == [0, 1]
+    assert {(row["_run"], row["_micro_batch"]) for row in rows_in(tmp_path)} == {("1-1", 0), ("1-1", 1)}
+
+
+@pytest.mark.parametrize("restarted", [{"query_run": "second"}, {"driver": "another"}])
+@pytest.mark.parametrize("again", [{0: [1, 2], 1: [3]}, {0: [1], 1: [2], 2: [3]}, {0: [1, 2, 3]}, {0: [], 1: []}])
+def test_a_micro_batch_that_runs_again_after_a_restart_replaces_all_its_letters(tmp_path, restarted, again):
+    put(stream_writer(tmp_path, 7, 0), 70)
+    for partition, numbers in {0: [1, 2], 1: [3]}.items():
+        put(stream_writer(tmp_path, 8, partition), *numbers)
+    put(stream_writer(tmp_path, 8, query="2-2"), 99)
+    killed = stream_writer(tmp_path, 8, 3)
+    killed.write(*letters(1000))
+    for partition, numbers in again.items():
+        put(stream_writer(tmp_path, 8, partition, operation="e" * 32, **restarted), *numbers)
+    assert written(tmp_path) == sorted([70, *(number for numbers in again.values() for number in numbers), 99])
+    assert [name for name in names_in(tmp_path) if name.startswith("_")] == []
+
+
+def test_operators_of_one_restart_do_not_replace_one_another(tmp_path):
+    put(stream_writer(tmp_path, 8), 1)
+    for operation in ("a" * 32, "b" * 32):
+        put(stream_writer(tmp_path, 8, operation=operation, query_run="second"), 5)
+    put(stream_writer(tmp_path, 8, operation="a" * 32, query_run="second"), 6)
+    assert written(tmp_path) == [5, 6]
+
+
+def test_the_directory_is_listed_once_per_restart(tmp_path, monkeypatch):
+    put(stream_writer(tmp_path, 8), 1)
+    listed = []
+    look = EarlierLetters._look
+    monkeypatch.setattr(EarlierLetters, "_look", lambda self: listed.append(1) or look(self))
+    for micro_batch in (8, 9, 10):
+        for partition in (0, 1):
+            put(stream_writer(tmp_path, micro_batch, partition, query_run="second"), micro_batch)
+    assert (len(listed), written(tmp_path)) == (1, [8, 8, 9, 9, 10, 10])
 
 
 def test_two_attempts_at_once_do_not_meet(tmp_path):
