@@ -11,13 +11,15 @@ def main() -> None:
     parser.add_argument("--seed", default="7")
     parser.add_argument("--only", default="", help="a kind of case, or the number of one case: 'frame', '123'")
     parser.add_argument("--cases", type=int, help="stop after so many cases")
+    parser.add_argument("--shrinking", type=float, default=60, help="seconds to shrink a difference for")
     asked = parser.parse_args()
     # The session starts when the module is imported.
     from tests.differential.loop import loop
 
     report = loop(
-        asked.seed, asked.minutes * 60, only=asked.only, cases=asked.cases, directory=Path("build/differential")
-    )
+        asked.seed, asked.minutes * 60, only=asked.only, cases=asked.cases, shrinking=asked.shrinking,
+        directory=Path("build/differential"),
+    )  # fmt: skip
     sys.exit(1 if report.differences else 0)
 
 

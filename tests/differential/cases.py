@@ -48,7 +48,7 @@ def draw_settings(draw: Choices) -> Settings:
 
 def draw_tables(draw: Choices, settings: Settings, needed: tuple[str, ...] = ()) -> tuple[Table, ...]:
     """Two random tables, `t` and `u`, the second smaller; some have more keys than Spark's hash aggregation holds."""
-    wanted = needed or tuple(draw.some(("timestamp", "timestamp_ntz"), 0, 1))
+    wanted = needed or tuple(draw.some(("timestamp", "timestamp_ntz"), 1 - draw.below(4) // 3, 1))
     return draw_table(draw, "t", settings, needed=wanted), draw_table(draw, "u", settings, most_rows=4)
 
 

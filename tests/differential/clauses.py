@@ -72,7 +72,7 @@ def _rows(draw: Choices, scope: Scope, source: Both, overs: bool, nested: bool) 
 
 
 def _grouped(draw: Choices, scope: Scope, source: Both, needed: list[Field], nested: bool) -> Select:
-    comparable = [field for field in scope.fields if field.type in ORDERABLE]
+    comparable = scope.comparable()
     keys: list[tuple[Both, str]] = [(field.text, field.type) for field in needed]
 
     def key() -> None:
@@ -193,6 +193,9 @@ def _named(
         if nested or draw.chance(70):
             clashing = [name for name in left if name in CLASHING]
             name = draw.of(clashing) if clashing and draw.chance(35) else draw.of(left)
+            own = item.ours.rpartition(".")[2]
+            if own in left and draw.chance(60):
+                name = own  # of a field of a struct, or of a qualified column
             left.remove(name)
             texts.append(both("{} AS {}", item, quoted(name)))
             names.append(name)

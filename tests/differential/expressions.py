@@ -48,6 +48,10 @@ class Scope:
         """The fields of these types."""
         return [field for field in self.fields if field.type in types]
 
+    def comparable(self) -> list[Field]:
+        """The fields that can be ordered and grouped by; a literal if there are none."""
+        return [field for field in self.fields if field.type in ORDERABLE] or [Field(both("1L"), "bigint")]
+
     def without_remote(self) -> "Scope":
         """The same, for expressions without remote functions."""
         return dataclasses.replace(self, remote=False, others=())

@@ -24,12 +24,10 @@ KINDS: dict[str, tuple[int, Callable[[Choices], Case]]] = {
     "stream": (3, draw_stream),
 }
 """Generators by name, with their weights."""
-SHRINKING = 60.0
-"""Seconds to shrink a difference for."""
 
 
 def loop(
-    seed: str, seconds: float, *, only: str = "", directory: Path, shrinking: float = SHRINKING,
+    seed: str, seconds: float, *, only: str = "", directory: Path, shrinking: float = 60.0,
     cases: int | None = None,
 ) -> Report:  # fmt: skip
     """Runs cases for so many seconds; case n of a seed is always the same one."""

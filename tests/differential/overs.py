@@ -4,7 +4,6 @@ from tests.differential.both import Both, both, joined
 from tests.differential.choices import Choices
 from tests.differential.expressions import Scope, expression
 from tests.differential.imitations import Aggregate, aggregates_of
-from tests.differential.values import ORDERABLE
 
 __all__ = ["OFFSETS", "over_item"]
 
@@ -68,7 +67,7 @@ def _call(draw: Choices, scope: Scope, chosen: Aggregate, spec: Both) -> Both:
 
 def _spec(draw: Choices, scope: Scope) -> tuple[bool, Both]:
     """A window, and whether its frames and the order in them are determined row by row."""
-    comparable = [field for field in scope.fields if field.type in ORDERABLE]
+    comparable = scope.comparable()
     partition = both("")
     if draw.chance(70):
         keys = [
@@ -107,7 +106,8 @@ def _bound(offset: int) -> str:
 def _range(draw: Choices, scope: Scope) -> Both:
     """An order by one column and a frame by its values."""
     scope.tags.add("RANGE")
-    field = draw.of(scope.of_type(*OFFSETS) or scope.fields[:1])
+    times = scope.of_type("timestamp", "timestamp_ntz")
+    field = draw.of(times if times and draw.chance(50) else scope.of_type(*OFFSETS) or scope.comparable())
     order = both("ORDER BY {}{}", field.text, draw.of(DIRECTIONS))
     if field.type not in OFFSETS:
         return order

@@ -4,7 +4,9 @@ import re
 
 __all__ = ["accepted"]
 
-DOCUMENTED: tuple[tuple[str, str], ...] = ()
+DOCUMENTED: tuple[tuple[str, str], ...] = (
+    ("first ORDER BY column must be ascending", "process functions take rows by ascending time (FLIP-440)"),
+)
 """A pattern of the message, and the limitation it states."""
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from tests.differential.choices import Choices
-from tests.differential.values import TYPES, value
+from tests.differential.values import STRUCT, TYPES, value
 
 __all__ = ["Column", "Settings", "Table", "draw_table", "quoted", "written"]
 
@@ -85,7 +85,8 @@ def draw_table(
     types = list(TYPES)
     for _ in range(draw.between(0, 4)):
         name_ = names.pop(draw.below(len(names))) if draw.chance(40) else f"c{len(columns)}"
-        columns.append(Column(name_, draw.of(types), not draw.chance(20)))
+        type_ = STRUCT if draw.chance(12) else draw.of(types)
+        columns.append(Column(name_, type_, not draw.chance(20)))
     near = (settings.near, settings.zone)
     numbers = iter(range(1_000_000))
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from tests.differential.choices import Choices
 
-__all__ = ["NUMBERS", "ORDERABLE", "TYPES", "ZONES", "clock_change", "value"]
+__all__ = ["NUMBERS", "ORDERABLE", "STRUCT", "TYPES", "ZONES", "clock_change", "value"]
 
 ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca")
 CHANGES = {
@@ -23,6 +23,10 @@ CHANGES = {
     "Africa/Casablanca": ("2026-03-22 02:00", "2026-02-15 02:00"),
 }
 """When the clock of a zone changes: forward, and back."""
+
+
+STRUCT = "struct<v:bigint,`B.c`:string,k:double>"
+"""With fields that are named as columns are."""
 
 
 def clock_change(draw: Choices, zone: str) -> dt.datetime:
@@ -104,7 +108,7 @@ TYPES: dict[str, Callable[[Choices, Any], Any]] = {
     "interval day to second": _interval,
     "decimal(38,18)": lambda draw, _: Decimal(draw.between(0, 10**6)).scaleb(draw.of((0, -18, 14))),
     "array<bigint>": _array,
-    "struct<v:bigint,`B.c`:string,k:double>": _struct,
+    STRUCT: _struct,
     "map<string,bigint>": _map,
     "array<struct<x:timestamp,y:bigint>>": lambda draw, base: [(_instant(draw, base), _small(draw, base))],
 }

@@ -27,6 +27,7 @@ __all__ = [
 
 os.environ["TZ"] = "UTC"  # collected as times of UTC, instants that differ are values that differ
 time.tzset()
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 nan, inf = float("nan"), float("inf")
 
 
@@ -38,9 +39,9 @@ def _session() -> SparkSession:
         "spark.default.parallelism": "1", "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.driver.memory": "1500m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC",
         "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="differential-"), "spark.sql.session.timeZone": "UTC",
-        "spark.sql.crossJoin.enabled": "true",
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     }  # fmt: skip
     for key, value in conf.items():
         builder = builder.config(key, value)
