@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.differential.cases import Case
+from tests.differential.changelogs import draw_changelog
 from tests.differential.choices import Choices
 from tests.differential.frames import draw_frame
 from tests.differential.process import draw_process
@@ -21,6 +22,7 @@ KINDS: dict[str, tuple[int, Callable[[Choices], Case]]] = {
     "sql": (60, draw_query),
     "frame": (25, draw_frame),
     "process": (10, draw_process),
+    "changelog": (4, draw_changelog),
     "stream": (3, draw_stream),
 }
 """Generators by name, with their weights."""

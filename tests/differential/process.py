@@ -21,7 +21,7 @@ TIMED = ("timer a 30", "timer b 10", "timer a 0", "tick 20", "tick -10", "untime
 def draw_process(draw: Choices) -> Case:
     """A call of a process table function, by `remote.process` or in SQL."""
     settings = draw_settings(draw)
-    return draw.of((_machine, _numbered, _merged, _repeated, _changelog))(draw, settings)
+    return draw.of((_machine, _numbered, _merged, _repeated))(draw, settings)
 
 
 def _events(draw: Choices, settings: Settings, time: str, name: str = "e") -> Table:
@@ -111,35 +111,3 @@ def _repeated(draw: Choices, settings: Settings) -> Case:
     ours = f"remote.process('repeated', spark.table('t'), times={times})"
     query = f"SELECT t.*, x FROM t LATERAL VIEW explode(slice(array(0, 1, 2), 1, {times})) e AS x"
     return Case(settings, (table,), ours, f"spark.sql({query!r})", {"process", "columns passed through"})
-
-
-def _changelog(draw: Choices, settings: Settings) -> Case:
-    """`to_changelog` of changes, and `from_changelog` of that again."""
-    nullable = draw.chance(50)
-    columns = (Column("k", "int", nullable), Column("v", "bigint", nullable), Column("row_kind", "string", nullable))
-    known: dict[int, int] = {}
-    rows: list[tuple[Any, ...]] = []
-
-    def change() -> None:
-        key, new = draw.below(3), draw.below(5)
-        if key not in known:
-            rows.append((key, new, "+I"))
-            known[key] = new
-        elif draw.chance(30):
-            rows.append((key, known.pop(key), "-D"))
-        else:
-            rows.extend([(key, known[key], "-U"), (key, new, "+U")])
-            known[key] = new
-
-    draw.several(change, 0, 10)
-    table = Table("c", columns, (tuple(rows),))
-    operations = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D": "DELETE"}
-    ours = "remote.process('to_changelog', spark.table('c'), partition_by='k')"
-    expected = [(k, operations[kind], v) for k, v, kind in rows]
-    if draw.chance(50):
-        ours = f"remote.process('from_changelog', {ours}, partition_by='k')"
-        expected = [(k, v, kind) for k, v, kind in rows]
-    elif draw.chance(50):
-        ours = ours.replace(", partition_by='k'", "")
-        expected = [(operations[kind], k, v) for k, v, kind in rows]
-    return Case(settings, (table,), ours, written(expected), {"process", "changelog"})

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.differential.cases import Case, script
+from tests.differential.changelogs import draw_changelog
 from tests.differential.choices import Choices
 from tests.differential.compare import Outcome, difference, normal
 from tests.differential.frames import draw_frame
@@ -12,7 +13,7 @@ from tests.differential.shrink import shrink
 from tests.differential.streams import draw_stream
 from tests.differential.tables import Settings
 
-GENERATORS = [draw_query, draw_frame, draw_process, draw_stream]
+GENERATORS = [draw_query, draw_frame, draw_process, draw_changelog, draw_stream]
 
 
 @pytest.mark.parametrize("draw", GENERATORS)
