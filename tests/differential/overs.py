@@ -7,21 +7,20 @@ from tests.differential.imitations import Aggregate, aggregates_of
 
 __all__ = ["OFFSETS", "over_item"]
 
-OFFSETS = {
-    "bigint": ("1", "2", "0", "5"),
-    "int": ("1", "3"),
-    "double": ("0.5D", "1", "2.25D"),
-    "decimal(10,2)": ("0.5", "1", "0.25"),
-    "timestamp": (
-        "INTERVAL 1 DAY", "INTERVAL 1 HOUR", "INTERVAL '30' MINUTE", "INTERVAL 2 DAYS", "INTERVAL 10 SECONDS",
-        "INTERVAL '1 01:00:00' DAY TO SECOND",
-    ),
-    "timestamp_ntz": ("INTERVAL 1 DAY", "INTERVAL 1 HOUR", "INTERVAL '90' MINUTE"),
-    "date": ("INTERVAL 1 DAY", "INTERVAL 2 DAYS", "1"),
-}  # fmt: skip
-"""What a RANGE frame may be bounded by, by the type of its order."""
 MONTHS = ("INTERVAL 1 MONTH", "INTERVAL 2 MONTHS", "INTERVAL 13 MONTHS")
-"""For orders by time as well; a frame has bounds of one kind."""
+OFFSETS = {
+    "bigint": (("1", "2", "0", "5"),),
+    "int": (("1", "3"),),
+    "double": (("0.5D", "2.25D"), ("1", "2")),
+    "decimal(10,2)": (("0.5", "1.5"), ("1", "2")),
+    "timestamp": (
+        ("INTERVAL 1 DAY", "INTERVAL 2 DAYS"), ("INTERVAL 1 HOUR", "INTERVAL 24 HOURS"), ("INTERVAL '30' MINUTE",),
+        ("INTERVAL '1 01:00:00' DAY TO SECOND", "INTERVAL '0 00:00:10' DAY TO SECOND"), MONTHS,
+    ),
+    "timestamp_ntz": (("INTERVAL 1 DAY",), ("INTERVAL 1 HOUR",), ("INTERVAL '90' MINUTE",), MONTHS),
+    "date": (("INTERVAL 1 DAY", "INTERVAL 2 DAYS"), ("1", "3"), MONTHS),
+}  # fmt: skip
+"""What a RANGE frame may be bounded by, by the type of its order; Spark takes two bounds of one type."""
 DIRECTIONS = ("", " DESC", " NULLS LAST", " DESC NULLS FIRST", " ASC NULLS FIRST")
 
 
@@ -112,9 +111,7 @@ def _range(draw: Choices, scope: Scope) -> Both:
     if field.type not in OFFSETS:
         return order
     scope.tags.add(f"RANGE over {field.type}")
-    offsets = OFFSETS[field.type]
-    if offsets[0].startswith("INTERVAL") and draw.chance(25):
-        offsets = MONTHS
+    offsets = draw.of(OFFSETS[field.type])
     start = draw.of(("UNBOUNDED PRECEDING", "CURRENT ROW", *(f"{offset} PRECEDING" for offset in offsets)))
     end = draw.of(("CURRENT ROW", "UNBOUNDED FOLLOWING", *(f"{offset} FOLLOWING" for offset in offsets)))
     return both("{} RANGE BETWEEN {} AND {}", order, start, end)

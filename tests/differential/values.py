@@ -40,12 +40,12 @@ def _integer(bits: int) -> Callable[[Choices, Any], int]:
 
 
 def _small(draw: Choices, _: Any) -> int:
-    return draw.between(0, 12) - 4
+    return draw.between(0, 3) if draw.chance(60) else draw.between(0, 12) - 4
 
 
 def _double(draw: Choices, _: Any) -> float:
     special = (float("nan"), -0.0, float("inf"), float("-inf"))
-    return draw.of(special) if draw.chance(20) else (draw.between(0, 24) - 8) / 4
+    return draw.of(special) if draw.chance(20) else (draw.below(3) if draw.chance(50) else draw.between(0, 24) - 8) / 4
 
 
 def _text(draw: Choices, _: Any) -> str:
