@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -74,6 +75,10 @@ class ProcessCall:
                 return pa.struct([table.schema.field(column) for column in table.partition_by])
         return pa.struct([])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A record batch without columns that is pickled loses its row.
+        return _unpickled, (self.to_proto().SerializeToString(),)
+
     def to_proto(self) -> pb.ProcessCall:
         return pb.ProcessCall(
             tables=[_table_to_proto(table) for table in self.tables],
@@ -88,6 +93,10 @@ class ProcessCall:
             tuple(_table_from_proto(table) for table in message.tables), read_row(message.scalars), message.on_time,
             message.broadcast, read_row(message.broadcast_state) if message.broadcast_state else None,
         )  # fmt: skip
+
+
+def _unpickled(data: bytes) -> ProcessCall:
+    return ProcessCall.from_proto(pb.ProcessCall.FromString(data))
 
 
 def timers_type() -> pa.DataType:

@@ -1,0 +1,24 @@
+"""A process call crosses the wire, and goes to Spark's workers pickled."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from remote_udf.process_calls import ProcessCall, TableCall
+
+TABLE = TableCall(pa.schema([pa.field("k", pa.string(), nullable=False), pa.field("v", pa.int64())]), (0,), ())
+
+
+@pytest.mark.parametrize("arguments", [{}, {"n": 3, "names": ["a", "b"]}])
+def test_a_call_stays_the_same_when_it_is_pickled_and_sent(arguments):
+    scalars = pa.RecordBatch.from_struct_array(pa.array([arguments]))
+    call = ProcessCall((TABLE,), scalars, on_time=True, broadcast_state=scalars)
+    for again in (
+        pickle.loads(pickle.dumps(call)),
+        ProcessCall.from_proto(pickle.loads(pickle.dumps(call)).to_proto()),
+    ):
+        assert (again.tables, again.on_time) == (call.tables, True)
+        for batch in (again.scalars, again.broadcast_state):
+            assert batch.num_rows == 1
+            assert batch.to_pylist() == [arguments]
