@@ -12,6 +12,7 @@ from spark_client.aggregation.planner import plan_aggregation, plan_fired
 from spark_client.aggregation.request import Aggregation
 from spark_client.errors import PlanError
 from spark_client.identifiers import Identifiers, identifiers_of
+from spark_client.scalar import column_of
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 from spark_client.windows.emitting import emit_options
 
@@ -86,8 +87,12 @@ def positions_of(
 
     positions = []
     for column in chosen:
-        found = next((i for i, key in enumerate(keys) if key is column or same(key, column)), None)
-        if found is None:
+        found = [i for i, key in enumerate(keys) if key is column or same(key, column)]
+        if not found:
+            # A column that is made again, F.col("k") for "k", is recognised by its text, if one key alone has it.
+            written = [i for i, key in enumerate(keys) if repr(column_of(key)) == repr(column_of(column))]
+            found = written if len(written) == 1 else []
+        if not found:
             raise PlanError(f"column {column!r} of a grouping set is none of the keys")
-        positions.append(found)
+        positions.append(found[0])
     return tuple(positions)

@@ -27,7 +27,7 @@ from spark_client.scalar import column_of
 from spark_client.types import arrow_type, spark_type
 from spark_client.windows.intervals import interval_column
 
-__all__ = ["add_over", "plan_over", "select_over"]
+__all__ = ["add_over", "plan_over", "select_over", "with_hidden_over"]
 
 PREFIX = "__remote_udf_"
 ERROR_SUFFIX = "_error"
@@ -48,6 +48,20 @@ def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame
         columns += [column] if call is None else _shown(wide, call, names[call])
     columns += [column for call in left.values() for column in _shown(wide, call, names[call])]
     return wide.select(*columns)
+
+
+def with_hidden_over(
+    frame: DataFrame, calls: Mapping[str, OverExpression]
+) -> tuple[DataFrame, dict[str, dict[int, str]]]:
+    """`frame` with hidden columns of the calls at its end; for each call their positions and later names."""
+    hidden = {name: f"{PREFIX}over_{index}" for index, name in enumerate(calls)}
+    wide = plan_over(frame, {hidden[name]: call for name, call in calls.items()})
+    places = {name: position for position, name in enumerate(wide.columns)}
+    titles = {name: {places[hidden[name]]: name} for name in calls}
+    for name in calls:
+        if (error := places.get(hidden[name] + ERROR_SUFFIX)) is not None:
+            titles[name][error] = name + ERROR_SUFFIX
+    return wide, titles
 
 
 def select_over(

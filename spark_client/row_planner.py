@@ -26,6 +26,8 @@ from spark_client.executor.rows import OutputColumn, RowPlan, Source, map_rows
 from spark_client.identifiers import are_plain, identifiers_of, texts_of
 from spark_client.marks import CallMark, mark_of
 from spark_client.options import session_options
+from spark_client.over import OverExpression
+from spark_client.over_planner import with_hidden_over
 from spark_client.scalar import column_of, plan_call
 from spark_client.types import arrow_type, spark_type
 
@@ -68,20 +70,26 @@ def plan_with_columns(
 ) -> DataFrame:
     """`frame` with a column per call, and after it an error column with on-error `column`.
 
-    A column of the same name is replaced where it stands, as DataFrame.withColumns does. Raises
-    PlanError, InvalidOption or UnsupportedType before anything runs.
+    Every call sees `frame` as it is. A column of the same name is replaced where it stands, as
+    DataFrame.withColumns does. Raises PlanError, InvalidOption or UnsupportedType before anything runs.
     """
     planner = _Planner(spark, config, options)
     for position, name in enumerate(frame.columns):
         planner.passes(texts_of(name), position)
-    nodes = {name: planner.node(name, _required_mark(name, call)) for name, call in calls.items()}
-    left = {planner.same(name): node for name, node in nodes.items()}
+    wide, titles = with_hidden_over(frame, {n: call for n, call in calls.items() if isinstance(call, OverExpression)})
+    left: dict[str, list[_Item]] = {}
+    for name, call in calls.items():
+        if isinstance(call, OverExpression):
+            added = titles[name]
+            left[planner.same(name)] = [(Source.INPUT, position) for position in added]
+        else:
+            left[planner.same(name)] = _columns_of(planner.node(name, _required_mark(name, call)))
     items: list[_Item] = []
     for position, name in enumerate(frame.columns):
-        node = left.pop(planner.same(name), None)
-        items += [(Source.INPUT, position)] if node is None else _columns_of(node)
-    items += [item for node in left.values() for item in _columns_of(node)]
-    return planner.plan(frame, ["*"], len(frame.columns), items)
+        items += left.pop(planner.same(name), [(Source.INPUT, position)])
+    items += [item for added in left.values() for item in added]
+    shown = {position: title for added in titles.values() for position, title in added.items()}
+    return planner.plan(wide, ["*"], len(wide.columns), items, shown)
 
 
 def plan_select(
@@ -173,15 +181,21 @@ class _Planner:
         self._by_mark[mark] = node
         return node
 
-    def plan(self, frame: DataFrame, passed: Sequence[str | Column], width: int, items: Sequence[_Item]) -> DataFrame:
-        """The operators over `frame`. `passed` makes the first `width` columns of the base frame."""
+    def plan(
+        self, frame: DataFrame, passed: Sequence[str | Column], width: int, items: Sequence[_Item],
+        titles: Mapping[int, str] | None = None,
+    ) -> DataFrame:  # fmt: skip
+        """The operators over `frame`. `passed` makes the first `width` columns of the base frame.
+
+        `titles` are other names for some of these, by position.
+        """
         if not self._nodes:
             return frame.select(*passed)
         base = frame.select(*passed, *(column.alias(name) for name, column in self._expressions.items()))
-        names = base.columns
+        names = [(titles or {}).get(position, name) for position, name in enumerate(base.columns)]
         output = [_name_of(source, of, names) for source, of in items]
         # mapInArrow goes by names, so columns that these do not name get others for the time being.
-        if not self._name_columns(names):
+        if titles or not self._name_columns(names):
             base = base.toDF(*(PASSED.format(i) if i < width else name for i, name in enumerate(names)))
         # A file of dead letters is read by names, too, of which no two may be one.
         twice = self._identifiers.repeated(names[:width])

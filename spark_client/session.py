@@ -236,12 +236,11 @@ class RemoteSession:
         Raises PlanError, InvalidOption or UnsupportedType.
         """
         overs = {name: call for name, call in calls.items() if isinstance(call, OverExpression)}
-        scalars = {name: call for name, call in calls.items() if name not in overs}
         if overs and options:
             raise PlanError("options of an aggregate over a window are set with `with_options` of its function")
-        if scalars:
-            frame = plan_with_columns(self.spark, self.config, frame, scalars, options)
-        return add_over(frame, overs) if overs else frame
+        if overs and len(overs) == len(calls):
+            return add_over(frame, overs)
+        return plan_with_columns(self.spark, self.config, frame, calls, options)
 
     def select(self, frame: DataFrame, *columns: str | Column | OverExpression, **options: Any) -> DataFrame:
         """The given columns, calls among them: `remote.select(df, "id", geocode("address").alias("where"))`.

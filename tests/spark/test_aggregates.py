@@ -215,6 +215,7 @@ def test_grouping_sets_rollup_and_cube_are_as_sparks_own(functions, frame):
         (functions.rollup(frame, "j", "k"), frame.rollup("j", "k"), [F.sum("v")]),
         (functions.cube(frame, "j", "k"), frame.cube("j", "k"), []),
         (functions.grouping_sets(frame, [["j"], ["k"], []], "j", "k"), sets, []),
+        (functions.grouping_sets(frame, [[F.col("j")], ["k"], []], "j", F.col("k")), sets, []),
     ):
         expected = rows(theirs.agg(F.sum("v"), F.count("v")))
         assert rows(ours.agg(total("v").alias("t"), *others).select("j", "k", "t.sum", "t.count")) == expected

@@ -9,6 +9,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
+import udf_server as udf
 from spark_client import PlanError, Window, desc
 from tests.spark_client.aggregates.world import ALL
 from udf_server.aggregates.declaration import declare_aggregate
@@ -207,6 +208,29 @@ def test_columns_are_added_replaced_and_selected_as_everywhere(functions, frame)
     chosen = functions.select(frame, F.col("id").alias("i"), total("v").over(whole), "*")
     assert chosen.columns == ["i", "total(v)", *frame.columns]
     assert chosen.count() == 60
+
+
+@udf.scalar(nulls="skip")
+async def plus_ten(x: int) -> int:
+    return x + 10
+
+
+def test_scalar_calls_and_windows_in_one_with_columns_see_the_frame_as_it_is(remote, frame):
+    session = remote(*map(declare_aggregate, ALL), plus_ten)
+    total, plus, whole = session.function("total"), session.function("plus_ten"), Window.partitionBy("k")
+    calls = {"n": total("v").over(whole), "k": plus("v"), "p": plus("k"), "v": total("k").over(whole)}
+    wide = session.with_columns(frame, calls)
+    assert wide.columns == [*frame.columns, "n", "p"]
+    own = SparkWindow.partitionBy("k")
+    expected = frame.withColumns(
+        {"n": F.sum("v").over(own), "k": F.col("v") + 10, "p": F.col("k") + 10, "v": F.sum("k").over(own)}
+    )
+    shown = ["id", "n", "k", "p", "v"]
+    found = wide.withColumns({"n": F.col("n.sum"), "v": F.expr("nullif(v.sum, 0)")}).select(shown).orderBy("id")
+    assert found.collect() == expected.select(shown).orderBy("id").collect()
+    failing = total.with_options(on_error="column")
+    columns = session.with_columns(frame, {"n": failing("v").over(whole), "p": plus("k")}).columns
+    assert columns == [*frame.columns, "n", "n_error", "p"]
 
 
 def test_rows_of_a_partition_that_fails_carry_its_error(functions, frame):
