@@ -35,6 +35,7 @@ __all__ = [
     "is_record",
 ]
 
+_MICROSECOND = datetime.timedelta(microseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 Failures = dict[int, Exception]
 """Row index to what was wrong with that row's value."""
@@ -106,19 +107,21 @@ class Leaf(Codec):
         if not self._by_numpy:
             make: Any = self._scalar
             return [None if value is None else make(value) for value in array.to_pylist()]
+        since = array.to_numpy(zero_copy_only=False)
+        if since.dtype.kind in "mM" and np.count_nonzero(np.isnat(since)) > array.null_count:
+            return array.to_pylist()  # the smallest value is what numpy has for a null
         if self.type == TIMESTAMP:
-            return self._times(array)
-        values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+            return self._times(since.view("m8[us]").tolist(), array.null_count > 0)
+        values: list[Any] = since.tolist()
         if not pa.types.is_decimal(self.type) and int in set(map(type, values)):
             # numpy's way to give a time outside the years 1 to 9999
             raise OverflowError(f"a {spelled(self.type)} that Python cannot hold")
         return values
 
-    def _times(self, array: pa.Array) -> list[Any]:
+    def _times(self, since: list[Any], has_nulls: bool) -> list[Any]:
         # Added to the epoch: a quarter of what it takes to give a datetime its zone afterwards.
-        since: list[Any] = array.to_numpy(zero_copy_only=False).view("m8[us]").tolist()
         try:
-            if array.null_count:
+            if has_nulls:
                 return [None if each is None else _EPOCH + each for each in since]
             return list(map(_EPOCH.__add__, since))
         except OverflowError:
@@ -131,7 +134,17 @@ class Leaf(Codec):
             self._known.add(kind)
         if pa.types.is_timestamp(self.type):
             self._require_zone(values)
-        return pa.array(values, self.type)
+        try:
+            return pa.array(values, self.type)
+        except pa.ArrowInvalid:
+            if not pa.types.is_duration(self.type):
+                raise
+        # pyarrow refuses what is within a second of the smallest value.
+        micros = [each if each is None else each // _MICROSECOND for each in values]
+        try:
+            return pa.array(micros, pa.int64()).cast(self.type)
+        except OverflowError:
+            raise OverflowError(f"more microseconds than {spelled(self.type)} holds in 64 bits") from None
 
     def _copied(self, value: Any) -> Any:
         return bytes(value) if isinstance(value, (bytearray, memoryview)) else value

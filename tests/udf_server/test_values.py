@@ -22,6 +22,7 @@ from udf_server.values import codec_for_type, decode_rows, encode_rows
 
 typed_values = types.flatmap(lambda type_: st.tuples(st.just(type_), st.lists(values_of(type_), max_size=6)))
 WHEN = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456, datetime.UTC)
+MICROSECOND = datetime.timedelta(microseconds=1)
 HALF_HOUR = datetime.timedelta(minutes=30)
 
 
@@ -86,6 +87,8 @@ ROUND_TRIPS = [
     (datetime.datetime, [WHEN, None, datetime.datetime(1, 1, 1, tzinfo=datetime.UTC)]),
     (TIMESTAMP_OF_NTZ, [WHEN.replace(tzinfo=None), None, datetime.datetime(1, 1, 1)]),
     (datetime.timedelta, [HALF_HOUR, None, -HALF_HOUR, datetime.timedelta(days=100_000_000, microseconds=1)]),
+    (datetime.timedelta, [-(2**63) * MICROSECOND, None, (2**63 - 1) * MICROSECOND]),
+    (dict[str, datetime.timedelta], [{"smallest": -(2**63) * MICROSECOND, "none": None}]),
     (datetime.time, [datetime.time(1, 2, 3, 4), None]),
     (list[int], [[], None, [1, None, 3]]),
     (list[list[str]], [[], None, [None, [], [None, "a"]]]),
@@ -425,3 +428,11 @@ async def test_a_union_parameter_gets_the_type_that_was_sent(environment):
     assert (await environment.run(kind, pa.array([1]))).to_pylist() == ["int"]
     assert (await environment.run(kind, pa.array(["a"]))).to_pylist() == ["str"]
     assert (await environment.run(kind, pa.array([[0.5]]))).to_pylist() == ["list"]
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str)
+def test_a_time_that_python_cannot_hold_is_an_error_of_its_row(type_):
+    times = pa.array([-(2**63), 2**63 - 1, 0, None], pa.int64()).cast(type_)
+    values, failures = decode_rows(codec_for_type(type_), times)
+    assert failures.keys() == {0, 1}
+    assert [value is None for value in values] == [True, True, False, True]
