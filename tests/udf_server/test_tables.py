@@ -155,6 +155,8 @@ def test_a_declaration_that_is_wrong_names_function_and_parameter():
     ]:
         with pytest.raises(DeclarationError, match=message):
             declared(eval=code)
+    with pytest.raises(DeclarationError, match=r"function wrong: .* 'terminate', which is never called.*in on_timer"):
+        declared(eval=lambda self: iter(()), terminate=lambda self: iter(()))
 
 
 def test_a_value_of_another_type_is_an_error_that_names_the_column():

@@ -70,6 +70,11 @@ def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> P
     call = getattr(implementation, "eval", None)
     if not callable(call):
         raise DeclarationError(f"{where}: class {kind.__name__} has no method 'eval'")
+    if callable(getattr(implementation, "terminate", None)):
+        raise DeclarationError(
+            f"{where}: class {kind.__name__} has a method 'terminate', which is never called, unlike in a UDTF of "
+            "PySpark's: let eval register a timer, and emit the last rows of a key in on_timer"
+        )
     read = read_arguments(where, call)
     returned = hints_of(inspect.unwrap(getattr(call, "__func__", call)), where).get("return")
     mode = implementation.changelog_mode
