@@ -25,6 +25,8 @@ _WORDS = {
     "OVERLAY": ("PLACING", "FROM", "FOR"), "POSITION": ("IN",), "SUBSTR": ("FROM", "FOR"), "SUBSTRING": ("FROM", "FOR"),
 }  # fmt: skip
 """Calls whose arguments stand between commas, or between these words."""
+_OF_UNITS = ("DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF")
+"""Calls whose first of three arguments is no column but a unit: TIMESTAMPDIFF(DAY, a, b)."""
 _AS_WRITTEN = "as written"
 """What a literal is in the text, in the meta data of its node: DATE '2024-01-01', INTERVAL 1 DAY."""
 
@@ -54,8 +56,14 @@ class RemoteSpark(Spark):  # type: ignore[misc]
 
     class Parser(Spark.Parser):  # type: ignore[misc]  # noqa: D106
         FUNCTIONS = {"ARRAY": Spark.Parser.FUNCTIONS["ARRAY"]}  # noqa: RUF012 - ARRAY(1)[0] needs it
-        FUNCTION_PARSERS = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX} | {
-            name: lambda self, name=name: self._parse_words(name) for name in _WORDS
+        FUNCTION_PARSERS = (
+            {name: Spark.Parser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX}
+            | {name: lambda self, name=name: self._parse_words(name) for name in _WORDS}
+            | dict.fromkeys(_OF_UNITS, lambda self: self._parse_with_unit())
+        )
+        # any(x) is an aggregate, and the word before the values of LIKE.
+        NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
+            name: how for name, how in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
         }
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
         # Both are true of Spark, but FROM a, b would become a CROSS JOIN, and JOIN b one ON true.
@@ -85,6 +93,24 @@ class RemoteSpark(Spark):  # type: ignore[misc]
             if any(each != ", " for each in between) and len(arguments) == len(between) + 1:
                 call.meta[_AS_WRITTEN] = between
             return call
+
+        def _parse_with_unit(self) -> Any:
+            name = self._tokens[self._index - 2].text
+            arguments = self._parse_function_args()
+            if len(arguments) == 3 and isinstance(arguments[0], exp.Column) and not arguments[0].table:
+                arguments[0] = exp.var(arguments[0].name)
+            return self.expression(exp.Anonymous(this=name, expressions=arguments))
+
+        def _parse_row_format(self, match_row: bool = False) -> Any:
+            """What stands between the directory of an INSERT and its query: USING csv OPTIONS (header 'true')."""
+            if not match_row or not self._match(TokenType.USING):
+                return super()._parse_row_format(match_row=match_row)
+            begin = self._prev.start
+            self._parse_table_parts()
+            if self._match_text_seq("OPTIONS") and self._match(TokenType.L_PAREN):
+                while self._curr and not self._match(TokenType.R_PAREN):
+                    self._advance()
+            return exp.var(self.sql[begin : self._prev.end + 1])
 
         def _warn_unsupported(self) -> None:
             """What is not understood is refused, or left to Spark."""

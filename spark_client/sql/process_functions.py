@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import sqlglot
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -19,51 +19,15 @@ from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, in_place
 from spark_client.sql.process_calls import ProcessCall, TableArgument, without_calls
+from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["ProcessFunctions", "SharedCalls", "readable", "without_process_calls"]
+__all__ = ["ProcessFunctions", "without_process_calls"]
 
 Rewrite = Callable[[Any, Sequence[Any]], Any]
 """From a query, and the common table expressions it may name, to what Spark understands of it."""
 Process = Callable[..., DataFrame]
 """`RemoteSession.process`."""
-
-
-def readable(kept: DataFrame) -> DataFrame:
-    """A DataFrame for texts, when `kept` is one that is persisted.
-
-    Spark drops what is kept of a DataFrame with the view that stands for it in a text, which also a projection does
-    not prevent; the condition costs nothing, as the optimizer removes it.
-    """
-    return kept.where(F.lit(True))
-
-
-class SharedCalls:
-    """Calls with a `uid` of several statements: those that are the same are one operator."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Any, DataFrame, DataFrame]] = {}
-
-    def results(self) -> list[DataFrame]:
-        """The result of each operator, to be kept while statements read it."""
-        return [result for _, result, _ in self._known.values()]
-
-    def frames(self) -> dict[str, DataFrame]:
-        """What statements read of the result of each operator, by its uid."""
-        return {uid: frame for uid, (_, _, frame) in self._known.items()}
-
-    def frame(self, uid: str, definition: Any, make: Callable[[], DataFrame]) -> DataFrame:
-        """The result of the call. Raises PlanError for another call of the same uid."""
-        if uid not in self._known:
-            result = make()
-            self._known[uid] = (definition, result, readable(result))
-        known, _, frame = self._known[uid]
-        if known != definition:
-            raise PlanError(
-                f"Duplicate unique identifier {uid!r}: calls of one uid in a statement set are one operator, so they "
-                "must be the same; give this one its own uid"
-            )
-        return frame
 
 
 class ProcessFunctions:
@@ -107,19 +71,36 @@ class ProcessFunctions:
             for child in value if isinstance(value, list) else [value]:
                 if not isinstance(child, exp.Expression):
                     continue
-                if isinstance(child, exp.Table) and child.name in self._calls:
-                    table = workspace.table(self._frame(workspace, self._calls[child.name], visible))
+                called = self._called(child)
+                if called is not None:
+                    table = workspace.table(self._frame(workspace, called, visible))
                     if child.args.get("alias"):
                         table.set("alias", child.args["alias"].copy())
                     else:
-                        table.set(
-                            "alias", exp.TableAlias(this=exp.to_identifier(self._calls[child.name].name, quoted=True))
-                        )
+                        table.set("alias", exp.TableAlias(this=exp.to_identifier(called.name, quoted=True)))
                     table.set("joins", child.args.get("joins"))
                     table.set("laterals", child.args.get("laterals"))
                     child.replace(table)
                     child = table
                 self._inside(workspace, child, visible)
+
+    def _called(self, node: Any) -> ProcessCall | None:
+        """The call that a node of FROM stands for: `f(...)`, `TABLE(f(...))` or `LATERAL f(...)`, which sees no more.
+
+        Raises PlanError for a call that stands elsewhere.
+        """
+        if isinstance(node, exp.Table):
+            inside = node.this.expressions if isinstance(node.this, exp.Anonymous) else []
+            wrapped = len(inside) == 1 and node.this.name.upper() == "TABLE" and isinstance(inside[0], exp.Column)
+            return self._calls.get(inside[0].name if wrapped else node.name)
+        if isinstance(node, exp.Lateral) and not node.args.get("view"):
+            return self._calls.get(node.this.name)
+        call = self._calls.get(node.name) if isinstance(node, exp.Identifier) else None
+        if call is None:
+            return None
+        raise PlanError(
+            f"{call.where}{call.name}: a process table function stands where a table does, in FROM or a JOIN"
+        )
 
     def _frame(self, workspace: Workspace, call: ProcessCall, ctes: Sequence[Any]) -> DataFrame:
         spec = self._spec_of(call.name)
@@ -159,6 +140,11 @@ class ProcessFunctions:
             return self._shared.frame(system["uid"], _definition(spec, call, ctes), make)
         except PlanError as error:
             raise in_place(call.where, error) from None
+        except AnalysisException as error:
+            if "UNRESOLVED_COLUMN" not in str(error):
+                raise
+            hint = "its tables are computed by themselves, so a query in a call sees no column from around it"
+            raise PlanError(f"{call.where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
 
     def _table(self, workspace: Workspace, argument: TableArgument, ctes: Sequence[Any]) -> DataFrame:
         inner = Text(argument.query, None, {})

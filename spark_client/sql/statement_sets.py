@@ -19,7 +19,7 @@ from spark_client.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark, generate
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, blanked, error_at
-from spark_client.sql.process_functions import SharedCalls, readable
+from spark_client.sql.shared_calls import SharedCalls, readable
 from spark_client.sql.tokens import place_of_token
 from spark_client.sql.workspace import HIDDEN, Workspace
 

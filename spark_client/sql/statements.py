@@ -15,8 +15,9 @@ from spark_client.errors import PlanError
 from spark_client.identifiers import quoted
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
-from spark_client.sql.process_functions import SharedCalls, without_process_calls
+from spark_client.sql.process_functions import without_process_calls
 from spark_client.sql.rewriting import Rewriting
+from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.single_calls import SingleCalls
 from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time

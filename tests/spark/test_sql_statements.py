@@ -141,3 +141,36 @@ def test_a_table_argument_has_window_functions_and_remote_aggregates(functions):
 def test_an_error_inside_a_table_argument_has_its_place_in_the_text(functions, query, message):
     with pytest.raises(PlanError, match=message):
         functions.sql(query)
+
+
+def test_a_directory_is_written_from_a_process_table_function(functions, spark, tmp_path):
+    out = f"{tmp_path}/rows"
+    functions.sql(
+        f"INSERT OVERWRITE DIRECTORY '{out}' USING csv OPTIONS (header 'true', 'sep' ';') "
+        "SELECT k, v FROM numbered(r => TABLE four PARTITION BY k) WHERE side"
+    )
+    assert sorted(map(tuple, spark.read.csv(out, header=True, sep=";").collect())) == [("a", "1"), ("b", "3")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["TABLE(numbered(r => TABLE four PARTITION BY k)) n", "(SELECT 1), LATERAL numbered(TABLE four PARTITION BY k) n"],
+)
+def test_a_call_stands_in_table_and_after_lateral(functions, source):
+    assert sorted(row.v for row in functions.sql(f"SELECT n.v FROM {source}").collect()) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT k,\n numbered(r => TABLE four) AS n FROM four", "line 2, column 2: numbered: .* where a table does"),
+        ("SELECT k FROM four WHERE v IN (numbered(TABLE four))", "line 1, column 32: numbered: .* in FROM or a JOIN"),
+        ("SELECT k FROM four LATERAL VIEW numbered(TABLE four) AS n", "column 33: numbered: .* in FROM or a JOIN"),
+        ("SELECT * FROM four t, LATERAL (SELECT v FROM numbered((SELECT * FROM four WHERE k = t.k) PARTITION BY k))",
+         "line 1, column 46: .*numbered: .* sees no column from around it"),
+    ],
+)  # fmt: skip
+def test_a_call_that_cannot_stand_where_it_does_is_refused_by_its_name(functions, query, message):
+    with pytest.raises(PlanError, match=message) as refused:
+        functions.sql(query)
+    assert "__remote" not in str(refused.value)
