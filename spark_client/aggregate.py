@@ -112,9 +112,19 @@ class AggregateExpression:
         distinct = "DISTINCT " if self.is_distinct else ""
         return f"{self.spec.name}({distinct}{', '.join(shown)})"
 
-    def columns(self) -> list[Column]:
-        """The arguments as columns."""
-        return [column_of(argument) for argument in self.arguments]
+    def columns(self, only: str | None = None) -> list[Column]:
+        """The arguments as columns.
+
+        `only` is the name of a boolean column; where it is not true, arguments that are more than the name of a column
+        are null and not computed.
+        """
+        columns = [column_of(argument) for argument in self.arguments]
+        if only is None:
+            return columns
+        return [
+            column if isinstance(argument, str) else F.when(F.col(only), column)
+            for argument, column in zip(self.arguments, columns, strict=True)
+        ]
 
     def condition_column(self) -> Column | None:
         """The rows it is over; None for all."""

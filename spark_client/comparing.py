@@ -39,10 +39,10 @@ def sorts(type_: T.DataType) -> bool:
 
 
 def require_sorting(type_: T.DataType, where: str) -> None:
-    """Raises PlanError for a type that rows cannot be sorted by."""
+    """Raises PlanError for a type that rows cannot be sorted by, nor gathered without repetitions."""
     if not sorts(type_):
         raise PlanError(
-            f"{where}: type {type_.simpleString()} is not supported where rows are sorted: use a text without "
+            f"{where}: type {type_.simpleString()} is not supported where rows are compared: use a text without "
             "collation, or the entries of a map as an array"
         )
 

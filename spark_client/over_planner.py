@@ -135,16 +135,18 @@ class _Operator:
         width = len(frame.columns)
         partition = [self._compared("partition", column) for column in window.partition]
         order, directions = self._order()
-        arguments = {
-            name: [self._hide("argument", column) for column in call.expression.columns()]
-            for name, call in self._calls.items()
-        }
         conditions = {
             name: self._hide("condition", condition)
             for name, call in self._calls.items()
             if (condition := call.expression.condition_column()) is not None
         }
         base = frame.select("*", *(column.alias(name) for name, column in self._hidden.items()))
+        first = len(self._hidden)
+        arguments = {
+            name: [self._hide("argument", column) for column in call.expression.columns(conditions.get(name))]
+            for name, call in self._calls.items()
+        }
+        base = base.select("*", *(self._hidden[name].alias(name) for name in list(self._hidden)[first:]))
         placed = base.repartition(*partition) if partition else base.repartition(1)
         if partition or directions:
             placed = placed.sortWithinPartitions(*partition, *directions)

@@ -84,7 +84,9 @@ def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpres
     try:
         request = Request(dataclasses.replace(aggregation, frame=rows, keys=keys, spread=spread), expressions)
         # Spark Connect resolves names when the schema is asked for.
-        _ = rows.select(*(column.alias(name) for name, column in request.hidden.items())).schema
+        conditions = [column.alias(name) for name, column in request.conditions.items()]
+        given = rows.select("*", *conditions)
+        _ = given.select(*(column.alias(name) for name, column in request.hidden.items())).schema
     except AnalysisException:
         # An argument, a condition or a key names a column of the windows.
         return None

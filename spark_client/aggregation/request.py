@@ -16,7 +16,7 @@ from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.builtins import Builtin
 from spark_client.calls import AggregateCall
 from spark_client.changelogs import kind_column
-from spark_client.comparing import normalized
+from spark_client.comparing import normalized, require_sorting
 from spark_client.errors import PlanError
 from spark_client.identifiers import identifiers_of
 from spark_client.scalar import column_of
@@ -106,6 +106,8 @@ class Request:
         self.kind = self._kind_column(aggregation.changelog)
         self.key_names = frame.select(*aggregation.keys).columns if aggregation.keys else []
         self.keys = [f"{PREFIX}key_{index}" for index in range(len(self.key_names))]
+        self.conditions: dict[str, Column] = {}
+        """Columns of step (a) that say which rows an aggregate is over; the hidden ones may name them."""
         self.hidden: dict[str, Column] = {}
         """Columns of step (a) that are not the frame's."""
         # By nothing at all is one group, whatever it is called.
@@ -180,14 +182,17 @@ class Request:
             if not isinstance(expression, AggregateExpression):
                 continue
             self._refuse_retraction(expression)
-            names = []
-            for index, (column, type_) in enumerate(self._arguments(expression)):
-                names.append(f"{PREFIX}argument_{position}_{index}")
-                self.hidden[names[-1]] = normalized(column, type_) if expression.is_distinct else column
             condition = None
             if (only := expression.condition_column()) is not None:
                 condition = f"{PREFIX}condition_{position}"
-                self.hidden[condition] = only
+                self.conditions[condition] = only
+            names = []
+            types = self._argument_types(expression)
+            for index, (column, type_) in enumerate(zip(expression.columns(condition), types, strict=True)):
+                if expression.is_distinct:
+                    require_sorting(type_, f"call of {expression.spec.key}, DISTINCT argument {index + 1}")
+                names.append(f"{PREFIX}argument_{position}_{index}")
+                self.hidden[names[-1]] = normalized(column, type_) if expression.is_distinct else column
             call = expression.plan((AppliedField.ACCUMULATOR,))
             name = expression.column_name(self.frame)
             strategy = self._strategy(expression)
@@ -217,8 +222,8 @@ class Request:
             return Strategy.PARTIAL
         return Strategy.ROWS if streaming else Strategy.CHAIN
 
-    def _arguments(self, expression: AggregateExpression) -> list[tuple[Column, T.DataType]]:
-        """The arguments with their types, which are checked."""
+    def _argument_types(self, expression: AggregateExpression) -> list[T.DataType]:
+        """The types of the arguments, which are checked."""
         columns, spec = expression.columns(), expression.spec
         fields = self.frame.select(*columns).schema.fields if columns else []
         try:
@@ -230,4 +235,4 @@ class Request:
             )
         except StreamError as error:
             raise PlanError(error.message) from None
-        return [(column, field.dataType) for column, field in zip(columns, fields, strict=True)]
+        return [field.dataType for field in fields]

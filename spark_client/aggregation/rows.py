@@ -38,7 +38,9 @@ class Rows:
             order.append(f"{PREFIX}order_{index}")
             hidden[f"{PREFIX}order_{index}"] = column_of(column)
         # With all of the frame's columns at first: the order may name any of them. Spark prunes the rest.
-        base = self._request.frame.select("*", *(column.alias(name) for name, column in hidden.items()))
+        conditions = [column.alias(name) for name, column in self._request.conditions.items()]
+        frame = self._request.frame.select("*", *conditions) if conditions else self._request.frame
+        base = frame.select("*", *(column.alias(name) for name, column in hidden.items()))
         if self._request.sets is not None:
             base = self._expanded(base)
         keys = self._request.group_keys
@@ -49,7 +51,8 @@ class Rows:
             base = placed.sortWithinPartitions(*keys, *order) if keys or order else placed
         sorted_by = () if self._request.frame.isStreaming else (name for name in order if isinstance(name, str))
         done = {*self._request.keys, *sorted_by}
-        return base.select(*self._passed_columns(), *keys, *(name for name in hidden if name not in done))
+        own = [*self._request.conditions, *(name for name in hidden if name not in done)]
+        return base.select(*self._passed_columns(), *keys, *own)
 
     def _types_of_keys(self, base: DataFrame) -> list[T.DataType]:
         keys = self._request.group_keys

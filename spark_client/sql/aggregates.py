@@ -5,7 +5,7 @@ What keys, arguments and conditions are made of is computed as hidden columns of
 the SELECT (expressions over aggregates, HAVING, ORDER BY, windows) is over its columns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -21,7 +21,6 @@ from spark_client.sql.calls import (
     CLAUSES,
     RemoteCall,
     aggregate_of,
-    call_of,
     has_aggregate,
     has_remote,
     is_remote,
@@ -29,12 +28,13 @@ from spark_client.sql.calls import (
 )
 from spark_client.sql.dialect import generate
 from spark_client.sql.grouping import read_grouping
+from spark_client.sql.hidden import HiddenColumns, is_computed
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
-from spark_client.sql.sources import Source, column, output_names, without_rows
+from spark_client.sql.sources import Source, column, output_names, several_columns, without_rows
 from spark_client.sql.window_groups import groups_windows, key_names, over_panes, with_time
-from spark_client.sql.workspace import HIDDEN, Workspace
+from spark_client.sql.workspace import Workspace
 from spark_client.windows.updates import is_only_updated, update_times
 
 __all__ = ["GroupedSelect"]
@@ -42,6 +42,10 @@ __all__ = ["GroupedSelect"]
 GROUPING_ID = f"{PREFIX}grouping_id"
 """The column in which the planner numbers grouping sets."""
 _KINDS = (ROW_KIND, CHANGE_TYPE)
+_FIRST = ("any_value", "first", "first_value")
+"""Spark computes the argument of these until it has a value; that of others for every row, and a second one, as in
+`count(a, b)`, where it needs it.
+"""
 
 
 class GroupedSelect:
@@ -61,7 +65,7 @@ class GroupedSelect:
         self._call = call
         self._grouping = with_time(source, read_grouping(source, select, lambda tree: has_aggregate(tree, names)))
         self._keys = key_names(workspace, source, self._grouping.keys)
-        self._hidden: dict[str, tuple[str, Any]] = {}
+        self._hidden = HiddenColumns(workspace, source, names)
         self._aggregates: dict[str, tuple[str, Any]] = {}
         """Name and tree, by what is the same; the tree of a grouping set's number is None."""
         self._remote = has_aggregate(select, names, remote=True) or (planned and not self._names_kind())
@@ -74,8 +78,12 @@ class GroupedSelect:
         items: list[Any] = []
         earlier: list[str] = []
         for item, name in zip(select.expressions, shown, strict=True):
+            if isinstance(item, exp.Aliases):
+                items.append(exp.Aliases(this=over.item(item.this, earlier), expressions=item.expressions))
+                earlier += [self._source.key(each.name) for each in item.expressions]
+                continue
             if name is None:
-                raise error_at(item, "* beside GROUP BY: name the columns")
+                raise error_at(item, several_columns(item))
             items.append(exp.alias_(over.item(item.unalias(), earlier), name, quoted=True))
             earlier.append(self._source.key(name))
         outer = without_rows(select)
@@ -128,20 +136,18 @@ class GroupedSelect:
         if not self._remote:
             return self._groups_by_spark()
         expressions: list[AggregateExpression | Column] = []
-        order_by: list[Column] = []
+        ordered: list[RemoteCall] = []
         for name, tree in self._aggregates.values():
             if tree is None:
                 expressions.append(F.first(f"`{GROUPING_ID}`").alias(name))
             elif is_remote(aggregate_of(tree), self._names):
                 read = read_remote(tree, self._names)
-                expressions.append(self._expression(read, name))
-                order = [self._ordered(each) for each in read.order]
-                if order_by and order and str(order) != str(order_by):
-                    raise error_at(tree, "the remote aggregates of one SELECT have one order WITHIN GROUP")
-                order_by = order or order_by
+                expressions.append(self._hidden.aggregate(self._call, read).alias(name))
+                ordered += [read] if read.order else []
             else:
                 expressions.append(F.expr(generate(self._of_hidden(tree))).alias(name))
         self._explain()
+        order_by = self._order(ordered)
         items = self._base_items()
         # Spark's own aggregates want the rows of every window, see `pane_request`.
         remotes_only = all(isinstance(each, AggregateExpression) for each in expressions)
@@ -175,7 +181,7 @@ class GroupedSelect:
 
     def _base_items(self) -> dict[str, Any]:
         items = dict(zip(self._keys.values(), self._grouping.keys, strict=True))
-        items |= dict(self._hidden.values())
+        items |= self._hidden.items()
         kinds = [name for name in self._source.columns if self._source.key(name) in _KINDS]
         if kinds and not self._names_kind():
             items[kinds[0]] = exp.column(kinds[0])
@@ -190,12 +196,23 @@ class GroupedSelect:
         nodes = (node for clause in clauses if clause is not None for node in clause.walk())
         return any(isinstance(node, exp.Column) and self._source.key(node.name) in _KINDS for node in nodes)
 
-    def _expression(self, read: RemoteCall, name: str) -> AggregateExpression:
-        expression = call_of(self._call, read, [F.col(self._hide(each)) for each in read.arguments]).alias(name)
-        return expression if read.condition is None else expression.filter(F.col(self._hide(read.condition)))
+    def _order(self, calls: Sequence[RemoteCall]) -> list[Column]:
+        """The order of the rows, computed where one of the calls has the row. Raises PlanError for two orders."""
+        orders = [[self._source.same(each) for each in call.order] for call in calls]
+        for call, order in zip(calls, orders, strict=True):
+            if order != orders[0]:
+                raise error_at(call.tree, "the remote aggregates of one SELECT have one order WITHIN GROUP")
+        if not calls:
+            return []
+        conditions = [call.condition.copy() for call in calls if call.condition is not None]
+        guard = exp.or_(*conditions) if len(conditions) == len(calls) else None
+        return [self._ordered(each, guard) for each in calls[0].order]
 
-    def _ordered(self, ordered: Any) -> Column:
-        name = F.col(self._hide(ordered.this))
+    def _ordered(self, ordered: Any, guard: Any) -> Column:
+        tree = ordered.this
+        if guard is not None and not isinstance(tree, exp.Column):
+            tree = exp.Case().when(guard.copy(), tree.copy())
+        name = F.col(self._hidden.name(tree))
         nulls_first = ordered.args.get("nulls_first")
         if ordered.args.get("desc"):
             return name.desc_nulls_first() if nulls_first else name.desc_nulls_last()
@@ -215,20 +232,11 @@ class GroupedSelect:
             around = around.this
         for argument in call.expressions:
             inside += argument.expressions if isinstance(argument, exp.Distinct) else [argument]
-        for part in inside:
-            if _is_computed(part):
-                part.replace(column(self._hide(part)))
+        rows = call.name.lower() == "count" and not call.find(exp.Distinct)
+        if any(part.is_star and not (rows and isinstance(part, exp.Star)) for part in inside):
+            raise error_at(call, f"{generate(call)}: name the columns instead of *")
+        computed = [part for part in inside if is_computed(part) and not part.is_star]
+        late = len(computed) > 1 or call.name.lower() in _FIRST
+        for part in computed:
+            part.replace(self._hidden.guarded(part) if late else column(self._hidden.name(part)))
         return copy
-
-    def _hide(self, tree: Any) -> str:
-        """The hidden column of an expression; equal ones share one."""
-        return self._hidden.setdefault(self._source.same(tree), (self._workspace.hidden("column"), tree.copy()))[0]
-
-
-def _is_computed(tree: Any) -> bool:
-    """Whether the tree depends on the row, or cannot stand in an expression of the DataFrame API."""
-    computed = (exp.Column, exp.Query, exp.Placeholder, exp.Parameter)
-    return any(
-        isinstance(node, computed) or (isinstance(node, exp.Var) and node.name.startswith(HIDDEN))
-        for node in tree.walk()
-    )

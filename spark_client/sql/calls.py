@@ -35,7 +35,7 @@ class RemoteCall:
     order: tuple[Any, ...] = ()
 
 
-def call_of(make: Callable[..., AggregateExpression], read: RemoteCall, columns: Iterable[Column]) -> Any:
+def call_of(make: Callable[..., AggregateExpression], read: RemoteCall, columns: Iterable[Column | str]) -> Any:
     """The aggregate over these columns. Raises PlanError with the place, for a wrong number of them."""
     try:
         expression = make(read.name, *columns)

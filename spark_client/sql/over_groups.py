@@ -46,10 +46,14 @@ class OverGroups:
                 return node
             if isinstance(node, exp.Query):
                 return node.copy()  # another object: what is inside stays as it is
-            if outputs_first and self._is_alias(node, known):
+            if outputs_first and self._is_output(node, known):
                 return node.copy()
-            if (key := self._keys.get(self._source.same(node))) is not None:
-                return column(key)
+            # An output in it makes another expression of it than the key that reads the same; a direction is none.
+            named = outputs_first and any(self._is_output(each, known) for each in node.walk())
+            if not named and not isinstance(node, exp.Ordered):
+                key = self._keys.get(self._source.same(node))
+                if key is not None:
+                    return column(key)
             if isinstance(node, exp.Window):
                 return self._window(node, visit)
             if is_aggregate(aggregate_of(node), self._names):
@@ -86,7 +90,12 @@ class OverGroups:
         first, *rest = node.parts
         if (made := self._made.get(self._source.key(first.name))) is not None and not self._source.has(first.name):
             return exp.Dot.build([column(made), *(each.copy() for each in rest)]) if rest else column(made)
+        if not self._source.has(first.name) and self._source.is_constant(node):
+            return node.copy()
         raise error_at(node, f"{node.sql()} is neither in GROUP BY nor in an aggregate")
+
+    def _is_output(self, node: Any, outputs: set[str]) -> bool:
+        return alias_in(node, outputs, self._source.key) and not self._source.shows(node)
 
     def _is_alias(self, node: Any, known: set[str]) -> bool:
         return alias_in(node, known, self._source.key) and not (node.table and self._source.names_relation(node.table))

@@ -193,12 +193,14 @@ def _columns(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> list[tup
 
 
 def _aliases(source: Source, select: Any) -> set[str]:
-    """The keys of the names of items that are not columns of that name."""
-    named = (item for item in select.expressions if isinstance(item, exp.Alias))
-    return {
-        source.key(item.alias) for item in named
-        if not (isinstance(item.this, exp.Column) and source.key(item.this.name) == source.key(item.alias))
-    }  # fmt: skip
+    """The keys of the names of items that are not columns of that name; `s.k AS k` is a field of the column `s`."""
+
+    def is_own(item: Any) -> bool:
+        tree = item.this
+        whole = isinstance(tree, exp.Column) and (not tree.table or source.names_relation(tree.table))
+        return whole and source.key(tree.name) == source.key(item.alias)
+
+    return {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias) and not is_own(item)}
 
 
 def _clause(node: Any, select: Any) -> str:

@@ -11,10 +11,12 @@ from sqlglot import exp
 from spark_client.sql.dialect import generate
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["Source", "alias_in", "column", "is_column", "output_names", "without_rows"]
+__all__ = ["Source", "alias_in", "column", "is_column", "output_names", "several_columns", "without_rows"]
 
 _ROWS = ("hint", "from_", "joins", "laterals", "where")
 """What of a SELECT says which rows it is over."""
+_GENERATORS = ("inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack")
+"""Functions of Spark's that make several columns."""
 
 
 class Source:
@@ -33,6 +35,15 @@ class Source:
     def names_relation(self, name: str) -> bool:
         """Whether a table of it has that name or alias."""
         return self.key(name) in self._relations
+
+    def shows(self, node: Any) -> bool:
+        """Whether the SELECT shows the column `x` of its table `t` that `t.x` names: no field of an item `t` then."""
+        if not self.names_relation(node.table):
+            return False
+        return any(
+            item.is_star or (isinstance(item, exp.Column) and self.same(item) == self.same(node))
+            for item in self._select.expressions
+        )
 
     @functools.cached_property
     def frame(self) -> DataFrame:
@@ -69,11 +80,24 @@ class Source:
         """Whether it has a column of that name."""
         return self.key(name) in map(self.key, self.columns)
 
-    def base(self, items: Mapping[str, Any], stars: Sequence[Any] = ()) -> DataFrame:
-        """Its rows with these expressions, by name, after the columns of the stars."""
+    def is_constant(self, node: Any) -> bool:
+        """Whether a name that is no column is a value: CURRENT_DATE, or a variable of the session."""
+        try:
+            return bool(self._workspace.run(exp.select(node.copy())).columns)
+        except AnalysisException:
+            return False
+
+    def base(self, items: Mapping[str, Any], stars: Sequence[Any] = (), windows: Sequence[Any] = ()) -> DataFrame:
+        """Its rows with these expressions, by name, after the columns of the stars.
+
+        `windows` are those of a WINDOW clause that the expressions may name.
+        """
         columns = [star.copy() for star in stars]
         columns += [exp.alias_(tree.copy(), name, quoted=True) for name, tree in items.items()]
-        return self._workspace.run(self.selecting(columns or [exp.Literal.number(1)]), self._ctes)
+        query = self.selecting(columns or [exp.Literal.number(1)])
+        if windows:
+            query.set("windows", [window.copy() for window in windows])
+        return self._workspace.run(query, self._ctes)
 
     def selecting(self, columns: Sequence[Any]) -> Any:
         """A SELECT of its rows."""
@@ -126,7 +150,7 @@ def alias_in(node: Any, aliases: Collection[str], key: Callable[[str], str]) -> 
 
 
 def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], group: Any = None) -> list[str | None]:
-    """The column name of every item of a SELECT, as Spark has it; None for stars.
+    """The column name of every item of a SELECT, as Spark has it; None for stars and others of several columns.
 
     `is_ours` says of a tree whether Spark cannot name it, because there is a remote aggregate in it. `group`
     is the GROUP BY, without ordinals and aliases.
@@ -135,14 +159,14 @@ def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], gr
     names: list[str | None] = []
     asked: dict[int, Any] = {}
     for index, item in enumerate(select.expressions):
-        if item.is_star:
+        if item.is_star or _has_columns(item):
             names.append(None)
         elif isinstance(item, (exp.Alias, exp.Column)):
             names.append(item.alias_or_name)
         else:
             names.append(generate(item).replace("`", ""))
             lateral = any(alias_in(node, aliases, source.key) for node in item.walk())
-            if not lateral and not is_ours(item) and not isinstance(item, exp.Aliases):
+            if not lateral and not is_ours(item):
                 asked[index] = item
     if asked:
         query = source.selecting([item.copy() for item in asked.values()])
@@ -152,6 +176,11 @@ def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], gr
         for index, name in zip(asked, _asked_names(source, query, len(asked)), strict=False):
             names[index] = name
     return names
+
+
+def _has_columns(item: Any) -> bool:
+    """Whether an item is a generator with several columns."""
+    return isinstance(item, exp.Aliases) or (isinstance(item, exp.Anonymous) and item.name.lower() in _GENERATORS)
 
 
 def _asked_names(source: Source, query: Any, count: int) -> list[str]:
@@ -169,3 +198,13 @@ def without_rows(select: Any) -> Any:
     for part in _ROWS:
         copy.set(part, None)
     return copy
+
+
+def several_columns(item: Any) -> str:
+    """What is wrong with an item that has several columns."""
+    written = generate(item)
+    if isinstance(item, exp.Anonymous):
+        return f"{written} makes several columns: name them, as in {item.name}(...) AS (a, b)"
+    if isinstance(item, exp.Dot):
+        return f"{written}: .* is of tables and columns: SELECT s.* FROM (SELECT {generate(item.this)} AS s ...) AS t"  # noqa: S608 - a message
+    return f"{written} beside an aggregate: name the columns, as they must be in GROUP BY"

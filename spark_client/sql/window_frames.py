@@ -42,9 +42,15 @@ def read_window(window: Any, named: Mapping[str, Any], workspace: Workspace, hid
     bounds = [_bound(frame, side, window, workspace) for side in ("start", "end")]
     try:
         between = spec.rowsBetween if frame.args["kind"].upper() == "ROWS" else spec.rangeBetween
-        return between(*bounds)
+        spec = between(*bounds)
     except PlanError as error:
         raise error_at(window, str(error)) from None
+    if spec.frame.has_offsets and len(columns) > len(order.expressions if order else ()):
+        raise error_at(
+            window, "a RANGE frame with offsets has nulls first in ascending order and last in descending order: "
+            "leave out NULLS FIRST and NULLS LAST, or use ROWS"
+        )  # fmt: skip
+    return spec
 
 
 def _refers_to(definition: Any) -> str | None:

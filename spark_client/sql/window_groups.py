@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
+from spark_client.sql.calls import CLAUSES
 from spark_client.sql.grouping import Grouping
 from spark_client.sql.sources import Source, column
 from spark_client.sql.stream_times import time_name
@@ -95,7 +96,7 @@ def with_plain_grouping_id(select: Any, keys: Sequence[Any]) -> Any:
     ]
     select = select.copy()
     select.set("expressions", items)
-    for part in ("having", "order"):
+    for part in CLAUSES:
         if select.args.get(part) is not None:
             select.set(part, select.args[part].transform(plain))
     return select

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from spark_client.over import desc
+from spark_client.sql.calls import CLAUSES
 from spark_client.sql.sources import Source, column
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.workspace import Workspace
@@ -83,7 +84,7 @@ def _missed(workspace: Workspace, inner: Any, ranked: Sequence[Any], kept: Any) 
     if not ranked:
         ranks = [each for item in inner.expressions for each in item.find_all(exp.Window) if _ranks_rows(each)]
         return _missed_window(workspace, ranks[0]) if ranks else ""
-    for part in ("group", "distinct", "limit", "order", "qualify", "having"):
+    for part in ("group", "distinct", "limit", "offset", *CLAUSES):
         if inner.args.get(part):
             return f"the SELECT that ranks has {part.upper()}; put it in a subquery"
     if len(ranked) > 1:

@@ -1,24 +1,24 @@
 """OVER with remote aggregates: a SELECT becomes one over a DataFrame that has their values as columns.
 
-Every part of an expression that has no remote aggregate is a hidden column of the SELECT's rows, so that
-names, windows of Spark's own and subqueries mean what they meant.
+As in Spark, an item without a remote aggregate is computed with the SELECT's rows. Of other expressions only columns,
+windows of Spark's own and subqueries are: what a CASE or an AND keeps from being computed stays where it is.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from sqlglot import exp
 
 from spark_client.aggregate import AggregateExpression
 from spark_client.errors import PlanError
 from spark_client.over import OverExpression
 from spark_client.over_planner import plan_over
-from spark_client.sql.calls import call_of, has_remote, is_remote_window, read_remote
+from spark_client.sql.calls import has_remote, is_remote_window, read_remote
+from spark_client.sql.hidden import HiddenColumns, is_column_of_rows
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import error_at
-from spark_client.sql.sources import Source, alias_in, column, is_column, output_names, without_rows
+from spark_client.sql.sources import Source, alias_in, column, is_column, output_names, several_columns, without_rows
 from spark_client.sql.window_frames import named_windows, read_window
 from spark_client.sql.workspace import Workspace
 
@@ -40,14 +40,15 @@ class WindowedSelect:
         self._names = names
         self._call = call
         self._named = named_windows(select)
-        self._hidden: dict[str, tuple[str, Any]] = {}
+        self._hidden = HiddenColumns(workspace, source, names)
         self._overs: dict[str, OverExpression] = {}
 
     def rewritten(self) -> Any:
         """The SELECT over the values. Raises PlanError, with the place in the text."""
         select = self._select
-        shown = output_names(self._source, select, has_remote(self._names))
-        stars = [item for item in select.expressions if item.is_star]
+        ours = has_remote(self._names)
+        shown = output_names(self._source, select, ours)
+        stars = [item for item, name in zip(select.expressions, shown, strict=True) if name is None and not ours(item)]
         of_star = [(len(self._source.base({}, [star]).columns), star) for star in stars]
         star_names = self._source.base({}, stars).columns if stars else []
         hidden_stars = [self._workspace.hidden("star") for _ in star_names]
@@ -56,13 +57,14 @@ class WindowedSelect:
         items: list[Any] = []
         aliases: list[str] = []
         for item, name in zip(select.expressions, shown, strict=True):
-            if name is None:
+            if name is None and ours(item):
+                items.append(self._several(item, aliases))
+            elif name is None:
                 own = [next(left) for _ in range(next(widths))]
                 items += [exp.alias_(column(hidden), name, quoted=True) for hidden, name in own]
-                continue
-            lateral = [alias for alias in aliases if not self._source.has(alias)]
-            items.append(exp.alias_(self._outer(item.unalias(), lateral), name, quoted=True))
-            aliases.append(self._source.key(name))
+            else:
+                items.append(exp.alias_(self._outer(item.unalias(), self._lateral(aliases)), name, quoted=True))
+                aliases.append(self._source.key(name))
         outer = without_rows(select)
         outer.set("windows", None)
         if (qualify := outer.args.pop("qualify", None)) is not None:
@@ -70,54 +72,78 @@ class WindowedSelect:
             written = {
                 self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
             }
-            outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, written), ())))
+            outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, written))))
         for part in _CLAUSES:
             if (clause := select.args.get(part)) is not None:
-                outer.set(part, self._clause(clause, aliases))
+                outer.set(part, self._clause(clause, set(aliases)))
         outer.set("expressions", items)
         outer.set("from_", exp.From(this=self._workspace.table(self._values(stars, hidden_stars))))
         return outer
 
-    def _clause(self, clause: Any, aliases: Collection[str]) -> Any:
+    def _clause(self, clause: Any, outputs: Collection[str]) -> Any:
         copy = clause.copy()
         parts = copy.expressions or [copy.this]
         for part in parts:
             inside = part.this if isinstance(part, exp.Ordered) else part
-            inside.replace(self._outer(inside, aliases))
+            inside.replace(
+                self._outer(
+                    inside, lambda node: alias_in(node, outputs, self._source.key) and not self._source.shows(node)
+                )
+            )
         return copy
 
+    def _lateral(self, aliases: Collection[str]) -> Callable[[Any], bool]:
+        """Whether a node is one of the items before its own."""
+        lateral = {alias for alias in aliases if not self._source.has(alias)}
+        return lambda node: alias_in(node, lateral, self._source.key) and not self._source.names_relation(node.table)
+
+    def _several(self, item: Any, aliases: Collection[str]) -> Any:
+        """An item of several columns with a remote aggregate in it. Raises PlanError for one that names no columns."""
+        if not isinstance(item, exp.Aliases):
+            raise error_at(item, several_columns(item))
+        return exp.Aliases(this=self._outer(item.this, self._lateral(aliases)), expressions=item.expressions)
+
     def _written(self, tree: Any, aliases: Mapping[str, Any]) -> Any:
-        """With the items themselves in place of their aliases."""
+        """With the items themselves in place of their aliases. Raises PlanError for the name of a column as well."""
 
         def visit(node: Any) -> Any:
-            is_alias = is_column(node) and not self._source.has(node.name)
-            alias = aliases.get(self._source.key(node.name)) if is_alias else None
-            return node if alias is None else exp.paren(alias.copy())
+            alias = aliases.get(self._source.key(node.name)) if is_column(node) else None
+            if alias is None:
+                return node
+            if self._source.has(node.name) and self._source.same(alias) != self._source.same(node):
+                raise error_at(node, f"{node.sql()} in QUALIFY is ambiguous: a column, and an item of the SELECT")
+            return exp.paren(alias.copy())
 
         return tree.transform(visit)
 
-    def _outer(self, tree: Any, aliases: Collection[str]) -> Any:
-        """The expression over hidden columns; names of `aliases` stay."""
+    def _outer(self, tree: Any, is_output: Callable[[Any], bool] = lambda _: False) -> Any:
+        """The expression over hidden columns; names for which `is_output` is true stay."""
 
-        def visit(node: Any) -> Any:
+        def names_output(node: Any) -> bool:
+            return any(is_output(each) for each in node.walk())
+
+        def seen(node: Any) -> Any:
+            if isinstance(node, exp.Window) and names_output(node):
+                raise error_at(node, "a window cannot name another item of its SELECT, as in Spark: use a subquery")
             if is_remote_window(node, self._names):
                 return self._over(node)
-            if isinstance(node, (exp.Literal, exp.Identifier, exp.DataType, exp.Var)):
-                return node
-            if not self._mentions(node, aliases) and not has_remote(self._names)(node):
-                return column(self._hide(node))
-            return node.copy() if isinstance(node, exp.Column) else node
+            if names_output(node):
+                return node.copy() if is_column_of_rows(node) else None
+            called = self._hidden.is_call(node) and not has_remote(self._names)(node)
+            return column(self._hidden.name(node)) if called else None
 
-        return tree.transform(visit)
+        if isinstance(tree, (exp.Literal, exp.Var)):
+            return tree.copy()  # in ORDER BY the place of an item
+        if not has_remote(self._names)(tree) and not names_output(tree):
+            return column(self._hidden.name(tree))
+        return self._hidden.over(tree, seen)
 
     def _over(self, window: Any) -> Any:
         read = read_remote(window.this, self._names)
         if read.order:
             raise error_at(window, f"{read.name}: WITHIN GROUP and OVER exclude each other")
-        spec = read_window(window, self._named, self._workspace, self._hide)
-        expression = call_of(self._call, read, [F.col(self._hide(each)) for each in read.arguments])
-        if read.condition is not None:
-            expression = expression.filter(F.col(self._hide(read.condition)))
+        spec = read_window(window, self._named, self._workspace, self._hidden.name)
+        expression = self._hidden.aggregate(self._call, read)
         name = self._workspace.hidden("over")
         try:
             self._overs[name] = expression.over(spec)
@@ -126,16 +152,7 @@ class WindowedSelect:
         return column(name)
 
     def _values(self, stars: list[Any], hidden_stars: list[str]) -> DataFrame:
-        base = self._source.base(dict(self._hidden.values()), stars)
-        names = [name for name, _ in self._hidden.values()]
-        return plan_over(base.toDF(*hidden_stars, *names), self._overs)
-
-    def _hide(self, tree: Any) -> str:
-        """The hidden column of an expression; equal ones share one."""
-        return self._hidden.setdefault(self._source.same(tree), (self._workspace.hidden("column"), tree.copy()))[0]
-
-    def _mentions(self, tree: Any, aliases: Collection[str]) -> bool:
-        return any(
-            alias_in(node, aliases, self._source.key) and not (node.table and self._source.names_relation(node.table))
-            for node in tree.walk()
-        )
+        items = self._hidden.items()
+        windows = self._select.args.get("windows") or ()
+        base = self._source.base(items, stars, windows)
+        return plan_over(base.toDF(*hidden_stars, *items), self._overs)

@@ -115,7 +115,7 @@ def test_keys_spark_cannot_sort_by_are_merged_and_refused_where_rows_must_be_sor
     )
     found = functions.group_by(frame, "m").agg(functions.function("total")("id")).collect()
     assert sorted(row["total(id)"].sum for row in found) == [12, 16]
-    with pytest.raises(PlanError, match="key 'm': type map<string,bigint> is not supported where rows are sorted"):
+    with pytest.raises(PlanError, match="key 'm': type map<string,bigint> is not supported where rows are compared"):
         functions.group_by(frame, "m").agg(functions.function("trail")("id"))
 
 

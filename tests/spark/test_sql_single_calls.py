@@ -21,6 +21,12 @@ def half(x: int) -> int:
     return x // 2
 
 
+@udf.scalar(nulls="skip")
+def known(x: int) -> int:
+    CALLS.append(x)
+    return x
+
+
 @udf.scalar(deterministic=False)
 def dice(x: int) -> int:
     CALLS.append(x)
@@ -30,10 +36,10 @@ def dice(x: int) -> int:
 @pytest.fixture(scope="module")
 def functions(spark):
     """Ten rows, of which six have v > 0."""
-    with serving(seen, half, dice) as server:
+    with serving(seen, half, known, dice) as server:
         spark.range(10).selectExpr("id AS k", "id % 3 AS v", "struct(id AS a) AS s").createOrReplaceTempView("ten")
         remote = connect(spark, server.target)
-        remote.register("seen", "half", "dice")
+        remote.register("seen", "half", "known", "dice")
         yield remote
         spark.catalog.dropTempView("ten")
 
@@ -82,6 +88,13 @@ def test_a_call_in_several_clauses_is_made_once_per_row(functions, query, calls)
 def test_what_cannot_be_done_is_as_without(functions, query):
     """Another meaning of the name, a join, a correlated subquery, calls that are never equal."""
     assert counted(functions.sql, query) == counted(functions.spark.sql, query)
+
+
+def test_a_branch_keeps_rows_from_a_function_that_skips_nulls(functions):
+    query = "SELECT k, CASE WHEN v > 0 THEN {} END AS x FROM ten"
+    *guarded, few = counted(functions.sql, query.format("known(CASE WHEN v > 0 THEN k END)"))
+    *called, all_rows = counted(functions.sql, query.format("known(k)"))
+    assert guarded == called and (few, all_rows) == (6, 10)
 
 
 @pytest.mark.connect

@@ -53,6 +53,10 @@ def test_a_named_window_is_its_definition(over):
     [
         ("w", "line 1, column 8: no window 'w'"),
         ("(ORDER BY a ROWS BETWEEN 1 FOLLOWING AND 1 PRECEDING)", "line 1, column 8: a frame that starts at 1"),
+        (
+            "(ORDER BY a NULLS LAST RANGE 1 PRECEDING)",
+            "line 1, column 8: a RANGE frame .*leave out NULLS FIRST and NULLS",
+        ),
     ],
 )
 def test_a_window_that_cannot_be_is_refused_with_its_place(over, message):

@@ -1,0 +1,102 @@
+"""Hidden columns: what the rest of a SELECT needs of its rows, computed below the rest.
+
+What a FILTER, a CASE or their like may keep from being computed stays an expression, over hidden columns of the
+columns it names.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from spark_client.aggregate import AggregateExpression
+from spark_client.sql.calls import RemoteCall, call_of
+from spark_client.sql.dialect import generate
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.parsing import error_at
+from spark_client.sql.sources import Source, column
+from spark_client.sql.workspace import HIDDEN, Workspace
+
+__all__ = ["HiddenColumns", "is_column_of_rows", "is_computed"]
+
+_QUERIES = (exp.Any, exp.All, exp.Exists, exp.In)
+"""Conditions on a query, which is no expression without them."""
+
+
+class HiddenColumns:
+    """Of one SELECT. Expressions that are the same share a column."""
+
+    def __init__(self, workspace: Workspace, source: Source, names: FunctionNames) -> None:
+        self._workspace = workspace
+        self._source = source
+        self._names = names
+        self._known: dict[str, tuple[str, Any]] = {}
+
+    def items(self) -> dict[str, Any]:
+        """The expressions by the names of their columns."""
+        return dict(self._known.values())
+
+    def name(self, tree: Any) -> str:
+        """The column of an expression, which is computed for every row."""
+        return self._known.setdefault(self._source.same(tree), (self._workspace.hidden("column"), tree.copy()))[0]
+
+    def over(self, tree: Any, seen: Callable[[Any], Any] = lambda _: None) -> Any:
+        """The expression over hidden columns of what it names: Spark computes it where it stands, or not at all.
+
+        `seen` returns what stands for a node that is not to be hidden, else None. Raises PlanError for a `*` in it.
+        """
+
+        def visit(node: Any) -> Any:
+            if (known := seen(node)) is not None:
+                return known
+            if isinstance(node, exp.Star):
+                raise error_at(tree, f"{generate(tree)}: name the columns instead of *")
+            return column(self.name(node)) if is_column_of_rows(node) else node
+
+        return tree.transform(visit)
+
+    def guarded(self, tree: Any) -> Any:
+        """The same for an expression of the DataFrame API, which knows no parameters and subqueries."""
+        if any(isinstance(node, exp.Star) for node in tree.walk()):
+            return column(self.name(tree))
+
+        def seen(node: Any) -> Any:
+            return column(self.name(node)) if _is_parameter(node) or self.is_call(node) else None
+
+        return self.over(tree, seen)
+
+    def is_call(self, node: Any) -> bool:
+        """Whether a node is a call of a remote scalar function, which Spark makes for every row wherever it stands."""
+        return isinstance(node, exp.Anonymous) and self._names.is_remote_scalar(node.name)
+
+    def aggregate(self, make: Callable[..., AggregateExpression], read: RemoteCall) -> AggregateExpression:
+        """The call of a remote aggregate; with FILTER its arguments are computed where the condition is true."""
+        if read.condition is None:
+            return call_of(make, read, [self.name(each) for each in read.arguments])
+        arguments: list[Column | str] = []
+        for each in read.arguments:
+            over = self.guarded(each)
+            arguments.append(over.name if isinstance(over, exp.Column) else F.expr(generate(over)))
+        return call_of(make, read, arguments).filter(self.name(read.condition))
+
+
+def is_column_of_rows(node: Any) -> bool:
+    """Whether a node must be computed where the rows are: a column, a window of Spark's own, a subquery."""
+    if isinstance(node, exp.Column):
+        return not isinstance(node.this, exp.Star)
+    if isinstance(node, _QUERIES):
+        return any(isinstance(each, exp.Query) for each in node.args.values())
+    return isinstance(node, (exp.Query, exp.Window))
+
+
+def is_computed(tree: Any) -> bool:
+    """Whether the tree depends on the row, or cannot stand in an expression of the DataFrame API."""
+    computed = (exp.Column, exp.Star, exp.Query)
+    return any(isinstance(node, computed) or _is_parameter(node) for node in tree.walk())
+
+
+def _is_parameter(node: Any) -> bool:
+    parameters = (exp.Placeholder, exp.Parameter)
+    return isinstance(node, parameters) or (isinstance(node, exp.Var) and node.name.startswith(HIDDEN))

@@ -1,0 +1,238 @@
+"""What names mean in a SELECT that is rewritten, and which expressions are computed: as in Spark's own.
+
+`SUM` stands for a remote sum and for Spark's, `SAME(x)` for a remote function that returns its argument and for `x`.
+"""
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+import udf_server as udf
+from spark_client import PlanError, Window, connect
+from tests.conftest import serving
+from udf_server.aggregates.declaration import declare_aggregate
+
+
+class MySum(udf.AggregateFunction):
+    """As Spark's sum of bigints."""
+
+    nulls = "skip"
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def accumulate(self, accumulator, v: int):
+        return [sum([v, *accumulator])]
+
+    def merge(self, accumulator, others):
+        values = [v for each in [accumulator, *others] for v in each]
+        return [sum(values)] if values else []
+
+    def get_value(self, accumulator) -> int:
+        return accumulator[0] if accumulator else None
+
+
+CALLS: list[int] = []
+
+
+class Shown(udf.AggregateFunction):
+    """A text."""
+
+    def create_accumulator(self) -> str:
+        return ""
+
+    def accumulate(self, accumulator, text: str):
+        return text
+
+    def get_value(self, accumulator) -> str:
+        return accumulator
+
+
+@udf.scalar
+def same(x: int) -> int:
+    CALLS.append(x)
+    return x
+
+
+@pytest.fixture(scope="module")
+def remote(spark):
+    """A session with both functions, and a table in which v may be 0 or null, and s.k is not k."""
+    with serving(declare_aggregate(MySum), declare_aggregate(Shown), same) as server:
+        rows = [(1, 10), (2, 20), (3, 30), (3, 5), (None, 7), (1, None), (2, 0)]
+        spark.createDataFrame(rows, "k bigint, v bigint").selectExpr(
+            "k", "v", "named_struct('k', -k, 'v', v) AS s"
+        ).createOrReplaceTempView("pairs")
+        yield connect(spark, server.target)
+        spark.catalog.dropTempView("pairs")
+
+
+def rows_of(frame, ordered):
+    found = [tuple(row) for row in frame.collect()]
+    return found if ordered else sorted(found, key=repr)
+
+
+def as_spark(remote, query):
+    """Runs the query both ways. Rows are compared in order where an ORDER BY ends the query."""
+    ordered = re.search(r"ORDER BY [^()]*$", query.replace("SAME(k)", "k")) is not None
+    sparks = remote.spark.sql(re.sub(r"SAME(\([^()]*\))", r"\1", query))
+    expected = rows_of(sparks, ordered)
+    assert rows_of(remote.sql(query.replace("SUM(", "my_sum(").replace("SAME(", "same(")), ordered) == expected
+
+
+NAMES = [
+    "SELECT -k AS k, SUM(v) AS n FROM pairs GROUP BY k ORDER BY k LIMIT 2",
+    "SELECT -k AS k, SUM(v) AS n FROM pairs GROUP BY k HAVING k > 1 ORDER BY k + 1 DESC",
+    "SELECT -(k + 1) AS k, SUM(v) AS n FROM pairs GROUP BY k + 1 ORDER BY k + 1",
+    "SELECT -k AS k, SUM(v) AS n FROM pairs GROUP BY k ORDER BY pairs.k",
+    "SELECT s.k AS k, SUM(v) AS n FROM pairs GROUP BY s, k ORDER BY k, n",
+    "SELECT named_struct('k', -k) AS pairs, SUM(v) AS n FROM pairs GROUP BY k ORDER BY pairs.k",
+    "SELECT -k AS k, SUM(v) AS n, grouping(k) AS g FROM pairs GROUP BY ROLLUP (k) ORDER BY g, k",
+    "SELECT named_struct('v', -v) AS pairs, SUM(v) OVER (PARTITION BY k) AS n FROM pairs ORDER BY pairs.v",
+    "SELECT s.v AS k, SUM(v) OVER (PARTITION BY k) AS n FROM pairs ORDER BY k",
+    "SELECT s.k AS k FROM pairs WHERE SAME(k) > 0 ORDER BY SAME(k), 1 LIMIT 3",
+    "SELECT k, SUM(v) AS n, CURRENT_DATE > DATE'2020-01-01' AS d FROM pairs GROUP BY k HAVING CURRENT_DATE IS NOT NULL",
+    "SELECT k, timestampdiff(DAY, DATE'2024-01-01', date_add(DATE'2024-01-01', CAST(SUM(v) AS int))) AS d "
+    "FROM pairs GROUP BY k",
+    "SELECT SUM(v) AS n, any(v > 20) AS a, some(v > 20) AS b, every(v > 20) AS c, max(struct(*)) AS m FROM pairs",
+]
+WINDOWS = [
+    "SELECT k, SUM(v) OVER w AS a, sum(v) OVER w AS b FROM pairs WINDOW w AS (PARTITION BY k ORDER BY v)",
+    "SELECT k, SUM(v) OVER w AS a, lag(v) OVER u AS b FROM pairs WINDOW u AS (ORDER BY v), w AS (PARTITION BY k)",
+    "SELECT k, SUM(SUM(v)) OVER w AS a, rank() OVER w AS b FROM pairs GROUP BY k WINDOW w AS (ORDER BY SUM(v), k)",
+    "SELECT * FROM pairs WINDOW w AS (PARTITION BY k ORDER BY v) QUALIFY SUM(v) OVER w > sum(v) OVER w - 1",
+    "SELECT k, posexplode(array(v, 1)) AS (at, x), SUM(v) OVER () AS n FROM pairs",
+]
+GUARDED = [
+    "SELECT k, SUM(10 div v) FILTER (WHERE v <> 0) AS a, SUM(v) AS b FROM pairs GROUP BY k",
+    "SELECT SUM(k) AS a, max(10 div v) FILTER (WHERE v <> 0) AS b, count(nullif(v, 0), 20 div v) AS c FROM pairs",
+    "SELECT SUM(k) AS a, max_by(k, 10 div v) FILTER (WHERE v <> 0) AS b, max(struct(*)) FILTER (WHERE v > 1) AS c, "
+    "percentile_cont(0.5) WITHIN GROUP (ORDER BY 10 div v) FILTER (WHERE v <> 0) AS d FROM pairs",
+    "SELECT CASE WHEN v <> 0 THEN 10 div v * SUM(v) OVER (PARTITION BY k) END AS a FROM pairs",
+    "SELECT v = 0 OR 10 div v > SUM(v) OVER (PARTITION BY k) AS a, coalesce(SUM(k) OVER (), 10 div v) AS b FROM pairs",
+    "SELECT v FROM pairs QUALIFY v <> 0 AND 10 div v * 100 > SUM(v) OVER (PARTITION BY k)",
+    "SELECT CASE WHEN v IN (SELECT 5L) THEN (SELECT max(k) FROM pairs) + SUM(v) OVER () ELSE sum(v) OVER () END AS a "
+    "FROM pairs",
+    "SELECT k, CASE WHEN k > 1 THEN 10 div (k - 1) END AS a, SUM(v) AS n FROM pairs GROUP BY k HAVING n > 0",
+]
+
+
+@pytest.mark.parametrize("query", NAMES)
+def test_a_name_means_what_it_means_to_spark(remote, query):
+    as_spark(remote, query)
+
+
+@pytest.mark.parametrize("query", WINDOWS)
+def test_no_clause_is_lost(remote, query):
+    as_spark(remote, query)
+
+
+@pytest.mark.parametrize("query", GUARDED)
+def test_an_expression_is_computed_where_spark_computes_it(remote, query):
+    as_spark(remote, query)
+
+
+def test_equal_calls_beside_a_remote_aggregate_are_made_once(remote):
+    for query in [
+        "SELECT same(k) AS a, CASE WHEN same(k) > 1 THEN same(k) + my_sum(v) OVER () END AS b FROM pairs",
+        "SELECT my_sum(same(k)) FILTER (WHERE same(k) > 1), max_by(v, same(k)) FILTER (WHERE v > 1) FROM pairs",
+    ]:
+        CALLS.clear()
+        remote.sql(query).collect()
+        assert sorted(CALLS, key=repr) == [1, 1, 2, 2, 3, 3, None], query
+
+
+def test_arguments_are_computed_for_the_rows_of_their_filter(remote, spark):
+    pairs, total = spark.table("pairs"), remote.function("my_sum")(F.expr("10 div v"))
+    some = total.filter(F.col("v") != 0)
+    assert remote.group_by(pairs).agg(some, F.max("v")).first() == (4, 30)
+    assert remote.group_by(pairs).agg(some.distinct()).first() == (3,)
+    over = remote.with_columns(pairs, {"n": some.over(Window.partitionBy("k"))})
+    assert sorted((row.k, row.n) for row in over.where("v = 0 OR v = 5").collect()) == [(2, 0), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (
+            "SELECT my_sum(v).* FROM pairs",
+            r"column 8: my_sum\(v\)\.\*: .* SELECT s\.\* FROM \(SELECT my_sum\(v\)",
+        ),
+        ("SELECT *, my_sum(v) FROM pairs", r"\* beside an aggregate: name the columns"),
+        ("SELECT inline(array(struct(my_sum(v), 1))) FROM pairs", r"makes several columns: .* AS \(a, b\)"),
+        ("SELECT inline(array(struct(my_sum(v) OVER (), 1))) FROM pairs", r"makes several columns: .* AS \(a, b\)"),
+        ("SELECT my_sum(k), count(DISTINCT *) FROM pairs", "name the columns instead of"),
+        ("SELECT struct(*, my_sum(v) OVER ()) FROM pairs", "name the columns instead of"),
+        ("SELECT shown(DISTINCT 'a' COLLATE UTF8_LCASE) FROM pairs", "shown@1, DISTINCT argument 1: .*a text without"),
+        ("SELECT v + 1 AS x, my_sum(x) OVER () FROM pairs", "cannot name another item .*, as in Spark"),
+        ("SELECT -v AS v, my_sum(v) OVER () FROM pairs QUALIFY v > 1", "column 54: v in QUALIFY is ambiguous"),
+    ],
+)
+def test_a_refusal_says_what_to_write(remote, query, message):
+    with pytest.raises(PlanError, match=message):
+        remote.sql(query)
+
+
+ITEMS = {
+    "k": ["k", "-k", "k + 1", "v % 2", "s.k", "10 - k"],
+    "v": ["SUM(v)", "-SUM(v)", "max(10 div v) FILTER (WHERE v <> 0)", "SUM(10 div v) FILTER (WHERE v > 0)", "k", "-k"],
+    "s": ["count(*)", "SUM(CASE WHEN v <> 0 THEN 10 div v END)", "CASE WHEN k > 0 THEN 10 div k END", "-k"],
+}
+SORTED = ["k", "-k", "v", "k + v", "pairs.k", "abs(s)", "k + 1", "max(k)", "SUM(v)", "s", "s.k"]
+
+
+@st.composite
+def groupings(draw):
+    """SELECTs whose aliases are names of columns."""
+    chosen = [f"{draw(st.sampled_from(ITEMS[name]))} AS {name}" for name in draw(st.permutations(sorted(ITEMS)))]
+    keys = draw(st.sampled_from(["k", "k, v", "k, s", "ALL", "k + 1, k", "s.k, k", "ROLLUP (k)", "k, v % 2", "1, k"]))
+    having = draw(st.sampled_from(["", " HAVING k > 1", " HAVING v > 1", " HAVING SUM(v) > 5 OR s IS NULL"]))
+    directions = st.tuples(st.sampled_from(SORTED), st.sampled_from(["", " DESC", " NULLS LAST"])).map("".join)
+    order = draw(st.lists(directions, min_size=1, max_size=2))
+    return f"SELECT {', '.join(chosen)} FROM pairs GROUP BY {keys}{having} ORDER BY {', '.join([*order, '1, 2, 3'])}"
+
+
+OVER = "SUM(v) OVER (PARTITION BY k)"
+VALUES = ["v", "k", "10 div v", "sum(v) OVER w", "SUM(k) OVER w", OVER, "0L", "(SELECT max(k) FROM pairs)"]
+
+
+def combined(inner):
+    two = st.tuples(inner, inner)
+    return two.flatmap(lambda p: st.sampled_from([
+        f"CASE WHEN v <> 0 THEN {p[0]} ELSE {p[1]} END", f"IF(v > 5, {p[0]}, 1L)", f"coalesce({p[0]}, {p[1]})",
+        f"({p[0]} + {p[1]})", f"nvl2({p[0]}, 1L, {p[1]})", f"CAST(v = 0 OR {p[0]} > {p[1]} AS bigint)",
+    ]))  # fmt: skip
+
+
+@st.composite
+def windows(draw):
+    """SELECTs over windows, of which Spark computes parts for some rows only."""
+    value = st.recursive(st.sampled_from(VALUES), combined, max_leaves=4)
+    one, other = draw(value), draw(value)
+    order = draw(st.sampled_from(["v", "-v", "k", "x + v", "pairs.v", "x"]))
+    name = draw(st.sampled_from(["v", "k", "y"]))
+    return (
+        f"SELECT {one} AS {name}, {other} AS x, {OVER} AS z FROM pairs WINDOW w AS (PARTITION BY k ORDER BY v) "
+        f"ORDER BY {order}, 1, 2, 3"
+    )
+
+
+def outcome(run):
+    try:
+        return run()
+    except PySparkException:
+        return None  # what Spark refuses, or cannot compute
+
+
+EXAMPLES = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@EXAMPLES
+@given(query=st.one_of(groupings(), windows()))
+def test_any_select_is_as_sparks_own(remote, query):
+    expected = outcome(lambda: rows_of(remote.spark.sql(query), ordered=True))
+    assume(expected is not None)
+    assert rows_of(remote.sql(query.replace("SUM(", "my_sum(")), ordered=True) == expected
