@@ -178,6 +178,9 @@ class ListCodec(Codec):
     def _copied(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple, np.ndarray)):
             return value
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            # A list of its values would take several times the memory.
+            return value.copy()
         return list(map(self.element.copied, value)) if self.element.mutable else list(value)
 
 

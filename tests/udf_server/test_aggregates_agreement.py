@@ -2,6 +2,9 @@
 
 from dataclasses import asdict, is_dataclass
 
+import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,3 +87,36 @@ async def test_long_segments_have_the_same_values_after_each_row_in_each_way(giv
         by_rows = plain((await environment.apply(BundledAverage, bundle)).to_list())
         by_columns = plain((await environment.apply(VectorizedAverage, bundle)).to_list())
     assert by_columns == by_rows
+
+
+class ReusingAverage(VectorizedAverage):
+    """Returns arrays over the same memory each time."""
+
+    def __init__(self):
+        self.sums, self.counts, self.averages = np.zeros((3, 1000), np.int64)
+
+    def apply_bundle(self, bundle):
+        total, count = (part.to_numpy() for part in super().apply_bundle(bundle).flatten())
+        self.sums[: len(total)], self.counts[: len(count)] = total, count
+        parts = [pa.array(self.sums[: len(total)]), pa.array(self.counts[: len(count)])]
+        return pa.StructArray.from_arrays(parts, ["sum", "count"])
+
+    def get_values(self, accumulators):
+        values = super().get_values(accumulators).fill_null(0).to_numpy()
+        self.averages[: len(values)] = values
+        return self.averages[: len(values)]
+
+
+class FreshAverage(VectorizedAverage):
+    def get_values(self, accumulators):
+        return super().get_values(accumulators).fill_null(0)
+
+
+@pytest.mark.parametrize("rows", [3, 40], ids=["by steps", "by merging"])
+async def test_arrays_whose_memory_a_later_call_writes_to_have_the_values_they_were_returned_with(environment, rows):
+    bundle = [
+        Segment((key,), [(key * 10 + row,) for row in range(rows + key)], [{"sum": key, "count": key}], True)
+        for key in range(4)
+    ]
+    fresh = plain((await environment.apply(FreshAverage, bundle)).to_list())
+    assert plain((await environment.apply(ReusingAverage, bundle)).to_list()) == fresh

@@ -3,7 +3,9 @@
 import asyncio
 import random
 import threading
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -315,3 +317,65 @@ async def test_a_value_too_large_for_a_message_is_an_error_of_its_row():
     assert result.errors.keys() == {1}
     assert result.errors[1].code is ErrorCode.RESULT_TOO_LARGE
     assert "200" in result.errors[1].message
+
+
+@dataclass
+class Reused:
+    values: list[int]
+
+
+REUSED = {
+    "list": ("array<bigint>", lambda: [0], lambda value, a: value.__setitem__(0, a), lambda a: [a]),
+    "numpy array": ("array<bigint>", lambda: np.zeros(1, np.int64), lambda value, a: value.fill(a), lambda a: [a]),
+    "rows of a numpy array": (
+        "array<array<bigint>>", lambda: np.zeros((1, 1), np.int64), lambda value, a: value.fill(a), lambda a: [[a]],
+    ),
+    "list in a list": (
+        "array<array<bigint>>", lambda: [[0]], lambda value, a: value[0].__setitem__(0, a), lambda a: [[a]],
+    ),
+    "map": ("map<string,bigint>", dict, lambda value, a: value.update(a=a), lambda a: {"a": a}),
+    "struct": ("struct<a:bigint>", dict, lambda value, a: value.update(a=a), lambda a: {"a": a}),
+    "record": (Reused, lambda: Reused([0]), lambda value, a: value.values.__setitem__(0, a), lambda a: {"values": [a]}),
+    "buffer": ("binary", lambda: bytearray(1), lambda value, a: value.__setitem__(0, a), lambda a: bytes([a])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["async", "threads"])
+@pytest.mark.parametrize("context", [False, True], ids=["", "context"])
+@pytest.mark.parametrize("reused", REUSED)
+async def test_a_value_is_what_it_was_when_it_was_returned_though_a_later_call_changes_it(
+    environment, kind, context, reused
+):
+    returns, create, change, expected = REUSED[reused]
+    # One for each thread: what threads share without a lock has no value at any time.
+    own = threading.local()
+    called = set()
+
+    def work(a):
+        if a % 3 == 0 and a not in called:
+            called.add(a)
+            raise udf.RetryableError
+        if not hasattr(own, "value"):
+            own.value = create()
+        change(own.value, a)
+        return own.value
+
+    async def plain_async(a: int):
+        return work(a)
+
+    async def context_async(a: int, context: udf.CallContext):
+        return work(a)
+
+    def plain_threads(a: int):
+        return work(a)
+
+    def context_threads(a: int, context: udf.CallContext):
+        return work(a)
+
+    code = {
+        "async": (plain_async, context_async),
+        "threads": (plain_threads, context_threads),
+    }[kind][context]
+    function = udf.scalar(code, returns=returns)
+    result = await environment.run(function, range(20), fixed_delay="1 ms")
+    assert result.to_pylist() == [expected(a) for a in range(20)]

@@ -231,3 +231,29 @@ async def test_batches_of_a_plain_function_run_one_at_a_time_unless_more_is_aske
 
     await environment.run(f, range(50), batch_rows=1)
     assert most == 1
+
+
+@pytest.mark.parametrize("wrapped", [np.asarray, pa.array], ids=["numpy", "arrow"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "async"])
+@pytest.mark.parametrize("halved", [False, True], ids=["capacity", "halved"])
+async def test_values_are_what_they_were_when_they_were_returned_though_a_later_call_changes_the_array(
+    environment, wrapped, asynchronous, halved
+):
+    buffer = np.zeros(64, np.int64)
+
+    def work(a):
+        if halved and len(a) > 4:
+            raise ValueError("too many")
+        buffer[: len(a)] = a.to_numpy()
+        return wrapped(buffer[: len(a)])
+
+    def plain(a: pa.Int64Array):
+        return work(a)
+
+    async def waiting(a: pa.Int64Array):
+        return work(a)
+
+    function = udf.scalar(waiting if asynchronous else plain, vectorized=True, returns="bigint")
+    options = {} if halved else {"buffer_capacity": 4}
+    result = await environment.run(function, range(50), **options)
+    assert result.to_pylist() == list(range(50))

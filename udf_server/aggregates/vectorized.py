@@ -139,7 +139,8 @@ def _converted(result: Any, rows: int, codec: Codec, verb: str, of: str) -> pa.A
             result = pa.array(_sized(result, type_), type_)
         require_length(len(result), rows, of)
         array = validated(result)
-        return array if array.type == type_ else array.cast(type_)
+        # A copy: the next verb may write into the memory of the array again.
+        return pa.concat_arrays([array if array.type == type_ else array.cast(type_)])
     except WrongResult as wrong:
         raise type(wrong)(wrong.code, f"{verb}: {wrong}") from wrong
     except (pa.ArrowException, TypeError, ValueError) as error:

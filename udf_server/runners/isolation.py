@@ -62,7 +62,8 @@ class Outcomes:
     def settle(self, first: int, values: pa.Array, failures: Failures, attempts: int) -> None:
         for row, error in failures.items():
             self.errors[first + row] = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
-        self.slices[first] = values
+        # A copy where more calls follow: their author may write into the memory of the array again.
+        self.slices[first] = values if len(values) == self.rows else pa.concat_arrays([values])
 
     def fail(self, first: int, rows: int, error: RowError) -> None:
         self.errors.update(dict.fromkeys(range(first, first + rows), error))

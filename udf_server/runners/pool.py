@@ -67,6 +67,7 @@ class CoroutinePool:
         self._ordered = options.output_mode is OutputMode.ORDERED
         self._codecs = [runner.function.codec_for(*target) for target in enumerate(setup.arguments.targets)]
         self._context_parameter = runner.function.context_parameter
+        self._result = runner.function.result
         self.arrived: collections.deque[InputBatch] = collections.deque()
         """Batches whose arguments are still to be decoded; a worker does that when it has its turn."""
         self._queue: collections.deque[RowBatch] = collections.deque()
@@ -190,7 +191,8 @@ class CoroutinePool:
 
         The loop over rows is the hottest of the server: nothing stands in it that could stand around it.
         """
-        call, plain, unordered = self._runner.function.call, self._context_parameter is None, not self._ordered
+        call, unordered = self._runner.function.call, not self._ordered
+        plain = self._context_parameter is None and not self._result.mutable
         turns, party = self._turns, self._setup.party
         strides = Strides(self._setup.clock, self._durations)
         stepped, count = strides.restart(), -1
@@ -274,14 +276,20 @@ class CoroutinePool:
     def _call(
         self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, deadline: float | None = None
     ) -> Awaitable[Any]:
-        """Calls the function, with the context if it wants one."""
+        """Calls the function, with the context if it wants one, for a value that no later call changes."""
         function = self._runner.function
         if self._context_parameter is None:
-            return function.call(*arguments)
-        if deadline is None:
-            deadline = self._setup.clock() + self._options.timeout - batch.waited
-        row = batch.first_row + index
-        return function.call_with(arguments, self._runner.call_context(row, 1, attempt, deadline, batch.columns, index))
+            called = function.call(*arguments)
+        else:
+            if deadline is None:
+                deadline = self._setup.clock() + self._options.timeout - batch.waited
+            context = self._runner.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
+            called = function.call_with(arguments, context)
+        return self._copied(called) if self._result.mutable else called
+
+    async def _copied(self, called: Awaitable[Any]) -> Any:
+        # Values are encoded after the last row, and the function may return one object for several.
+        return self._result.copied(await called)
 
     async def _failed(
         self, worker: Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException

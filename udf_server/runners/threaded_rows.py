@@ -226,7 +226,8 @@ class ThreadedRows(Runner):
         After `until` it also ends where others wait for a thread. Whether no row is left.
         """
         call, values = self.function.call, batch.values
-        plain, unordered, exhausted = self._context_parameter is None, not self._ordered, False
+        plain = self._context_parameter is None and not self.function.result.mutable
+        unordered, exhausted = not self._ordered, False
         durations = Durations()
         strides, stop = Strides(self.setup.clock, durations), worker.stop
         while not stop.is_set():
@@ -259,13 +260,15 @@ class ThreadedRows(Runner):
     def _call(
         self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, deadline: float | None = None
     ) -> Any:
-        """Calls the function, with the context if it wants one."""
+        """Calls the function, with the context if it wants one, for a value that no later call changes."""
+        # Values are encoded after the last row, and the function may return one object for several.
+        copied = self.function.result.copied
         if self._context_parameter is None:
-            return self.function.call(*arguments)
+            return copied(self.function.call(*arguments))
         if deadline is None:
             deadline = self.setup.clock() + self.options.timeout - batch.waited
         context = self.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
-        return self.function.call_with(arguments, context)
+        return copied(self.function.call_with(arguments, context))
 
     def _failed(
         self, worker: _Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
