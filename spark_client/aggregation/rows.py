@@ -49,7 +49,8 @@ class Rows:
                 require_sorting(type_, f"key {name!r}")
             placed = base.repartition(*keys) if keys else base.repartition(1)
             base = placed.sortWithinPartitions(*keys, *order) if keys or order else placed
-        sorted_by = () if self._request.frame.isStreaming else (name for name in order if isinstance(name, str))
+        # Rows that are not sorted here are sorted where they have been gathered, by these columns.
+        sorted_by = (name for name in order if isinstance(name, str)) if chained else ()
         done = {*self._request.keys, *sorted_by}
         own = [*self._request.conditions, *(name for name in hidden if name not in done)]
         return base.select(*self._passed_columns(), *keys, *own)
@@ -74,6 +75,11 @@ class Rows:
         found = is_direction(self._request.frame, column)
         if found and self._request.frame.isStreaming:
             raise PlanError(f"on a stream order_by takes columns, from the smallest up, not {column}")
+        if found and self._request.kind is not None and self._request.builtins:
+            raise PlanError(
+                "on a changelog, beside Spark's own aggregates, order_by takes columns, from the smallest up, "
+                f"not {column}"
+            )
         return found
 
     def _passed_columns(self) -> list[str]:

@@ -66,7 +66,8 @@ def _started(draw: Choices, files: list[Any], delay: str, query: str) -> str:
 def _calls(draw: Choices) -> Both:
     found = [each for each in AGGREGATES if each.name in MERGING]
     chosen = draw.several(lambda: draw.of(found), 1, 2)
-    return joined(", ", [Both(f"{each.name}(v)", each.sparks.format("v")) for each in chosen])
+    calls = [Both(f"{each.name}(v) AS a{i}", f"{each.sparks.format('v')} AS a{i}") for i, each in enumerate(chosen)]
+    return joined(", ", calls)
 
 
 def _in_order(draw: Choices, settings: Settings, files: list[Any], closed: str) -> Case:

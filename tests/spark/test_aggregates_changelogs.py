@@ -69,6 +69,16 @@ def test_the_order_of_changes_is_the_frames_or_the_callers(functions, spark):
     assert functions.group_by(frame, "k", order_by="at").agg(total("v").alias("t")).collect() == []
 
 
+def test_changes_are_in_order_beside_sparks_own_aggregates_too(functions, changes):
+    # Backwards in the frame, so that only the order that is asked for makes it right.
+    frame = changes.where("k < 3").withColumn("n", F.monotonically_increasing_id())
+    grouped = functions.group_by(frame.orderBy(F.col("n").desc()), "k", order_by="n")
+    found = grouped.agg(functions.function("total")("v").alias("t"), F.count("*").alias("rows")).collect()
+    assert [(row.k, row.t.sum, row["rows"]) for row in found] == [(1, LEFT[1], 2)]
+    with pytest.raises(PlanError, match="beside Spark's own aggregates, order_by takes columns"):
+        functions.group_by(frame, "k", order_by=F.col("n").desc()).agg(functions.function("total")("v"), F.count("*"))
+
+
 def test_conditions_and_grouping_sets_hold_for_changelogs(functions, changes):
     total = functions.function("total")
     found = functions.rollup(changes, "k").agg(total("v").filter(F.col("v") > 5).alias("t"), total("v").alias("all"))
