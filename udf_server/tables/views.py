@@ -108,6 +108,12 @@ class ListView(MutableSequence[T]):
         self._items.append(self._checked(value))
         self._written.append(None)
 
+    def extend(self, values: Iterable[T]) -> None:
+        """As of a list; all of the values or, if one is refused, none."""
+        checked = [self._checked(value) for value in values]
+        self._items += checked
+        self._written += [None] * len(checked)
+
     def clear(self) -> None:
         """Removes every element."""
         del self[:]
@@ -148,6 +154,15 @@ class MapView(MutableMapping[K, V]):
             raise ValueError("Map views don't support null keys.")
         self._items[key] = value
         self._written[key] = None
+
+    def update(self, *given: Any, **named: V) -> None:
+        """As of a dictionary; all of the entries or, if one is refused, none."""
+        entries = dict(*given, **named)
+        _require_writable(self._writable, self._name)
+        if None in entries:
+            raise ValueError("Map views don't support null keys.")
+        self._items.update(entries)
+        self._written.update(dict.fromkeys(entries))
 
     def __delitem__(self, key: K) -> None:
         _require_writable(self._writable, self._name)
