@@ -24,6 +24,7 @@ from spark_client.over_planner import add_over, select_over
 from spark_client.process.inputs import inputs_of, names_of
 from spark_client.process.normalising import normalised_inputs
 from spark_client.process.planner import plan_process
+from spark_client.process.uids import StreamUids
 from spark_client.registration import register_function, register_once
 from spark_client.replaying import replayed
 from spark_client.row_planner import plan_select, plan_with_columns
@@ -101,6 +102,7 @@ class RemoteSession:
         """The embedded server, if `connect` started or found one."""
         self._collector = collector or Collector()
         self._functions = functions
+        self._uids = StreamUids()
         self._planned: dict[Any, Any] = {}
         self._registered: dict[str, Mapping[str, Any]] = {}
         """Options by name, of functions given by `register`: `sql` must not change them."""
@@ -289,7 +291,7 @@ class RemoteSession:
         inputs = normalised_inputs(spec, inputs, upsert_key)
         return plan_process(
             self.spark, self.config, spec, inputs, scalars=arguments, on_time=names_of(on_time, "on_time"), uid=uid,
-            options=options or {},
+            options=options or {}, uids=self._uids,
         )  # fmt: skip
 
     def summary(self, *, progress: bool | float = False) -> JobSummary:

@@ -50,6 +50,7 @@ class TableCall:
     order_by: tuple[OrderColumn, ...] = ()
     time_column: int = -1
     changelog_mode: ChangelogMode = field(default_factory=ChangelogMode)
+    upsert_key: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _table_to_proto(table: TableCall) -> pb.TableCall:
             pb.OrderColumn(column=each.column, descending=each.descending, nulls_last=each.nulls_last)
             for each in table.order_by
         ],
-        changelog_mode=table.changelog_mode.to_proto(),
+        changelog_mode=table.changelog_mode.to_proto(), upsert_key=table.upsert_key,
     )  # fmt: skip
 
 
@@ -149,7 +150,7 @@ def _table_from_proto(message: pb.TableCall) -> TableCall:
     return TableCall(
         read_schema(message.schema), tuple(message.partition_by),
         tuple(OrderColumn(each.column, each.descending, each.nulls_last) for each in message.order_by),
-        message.time_column, ChangelogMode.from_proto(message.changelog_mode),
+        message.time_column, ChangelogMode.from_proto(message.changelog_mode), tuple(message.upsert_key),
     )  # fmt: skip
 
 

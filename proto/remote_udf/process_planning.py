@@ -6,7 +6,7 @@ Flink's.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +41,8 @@ class TableGiven:
     order_by: Sequence[tuple[str, bool, bool]] = ()
     """Name, whether descending, whether nulls are last."""
     changelog_mode: ChangelogMode = field(default_factory=ChangelogMode)
+    upsert_key: Sequence[str] = ()
+    """Columns that tell the rows of a changelog apart."""
 
 
 def plan_process_call(
@@ -143,7 +145,8 @@ class _Planner:
             )
         self._require_mode(argument, given)
         keys = tuple(self._position(given.schema, column, "PARTITION BY clause") for column in given.partition_by or ())
-        return TableCall(schema, keys, self._order(argument, given), -1, given.changelog_mode)
+        upsert_key = tuple(self._position(given.schema, column, "upsert key") for column in given.upsert_key)
+        return TableCall(schema, keys, self._order(argument, given), -1, given.changelog_mode, upsert_key)
 
     def _row(self, argument: TableArgument, schema: pa.Schema) -> pa.Schema:
         """The table's columns, in the types the function gets them in. Those of a typed row go by position."""
@@ -152,7 +155,10 @@ class _Planner:
             return pa.schema(columns)
         wanted = list(argument.row)
         if len(wanted) == len(columns):
-            types = [accepts(target.type, column.type) for target, column in zip(wanted, columns, strict=True)]
+            types = [
+                accepts(target.type, _with_names_of(target.type, column.type))
+                for target, column in zip(wanted, columns, strict=True)
+            ]
             if None not in types:
                 return pa.schema([column.with_type(type_) for column, type_ in zip(columns, types, strict=True)])
         raise InvalidCall(
@@ -259,7 +265,7 @@ class _Planner:
                     f"on_time, {table.schema.names[found[0]]!r}"
                 )
             types.add(type_)
-            result[name] = TableCall(table.schema, table.partition_by, table.order_by, found[0], table.changelog_mode)
+            result[name] = replace(table, time_column=found[0])
         if len(types) > 1:
             raise InvalidCall("Invalid time attributes for on_time: all columns must be of the same data type")
         return result
@@ -297,3 +303,16 @@ class _Planner:
             problem, names = "Ambiguous" if found else "Invalid", ", ".join(schema.names)
             raise InvalidCall(f"{problem} column {name!r} for {clause}. Available columns are: [{names}]")
         return found[0]
+
+
+def _with_names_of(target: pa.DataType, found: pa.DataType) -> pa.DataType:
+    """The type that is found with the target's names of fields: those of typed rows go by position at every depth."""
+    if pa.types.is_struct(found) and pa.types.is_struct(target) and found.num_fields == target.num_fields:
+        pairs = zip(target, found, strict=True)
+        return pa.struct([pa.field(part.name, _with_names_of(part.type, own.type)) for part, own in pairs])
+    if pa.types.is_list(found) and pa.types.is_list(target):
+        return pa.list_(pa.field("element", _with_names_of(target.value_type, found.value_type)))
+    if pa.types.is_map(found) and pa.types.is_map(target):
+        key = pa.field("key", _with_names_of(target.key_type, found.key_type), nullable=False)
+        return pa.map_(key, pa.field("value", _with_names_of(target.item_type, found.item_type)))
+    return found

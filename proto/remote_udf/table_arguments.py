@@ -50,6 +50,18 @@ class ChangelogMode:
         wanted = {RowKind(kind) for kind in kinds}
         return cls(tuple(kind for kind in RowKind if kind in wanted), key_only_deletes)
 
+    @classmethod
+    def parse(cls, text: str, *, key_only_deletes: bool = False) -> "ChangelogMode":
+        """A mode as people write it: "+I, +U, -D". Raises ValueError."""
+        kinds = [each.strip() for each in text.split(",")]
+        known = [kind.value for kind in RowKind]
+        for kind in kinds:
+            if kind not in known:
+                raise ValueError(
+                    f"{kind!r} is no kind of change; write a mode as '+I,+U,-D', with some of {', '.join(known)}"
+                )
+        return cls.of(*kinds, key_only_deletes=key_only_deletes)
+
     @property
     def is_insert_only(self) -> bool:
         return self.kinds == (RowKind.INSERT,)

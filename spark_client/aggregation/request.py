@@ -15,7 +15,7 @@ from remote_udf.segments import AppliedField
 from spark_client.aggregate import AggregateExpression
 from spark_client.aggregation.builtins import Builtin
 from spark_client.calls import AggregateCall
-from spark_client.changelogs import kind_column
+from spark_client.changelogs import kind_column, require_retract
 from spark_client.comparing import normalized, require_sorting
 from spark_client.errors import PlanError
 from spark_client.identifiers import identifiers_of
@@ -166,7 +166,10 @@ class Request:
         found = kind_column(self.frame)
         if changelog and found is None:
             raise PlanError(f"no column {ROW_KIND!r} or '_change_type' makes this a changelog")
-        return found if changelog is not False else None
+        if found is None or changelog is False:
+            return None
+        require_retract(self.frame, "aggregates over a changelog")
+        return found
 
     def _key_types(self, keys: Sequence[Column | str]) -> list[T.DataType]:
         if not keys:

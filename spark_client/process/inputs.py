@@ -9,9 +9,8 @@ from pyspark.sql import DataFrame
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.process_planning import TableGiven
-from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
-from spark_client.changelogs import kind_column
+from spark_client.changelogs import kind_column, mode_of
 from spark_client.errors import PlanError
 from spark_client.identifiers import identifiers_of
 from spark_client.types import arrow_type
@@ -20,7 +19,6 @@ __all__ = ["OrderBy", "ProcessInput", "inputs_of", "named", "names_of"]
 
 OrderBy = tuple[str, bool, bool]
 """A column, whether it is descending, whether nulls are last."""
-_ALL_KINDS = ChangelogMode.of(*RowKind)
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,13 @@ class ProcessInput:
     order_by: tuple[OrderBy, ...] = ()
     row_kind: str | None = None
     changelog_mode: ChangelogMode = ChangelogMode()  # noqa: RUF009 - frozen
+    upsert_key: tuple[str, ...] = ()
+    """The columns that tell the rows of a changelog apart; empty if that is not known."""
+
+    @property
+    def delete_key(self) -> set[str]:
+        """The columns that a -D has, where it has only those of its key."""
+        return {*(self.partition_by or ()), *self.upsert_key}
 
     @property
     def columns(self) -> list[str]:
@@ -41,11 +46,15 @@ class ProcessInput:
     def given(self, argument: str) -> TableGiven:
         """What is planned with. Raises UnsupportedType."""
         fields = [
-            pa.field(each.name, arrow_type(each.dataType, f"table {argument!r}, column {each.name!r}"), each.nullable)
+            pa.field(
+                each.name,
+                arrow_type(each.dataType, f"table {argument!r}, column {each.name!r}"),
+                each.nullable or (self.changelog_mode.key_only_deletes and each.name not in self.delete_key),
+            )
             for each in self.frame.schema.fields
             if each.name != self.row_kind
         ]
-        return TableGiven(pa.schema(fields), self.partition_by, self.order_by, self.changelog_mode)
+        return TableGiven(pa.schema(fields), self.partition_by, self.order_by, self.changelog_mode, self.upsert_key)
 
 
 def inputs_of(
@@ -73,8 +82,16 @@ def inputs_of(
         keys = _of(partition_by, name, argument)
         mode = changelog_mode.get(name) if isinstance(changelog_mode, Mapping) else changelog_mode
         column = kind_column(frame)
+        own_mode, own_key = mode_of(frame)
+        if isinstance(mode, str):
+            mode = _parsed(spec, name, mode)
         if mode is None:
-            mode = _ALL_KINDS if column is not None else ChangelogMode()
+            mode = own_mode
+        elif own_mode.is_upsert and not (mode.is_upsert or mode.is_insert_only):
+            raise PlanError(
+                f"function {spec.key}, table {name!r}: changelog_mode is {mode}, but the table says that its "
+                f"changes are {own_mode}, without -U"
+            )
         elif mode.is_insert_only:
             column = None
         elif column is None:
@@ -82,8 +99,16 @@ def inputs_of(
         inputs[name] = ProcessInput(
             frame, None if keys is None else tuple(named(frame, names_of(keys, "partition_by"))),
             tuple(_ordered(each) for each in names_of(_of(order_by, name, argument) or (), "order_by")), column, mode,
+            own_key if column is not None else (),
         )  # fmt: skip
     return inputs
+
+
+def _parsed(spec: FunctionSpec, table: str, text: str) -> ChangelogMode:
+    try:
+        return ChangelogMode.parse(text)
+    except ValueError as error:
+        raise PlanError(f"function {spec.key}, changelog_mode of table {table!r}: {error}") from None
 
 
 def _by_argument(spec: FunctionSpec, tables: Any, names: Sequence[str]) -> Mapping[str, Any]:

@@ -31,17 +31,29 @@ def normalised_inputs(
     assert spec.table is not None
     arguments = {argument.name: argument for argument in spec.table.tables}
     asked = {name: upsert_key.get(name, ()) if isinstance(upsert_key, Mapping) else upsert_key for name in inputs}
-    keys = {name: named(given.frame, names_of(asked[name], "upsert_key")) for name, given in inputs.items()}
-    return {name: normalised(arguments[name], given, keys[name]) for name, given in inputs.items()}
+    keyed = {
+        name: dataclasses.replace(given, upsert_key=_key(given, names_of(asked[name], "upsert_key")))
+        for name, given in inputs.items()
+    }
+    return {name: normalised(arguments[name], given) for name, given in keyed.items()}
 
 
-def normalised(argument: TableArgument, given: ProcessInput, upsert_key: Sequence[str]) -> ProcessInput:
-    """The table with the changes the argument asks for. `upsert_key` is that of the table; PARTITION BY if empty.
+def _key(given: ProcessInput, asked: Sequence[str]) -> tuple[str, ...]:
+    """The upsert key: the one that is asked for, or the one that came with the changelog. Raises PlanError."""
+    key = tuple(named(given.frame, asked)) or given.upsert_key
+    unknown = [name for name in key if name not in given.columns]
+    if unknown:
+        raise PlanError(f"upsert_key: no column {unknown[0]!r}, there are {', '.join(given.columns)}")
+    return key
+
+
+def normalised(argument: TableArgument, given: ProcessInput) -> ProcessInput:
+    """The table with the changes the argument asks for. Without an upsert key it is that of PARTITION BY.
 
     A row of a key that is not there is an insert, whatever it says; a delete of one is left out. Raises PlanError
     where the key of the rows is not known.
     """
-    mode = given.changelog_mode
+    mode, upsert_key = given.changelog_mode, given.upsert_key
     by_key = bool(given.partition_by) and (not upsert_key or set(upsert_key) == set(given.partition_by or ()))
     wants_before = mode.is_upsert and (argument.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE) or not by_key)
     wants_full = mode.key_only_deletes and (wants_before or argument.has(ArgumentTrait.REQUIRE_FULL_DELETE))
@@ -55,9 +67,6 @@ def normalised(argument: TableArgument, given: ProcessInput, upsert_key: Sequenc
             f"table argument {argument.name!r}: upsert changes {mode} are completed by their key: give upsert_key, or "
             "partition_by"
         )
-    unknown = [name for name in key if name not in given.columns]
-    if unknown:
-        raise PlanError(f"upsert_key: no column {unknown[0]!r}, there are {', '.join(given.columns)}")
     return _completed(given, key, keeps_upserts=not wants_before)
 
 
@@ -66,7 +75,7 @@ def _completed(given: ProcessInput, key: Sequence[str], *, keeps_upserts: bool) 
     texts = {name: quoted(name) for name in given.columns}
     insert, before, after, delete = (F.lit(kind.value) for kind in RowKind)
     positioned = given.frame.select(
-        *(F.col(each) for each in texts.values()), kind_code(given.row_kind).alias(KIND),
+        *(F.col(each) for each in texts.values()), kind_code(given.row_kind, given.changelog_mode).alias(KIND),
         F.monotonically_increasing_id().alias(POSITION),
     )  # fmt: skip
     window = Window.partitionBy(*(F.col(texts[name]) for name in key)).orderBy(POSITION)

@@ -22,9 +22,10 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.process_calls import ProcessCall
 from remote_udf.process_planning import output_fields, plan_process_call, require_uid
 from remote_udf.result_columns import resolved
+from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait
 from spark_client.calls import ProcessTableCall
-from spark_client.changelogs import kind_code
+from spark_client.changelogs import kind_code, mode_metadata
 from spark_client.comparing import micros_without_zone, normalized, require_sorting
 from spark_client.config import ClientConfig
 from spark_client.errors import PlanError
@@ -35,6 +36,7 @@ from spark_client.options import buckets_of, call_options, session_options
 from spark_client.process.broadcast import broadcast_state
 from spark_client.process.inputs import ProcessInput
 from spark_client.process.streams import StateSettings, require_streams, with_state
+from spark_client.process.uids import StreamUids
 from spark_client.process.upstream import Upstream
 from spark_client.types import spark_type
 
@@ -45,7 +47,7 @@ PREFIX = "__remote_udf_"
 
 def plan_process(
     spark: SparkSession, config: ClientConfig, spec: FunctionSpec, inputs: Mapping[str, ProcessInput], *,
-    scalars: Mapping[str, Any], on_time: Sequence[str], uid: str | None, options: Mapping[str, Any],
+    scalars: Mapping[str, Any], on_time: Sequence[str], uid: str | None, options: Mapping[str, Any], uids: StreamUids,
 ) -> DataFrame:  # fmt: skip
     """The result. Raises PlanError, which says what is wrong with the call, InvalidOption or UnsupportedType."""
     try:
@@ -64,7 +66,12 @@ def plan_process(
     assert spec.table is not None
     ordered = [inputs[argument.name] for argument in spec.table.tables]
     state = StateSettings(name, buckets_of(options, session, spec.key))
-    return _Planner(spark, call, process, ordered, state).plan()
+    planner = _Planner(spark, call, process, ordered, state)
+    streams = [each.frame for each in ordered if each.frame.isStreaming]
+    if not streams or not planner.has_state:
+        return planner.plan()
+    definition = (spec.key, process.to_proto().SerializeToString(), [id(each.frame) for each in ordered], dict(options))
+    return uids.result(spec.key, streams, name, definition, planner.plan)
 
 
 class _Planner:
@@ -90,6 +97,10 @@ class _Planner:
             process.tables[keyed].schema.names[column] for column in process.tables[keyed].partition_by
         ]  # fmt: skip
 
+    @property
+    def has_state(self) -> bool:
+        return self._by_key
+
     def plan(self) -> DataFrame:
         if self._streaming:
             require_streams(self._call, [(each.frame, i in self._main) for i, each in enumerate(self._inputs)])
@@ -107,9 +118,27 @@ class _Planner:
             marks.require_distinct(self._call.spec.key, self._state.uid if self._by_key else None)
             if self._by_key:
                 frame = with_state(base, plan, schema, marks, self._state)
-                return marks.marked(frame, plan, self._state.uid)
-            return marks.marked(base.mapInArrow(operate, schema), plan, None)
-        return base.mapInArrow(operate, schema)
+                return self._with_mode(marks.marked(frame, plan, self._state.uid), plan)
+            return self._with_mode(marks.marked(base.mapInArrow(operate, schema), plan, None), plan)
+        return self._with_mode(base.mapInArrow(operate, schema), plan)
+
+    def _with_mode(self, frame: DataFrame, plan: ProcessPlan) -> DataFrame:
+        """The result, which says what kinds of change it has, if it is a changelog."""
+        mode = self._signature.changelog_mode
+        if mode.is_insert_only:
+            return frame
+        keys = len(self._keys)
+        key = [
+            name for (source, _), name in zip(plan.output, plan.schema.names, strict=True) if source is OutputSource.KEY
+        ][:keys]
+        name = plan.schema.names[-1]
+        column = F.col(quoted(name))
+        metadata = {
+            **frame.schema.fields[-1].metadata, **mode_metadata(mode, key if mode.is_upsert else ())
+        }  # fmt: skip
+        return frame.select(
+            *(F.col(quoted(each)) for each in plan.schema.names[:-1]), column.alias(name, metadata=metadata)
+        )
 
     def _with_broadcast_state(self) -> ProcessCall:
         return broadcast_state(self._call, {i: each for i, each in enumerate(self._inputs) if i not in self._main})
@@ -166,7 +195,8 @@ class _Planner:
             columns.append(normalized(F.col(names[column]), types[column]).alias(key))
         columns.append(F.lit(index).cast("tinyint").alias(f"{PREFIX}table"))
         if self._process.has_row_kinds:
-            code = F.lit(0).cast("tinyint") if given.row_kind is None else kind_code(given.row_kind)
+            mode = given.changelog_mode
+            code = F.lit(0).cast("tinyint") if given.row_kind is None else kind_code(given.row_kind, mode)
             columns.append(code.alias(f"{PREFIX}kind"))
         if self._process.on_time:
             columns.append(F.col(names[table.time_column]).alias(f"{PREFIX}time"))
@@ -174,9 +204,19 @@ class _Planner:
             columns += self._sorting(index, names)
         for other in self._main:
             type_ = StructType(self._fields(other))
-            row = F.struct(*(F.col(name) for name in names)) if other == index else F.lit(None).cast(type_)
+            row = F.struct(*self._values(given, names)) if other == index else F.lit(None).cast(type_)
             columns.append(row.alias(f"{PREFIX}row_{other}"))
         return frame.select(*columns)
+
+    def _values(self, given: ProcessInput, names: Sequence[str]) -> list[Column]:
+        """The columns of a row as the function gets them: a -D has only its key, if that is what the mode says."""
+        if given.row_kind is None or not given.changelog_mode.key_only_deletes:
+            return [F.col(name) for name in names]
+        kept = kind_code(given.row_kind, given.changelog_mode) != RowKind.DELETE.code
+        return [
+            F.col(name) if column in given.delete_key else F.when(kept, F.col(name)).alias(column)
+            for name, column in zip(names, given.columns, strict=True)
+        ]
 
     def _sorting(self, index: int, names: Sequence[str]) -> list[Column]:
         """What rows are sorted by."""

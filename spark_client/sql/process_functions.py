@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from remote_udf.functions import FunctionSpec
+from remote_udf.table_arguments import ChangelogMode
 from spark_client.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.names import FunctionNames
@@ -121,6 +122,12 @@ class ProcessFunctions:
                     system[name] = value if isinstance(value, list) else _refused("on_time takes a DESCRIPTOR")
                 elif name == "uid":
                     system[name] = _evaluated(workspace, value, pa.string())
+                elif name == "upsert_key" and name not in types:
+                    system[name] = value if isinstance(value, list) else _refused("upsert_key takes a DESCRIPTOR")
+                elif name == "changelog_mode" and name not in types:
+                    system[name] = _evaluated(workspace, value, pa.map_(pa.string(), pa.string()))
+                elif name == "key_only_deletes" and name not in types:
+                    system[name] = _evaluated(workspace, value, pa.bool_())
                 else:
                     is_table = spec.table is not None and spec.table.table(name) is not None
                     if is_table:
@@ -132,7 +139,8 @@ class ProcessFunctions:
                 frames = {name: self._table(workspace, argument, ctes) for name, argument in tables.items()}
                 return self._process(
                     spec.key, frames, partition_by=keys, order_by=order, on_time=system.get("on_time", ()),
-                    uid=system.get("uid"), **scalars,
+                    uid=system.get("uid"), changelog_mode=_modes(system),
+                    upsert_key=system.get("upsert_key", ()), **scalars,
                 )  # fmt: skip
 
             if self._shared is None or system.get("uid") is None:
@@ -186,7 +194,8 @@ def _definition(spec: FunctionSpec, call: ProcessCall, ctes: Sequence[Any]) -> A
 def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Any]) -> dict[str, Any]:
     """Arguments by name. `on_time` and `uid` come after the function's own."""
     order = [*(parameter.name for parameter in spec.parameters), "on_time", "uid"]
-    known = {name.casefold(): name for name in order}
+    # By name only: a position is not theirs.
+    known = {name.casefold(): name for name in ("changelog_mode", "key_only_deletes", "upsert_key", *order)}
     named = {}
     for key, value in arguments.items():
         if isinstance(key, int):
@@ -205,6 +214,21 @@ def _evaluated(workspace: Workspace, text: str, type_: pa.DataType) -> Any:
         _refused(f"a scalar argument is a constant, not {text}")
     # As Arrow has it: times by `collect` would be in the zone of this machine, and would not say so.
     return _plain(workspace.run(tree).toArrow().column(0)[0], type_)
+
+
+def _modes(system: Mapping[str, Any]) -> Any:
+    """The changelog mode of all tables, or of each by its name, from texts such as '+I,+U,-D'; None without one."""
+    given, key_only = system.get("changelog_mode"), system.get("key_only_deletes", False)
+    try:
+        if isinstance(given, list):
+            return {table: ChangelogMode.parse(text, key_only_deletes=key_only) for table, text in given}
+        if given is not None:
+            return ChangelogMode.parse(str(given), key_only_deletes=key_only)
+    except ValueError as error:
+        _refused(f"changelog_mode: {error}")
+    if key_only:
+        _refused("key_only_deletes belongs to a changelog_mode")
+    return None
 
 
 def _plain(value: pa.Scalar, type_: pa.DataType) -> Any:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
-from spark_client.changelogs import kind_code, kind_column
+from spark_client.changelogs import kind_code, kind_column, require_retract
 from spark_client.errors import PlanError
 from spark_client.windows.columns import WINDOW_TIME, hidden, watermark_of
 
@@ -27,7 +27,10 @@ def changes_of(frame: DataFrame, changelog: bool | None, what: str) -> str | Non
     found = kind_column(frame)
     if changelog and found is None:
         raise PlanError(f"{what}: no column {ROW_KIND!r} or '_change_type' makes this a changelog")
-    return None if changelog is False else found
+    if found is None or changelog is False:
+        return None
+    require_retract(frame, what)
+    return found
 
 
 def sign_of(kind: str) -> Column:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import PlanError
+from spark_client.changelogs import require_retract
 from udf_process import FraudRules, OneMatchJoin, SessionAlerts, ToChangelog
 from udf_server import ArgumentTrait, StateHint
 from udf_server.tables.declaration import declare_table
@@ -81,6 +82,29 @@ class Order(udf.ProcessTableFunction):
         yield seen.value, (left or right).id
 
 
+class Latest(udf.ProcessTableFunction):
+    """A value per key, as upsert changes; a negative one deletes."""
+
+    returns = "v bigint"
+    changelog_mode = udf.ChangelogMode.of("+I", "+U", "-D")
+
+    def eval(self, last: udf.ValueView[int], rows: KEYED) -> Iterator[udf.Row]:
+        kind = "-D" if rows.v < 0 else "+I" if last.value is None else "+U"
+        last.value = None if rows.v < 0 else rows.v
+        yield udf.Row(rows.v, kind=kind)
+
+
+class Kinds(udf.ProcessTableFunction):
+    """The changes as they arrive."""
+
+    returns = "kind string, values string"
+
+    def eval(
+        self, rows: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.SUPPORT_UPDATES]
+    ) -> Iterator[tuple]:
+        yield rows.kind.value, ",".join(map(str, rows))
+
+
 class Counter(udf.ProcessTableFunction):
     """Numbers up to n."""
 
@@ -92,7 +116,19 @@ class Counter(udf.ProcessTableFunction):
 
 @pytest.fixture
 def functions(remote):
-    ours = (Running, Doubled, Counter, Moment, Order, FraudRules, OneMatchJoin, SessionAlerts, ToChangelog)
+    ours = (
+        Running,
+        Doubled,
+        Counter,
+        Moment,
+        Order,
+        Latest,
+        Kinds,
+        FraudRules,
+        OneMatchJoin,
+        SessionAlerts,
+        ToChangelog,
+    )
     return remote(*map(declare_table, ours))
 
 
@@ -218,6 +254,53 @@ def test_an_upsert_changelog_is_completed_by_the_row_before(functions, spark):
     whole = functions.process("to_changelog", frame, changelog_mode=UPSERT, upsert_key="k")
     assert whole.columns == ["op", "k", "v"]
     assert rows(whole.select("k", "op", "v")) == rows(keyed)
+
+
+def test_a_changelog_says_what_kinds_of_change_it_has_wherever_it_goes(functions, spark):
+    given = spark.createDataFrame([("a", 1), ("a", 2), ("b", 5), ("a", -1)], "k string, v bigint").coalesce(1)
+    latest = functions.process("latest", given, partition_by="k")
+    full = [
+        ("a", "DELETE", 2), ("a", "INSERT", 1), ("a", "UPDATE_AFTER", 2), ("a", "UPDATE_BEFORE", 1), ("b", "INSERT", 5),
+    ]  # fmt: skip
+    found = functions.process("to_changelog", latest, partition_by="k")
+    assert rows(found.select("k", "op", "v")) == full
+    latest.where("v < 100").createOrReplaceTempView("latest_values")
+    in_sql = functions.sql("SELECT k, op, v FROM to_changelog(input => TABLE latest_values PARTITION BY k)")
+    assert rows(in_sql) == full
+    # Also without PARTITION BY: the key of the changes came with them.
+    assert rows(functions.process("to_changelog", latest).select("k", "op", "v")) == full
+    with pytest.raises(PlanError, match=r"changelog_mode is .*UPDATE_BEFORE.*, but the table says that"):
+        functions.process("kinds", latest, partition_by="k", changelog_mode="+I,-U,+U,-D")
+    with pytest.raises(PlanError, match="without the rows that its updates and deletes replace"):
+        require_retract(latest, "aggregates")
+
+
+def test_the_mode_of_a_changelog_is_said_in_sql_and_checked(functions, spark):
+    changes = [("a", 1, "+I"), ("a", 2, "+U"), ("a", 7, "-D"), ("b", 3, "+I"), ("b", 4, "+U")]
+    spark.createDataFrame(changes, "k string, v int, row_kind string").coalesce(1).createOrReplaceTempView("changes")
+
+    def called(function, arguments):
+        table = "input" if function == "to_changelog" else "rows"
+        return functions.sql(f"SELECT * FROM {function}({table} => TABLE changes PARTITION BY k, {arguments})")
+
+    mode = "changelog_mode => '+I,+U,-D'"
+    assert [row[1] for row in rows(called("to_changelog", mode)) if row[0] == "b"] == [
+        "INSERT", "UPDATE_AFTER", "UPDATE_BEFORE",
+    ]  # fmt: skip
+    assert rows(called("kinds", f"{mode}, key_only_deletes => TRUE"))[:3] == [
+        ("a", "+I", "a,1"), ("a", "+U", "a,2"), ("a", "-D", "a,None"),
+    ]  # fmt: skip
+    with pytest.raises(Exception, match=r"row_kind.*\+U is no kind of change of this changelog"):
+        called("kinds", "changelog_mode => '+I,-D'").collect()
+    with pytest.raises(PlanError, match=r"changelog_mode: '\+X' is no kind of change; write a mode as '\+I,\+U,-D'"):
+        called("kinds", "changelog_mode => '+X'")
+
+
+def test_a_partial_delete_keeps_the_key_of_the_changes(functions, spark):
+    frame = spark.createDataFrame([("a", 1, 2, "+I"), ("a", 1, 2, "-D")], "k string, v int, w int, row_kind string")
+    for key, kept in (((), ("a", 1, 2)), ("k", ("a", None, None)), (["k", "v"], ("a", 1, None))):
+        found = functions.process("to_changelog", frame.coalesce(1), produces_full_deletes=False, upsert_key=key)
+        assert [tuple(row)[1:] for row in found.where("op = 'DELETE'").collect()] == [kept]
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,11 @@ def test_two_streams_meet_by_key_and_the_result_goes_through_another_function(fu
     assert pairs.columns == ["k", "k0", "amount", "paid", "rowtime"]
     with pytest.raises(PlanError, match="Duplicate unique identifier 'pairs'"):
         functions.process("lag", pairs, partition_by="k", uid="pairs")
+    stream = stream_of(spark, orders)
+    one = functions.process("through", stream, partition_by="k", uid="one")
+    assert functions.process("through", stream, partition_by="k", uid="one") is one
+    with pytest.raises(PlanError, match="Duplicate unique identifier 'one': another call on the same stream"):
+        functions.process("lag", stream, partition_by="k", on_time="ts", uid="one")
     branches = {name: functions.process("through", stream_of(spark, folder), partition_by="k", uid="one")
                 for name, folder in (("orders", orders), ("payments", payments))}  # fmt: skip
     with pytest.raises(PlanError, match="Duplicate unique identifier 'one': several calls on the streams that meet"):

@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -285,3 +285,99 @@ def test_what_is_emitted_has_the_values_of_that_moment(kind, how):
     assert [tuple(row)[1:] for row in harness.take()] == [
         (list(range(n + 1)), {"a": n, "b": bytes([n])}) for n in range(3)
     ]
+
+
+@pytest.mark.parametrize(
+    ("view", "change", "left"),
+    [
+        (ListView([1]), lambda view: view.extend([2, None]), [1]),
+        (ListView([1]), lambda view: view.__iadd__([2, None]), [1]),
+        (ListView([1]), lambda view: view.__setitem__(slice(0, 1), [2, None]), [1]),
+        (MapView({"a": 1}), lambda view: view.update({"b": 2, None: 3}), {"a": 1}),
+        (MapView({"a": 1}), lambda view: view.update([("b", 2), (None, 3)]), {"a": 1}),
+    ],
+)
+def test_a_view_takes_all_of_what_it_is_given_or_nothing(view, change, left):
+    with pytest.raises(ValueError, match="don't support null"):
+        change(view)
+    assert (dict(view) if isinstance(view, MapView) else list(view)) == left
+    assert len(view.written()) == len(view)
+
+
+def test_a_view_takes_more_elements_and_entries():
+    items, entries = ListView([1], [5]), MapView({"a": 1}, {"a": 5})
+    items.extend(each for each in (2, 3))
+    entries.update({"a": 2}, b=3)
+    assert (list(items), items.written()) == ([1, 2, 3], [5, None, None])
+    assert (dict(entries), entries.written()) == ({"a": 2, "b": 3}, {"a": None, "b": None})
+
+
+def test_a_restore_begins_with_a_new_instance():
+    class Counting(udf.ProcessTableFunction):
+        returns = "calls int"
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def eval(self, rows: ROWWISE) -> Iterator[tuple]:
+            self.calls += 1
+            yield (self.calls,)
+
+    harness = ProcessTableHarness(Counting, {"rows": table("k int")})
+    snapshot = harness.snapshot()
+    harness.row("rows", (1,))
+    harness.restore(snapshot)
+    harness.row("rows", (1,))
+    assert harness.take() == [(1,), (1,)]
+
+
+@pytest.mark.parametrize("upsert_key", [(), ("v",)])
+def test_a_delete_with_only_its_key_has_no_other_values(upsert_key):
+    class Seen(udf.ProcessTableFunction):
+        returns = "v int, w int"
+
+        def eval(
+            self, rows: Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.SUPPORT_UPDATES]
+        ) -> Iterator[tuple]:
+            yield rows.v, rows.w
+
+    mode = udf.ChangelogMode.of("+I", "+U", "-D", key_only_deletes=True)
+    given = replace(table("k int, v int, w int", partition_by="k", changelog_mode=mode), upsert_key=upsert_key)
+    harness = ProcessTableHarness(Seen, {"rows": given})
+    harness.row("rows", (1, 2, 3), "+U")
+    harness.row("rows", (1, 2, 3), "-D")
+    assert harness.take() == [(1, 2, 3), (1, 2 if upsert_key else None, None)]
+
+
+@dataclass
+class Point:
+    """Wider than what is passed."""
+
+    x: int
+    y: float
+
+
+@dataclass
+class Path:
+    """A typed row with structs at every depth."""
+
+    key: int
+    point: Point
+    points: list[Point]
+    named: dict[str, Point]
+
+
+def test_columns_of_typed_rows_go_by_position_and_widen_at_every_depth():
+    class Sums(udf.ProcessTableFunction):
+        returns = "sum double"
+
+        def eval(self, rows: Annotated[Path, ArgumentTrait.ROW_SEMANTIC_TABLE]) -> Iterator[tuple]:
+            yield (sum(each.x + each.y for each in [rows.point, *rows.points, *rows.named.values()]),)
+
+    spec = declare_table(Sums).spec
+    narrow = "struct<a:smallint,b:float>"
+    found = table(f"id smallint, p {narrow}, ps array<{narrow}>, named map<string,{narrow}>")
+    (given,) = plan_process_call(spec, {"rows": found}, {}).tables
+    assert given.schema.types == [field.type for field in spec.table.tables[0].row]
+    with pytest.raises(InvalidCall, match="wants rows of"):
+        plan_process_call(spec, {"rows": table(f"id int, p struct<a:int>, ps array<{narrow}>, named int")}, {})

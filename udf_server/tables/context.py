@@ -29,6 +29,8 @@ class TableSemantics:
     order_by_columns: tuple[OrderColumn, ...]
     time_column: int
     changelog_mode: ChangelogMode
+    upsert_key_columns: tuple[int, ...] = ()
+    """What tells the rows of a changelog apart; empty if that is not known."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,12 @@ class CallFacts:
         assert self.spec.table is not None
         return {
             table.name: TableSemantics(
-                given.schema, given.partition_by, given.order_by, given.time_column, given.changelog_mode
+                given.schema,
+                given.partition_by,
+                given.order_by,
+                given.time_column,
+                given.changelog_mode,
+                given.upsert_key,
             )
             for table, given in zip(self.spec.table.tables, self.call.tables, strict=True)
         }

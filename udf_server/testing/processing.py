@@ -57,13 +57,14 @@ class ProcessTableHarness:
         self, function: ProcessTable | ProcessTableFunction | type[ProcessTableFunction],
         tables: Mapping[str, TableGiven | str] | None = None, *, on_time: str | Sequence[str] = (), **scalars: Any,
     ) -> None:  # fmt: skip
-        declared = function if isinstance(function, ProcessTable) else declare_table(function)
+        self._given = function
+        declared = self._declared()
         given = {name: each if isinstance(each, TableGiven) else table(each) for name, each in (tables or {}).items()}
         times = [on_time] if isinstance(on_time, str) else list(on_time)
         self._call = plan_process_call(declared.spec, given, scalars, times)
         assert declared.spec.table is not None
         self._signature = declared.spec.table
-        self._function = self._watching(declared.in_call(self._call))
+        self._function = self._started(declared)
         self._states = StateEntries(self._function.states)
         self._names = [argument.name for argument in self._signature.tables]
         self._kept = Kept(
@@ -95,6 +96,9 @@ class ProcessTableHarness:
             raise InvalidCall(f"table argument {name!r}: a row is {kind}, but its changes are {given.changelog_mode}")
         if isinstance(values, dict):
             values = tuple(values[column] for column in given.schema.names)
+        if kind is RowKind.DELETE and given.changelog_mode.key_only_deletes:
+            key = {*given.partition_by, *given.upsert_key}
+            values = tuple(value if index in key else None for index, value in enumerate(values))
         codecs = [codec_for_type(each.type) for each in given.schema]
         row = pa.StructArray.from_arrays(
             [codec.encode([value]) for codec, value in zip(codecs, values, strict=True)], fields=list(given.schema)
@@ -142,9 +146,13 @@ class ProcessTableHarness:
         return self._kept.copied()
 
     def restore(self, snapshot: object) -> None:
-        """Goes back to a snapshot; what was emitted stays emitted."""
+        """Goes back to a snapshot, as another process would: a function given as a class gets a new instance.
+
+        What was emitted stays emitted.
+        """
         assert isinstance(snapshot, Kept)
         self._kept = snapshot.copied()
+        self._function = self._started(self._declared())
 
     # What came of it.
 
@@ -184,6 +192,12 @@ class ProcessTableHarness:
         return self._states.keys(self._kept, name)
 
     # How it works.
+
+    def _declared(self) -> ProcessTable:
+        return self._given if isinstance(self._given, ProcessTable) else declare_table(self._given)
+
+    def _started(self, declared: ProcessTable) -> ProcessTable:
+        return self._watching(declared.in_call(self._call))
 
     def _watching(self, function: ProcessTable) -> ProcessTable:
         """The function, with a note of each timer that fires."""

@@ -26,7 +26,8 @@ class ToChangelog(udf.ProcessTableFunction):
     """Changes as rows that are only inserted, with the operation in a column.
 
     `op` names that column, `op_mapping` says which operations ("INSERT, UPDATE_AFTER") become which code;
-    others are left out. A delete keeps its values unless `produces_full_deletes` is false.
+    others are left out. A delete keeps its values unless `produces_full_deletes` is false: then it keeps those of its
+    key, which is PARTITION BY and the upsert key. Without any key all columns tell a row from others, and all stay.
     """
 
     returns = (
@@ -53,12 +54,13 @@ class ToChangelog(udf.ProcessTableFunction):
         codes = _codes(tuple(op_mapping.items())) if op_mapping is not None else CODES
         if input.kind not in codes:
             return
-        key = ctx.table_semantics_for("input").partition_by_columns
-        if not produces_full_deletes and not key:
-            raise ValueError("produces_full_deletes => false needs PARTITION BY, which says what stays in a delete")
-        values = tuple(value for index, value in enumerate(input) if index not in key)
+        semantics = ctx.table_semantics_for("input")
+        shown_before = semantics.partition_by_columns
+        values: tuple[Any, ...] = input
         if input.kind is RowKind.DELETE and not produces_full_deletes:
-            values = (None,) * len(values)
+            key = {*shown_before, *semantics.upsert_key_columns}
+            values = tuple(value if not key or index in key else None for index, value in enumerate(input))
+        values = tuple(value for index, value in enumerate(values) if index not in shown_before)
         yield (codes[input.kind], *values) if include_op_column else values
 
 

@@ -129,18 +129,20 @@ class ProcessCall(_message.Message):
     def __init__(self, tables: _Optional[_Iterable[_Union[TableCall, _Mapping]]] = ..., scalars: _Optional[bytes] = ..., on_time: bool = ..., broadcast: bool = ..., broadcast_state: _Optional[bytes] = ...) -> None: ...
 
 class TableCall(_message.Message):
-    __slots__ = ("schema", "partition_by", "order_by", "time_column", "changelog_mode")
+    __slots__ = ("schema", "partition_by", "order_by", "time_column", "changelog_mode", "upsert_key")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     PARTITION_BY_FIELD_NUMBER: _ClassVar[int]
     ORDER_BY_FIELD_NUMBER: _ClassVar[int]
     TIME_COLUMN_FIELD_NUMBER: _ClassVar[int]
     CHANGELOG_MODE_FIELD_NUMBER: _ClassVar[int]
+    UPSERT_KEY_FIELD_NUMBER: _ClassVar[int]
     schema: bytes
     partition_by: _containers.RepeatedScalarFieldContainer[int]
     order_by: _containers.RepeatedCompositeFieldContainer[OrderColumn]
     time_column: int
     changelog_mode: _function_pb2.ChangelogMode
-    def __init__(self, schema: _Optional[bytes] = ..., partition_by: _Optional[_Iterable[int]] = ..., order_by: _Optional[_Iterable[_Union[OrderColumn, _Mapping]]] = ..., time_column: _Optional[int] = ..., changelog_mode: _Optional[_Union[_function_pb2.ChangelogMode, _Mapping]] = ...) -> None: ...
+    upsert_key: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, schema: _Optional[bytes] = ..., partition_by: _Optional[_Iterable[int]] = ..., order_by: _Optional[_Iterable[_Union[OrderColumn, _Mapping]]] = ..., time_column: _Optional[int] = ..., changelog_mode: _Optional[_Union[_function_pb2.ChangelogMode, _Mapping]] = ..., upsert_key: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class OrderColumn(_message.Message):
     __slots__ = ("column", "descending", "nulls_last")

@@ -102,12 +102,36 @@ class OutputRows:
 
 
 def cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The column in this type, which differs in time zone, names of elements and nullability at most, or widens."""
-    if column.type.equals(type_):
+    """The column in this type, which differs in time zone, names and nullability at most, or widens.
+
+    Fields of structs go by position at every depth: those of typed rows have names of their own, and a cast of Arrow's
+    makes nulls of what it does not find by name.
+    """
+    found = column.type
+    if found.equals(type_):
         return column
-    if pa.types.is_struct(type_) and pa.types.is_struct(column.type):
-        # By position: the columns of typed rows have names of their own.
+    if pa.types.is_struct(type_) and pa.types.is_struct(found):
         children = [cast(column.field(index), each.type) for index, each in enumerate(type_)]
         mask = column.is_null() if column.null_count else None
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask) if children else column.cast(type_)
+    if pa.types.is_list(type_) and pa.types.is_list(found):
+        offsets, begin, length = _offsets(column)
+        values = cast(column.values.slice(begin, length), type_.value_type)
+        return pa.ListArray.from_arrays(offsets, values, type=type_, mask=_missing(column))
+    if pa.types.is_map(type_) and pa.types.is_map(found):
+        offsets, begin, length = _offsets(column)
+        keys = cast(column.keys.slice(begin, length), type_.key_type)
+        items = cast(column.items.slice(begin, length), type_.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=type_, mask=_missing(column))
     return column.cast(type_)
+
+
+def _offsets(column: Any) -> tuple[pa.Array, int, int]:
+    """Offsets from 0 on, and which of the values they are about."""
+    offsets = column.offsets.to_numpy()
+    begin = int(offsets[0]) if len(offsets) else 0
+    return pa.array(offsets - begin), begin, int(offsets[-1]) - begin if len(offsets) else 0
+
+
+def _missing(column: pa.Array) -> pa.Array | None:
+    return column.is_null() if column.null_count else None

@@ -17,7 +17,7 @@ from spark_client.calls import ErrorPolicy, ProcessTableCall
 from spark_client.config import ClientConfig
 from spark_client.errors import FunctionFailed
 from spark_client.executor.stream import CallStream
-from spark_client.executor.tables.output import BATCH_BYTES
+from spark_client.executor.tables.output import BATCH_BYTES, cast
 from spark_client.executor.tables.plan import OutputSource, ProcessPlan
 from spark_client.executor.tables.processing import map_processed
 from spark_client.executor.task import TaskInfo
@@ -185,3 +185,25 @@ def test_columns_passed_through_make_batches_of_bounded_size():
             assert batch.nbytes <= BATCH_BYTES + (2 << 20)
             found += batch.num_rows
     assert found == 2_603
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_cast_goes_by_position_and_widens_at_every_depth(missing):
+    found = pa.struct([("a", pa.int16()), ("b", pa.float32())])
+    wanted = pa.struct([("x", pa.int64()), ("y", pa.float64())])
+
+    def nested(inner):
+        return pa.struct([
+            ("s", pa.struct([("one", inner)])), ("l", pa.list_(pa.field("element", inner))),
+            ("m", pa.map_(pa.string(), pa.field("value", inner))),
+        ])  # fmt: skip
+
+    value = {"s": {"one": {"a": 1, "b": 2.0}}, "l": [{"a": 3, "b": None}, None], "m": [("k", {"a": 5, "b": 6.0})]}
+    rows = [value, value, None if missing else value, {"s": None, "l": None, "m": None} if missing else value, value]
+    array = pa.array(rows, nested(found))
+    renamed = str(array.to_pylist()).replace("'a'", "'x'").replace("'b'", "'y'")
+    for start in range(len(rows)):
+        result = cast(array.slice(start), nested(wanted))
+        result.validate(full=True)
+        assert result.type == nested(wanted)
+        assert str(result.to_pylist()) == str(eval(renamed)[start:])
