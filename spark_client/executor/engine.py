@@ -58,14 +58,18 @@ class RowEngine:
 
     def __init__(
         self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True,
-        piecewise: bool = False, clock: Callable[[], float] = time.monotonic,
+        piecewise: bool = False, most_bytes: int | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Without `merging`, an ordered engine gives back one Completed for each batch that has rows.
 
         `piecewise`, for one ordered call without merging: a batch comes back in several pieces, each as soon as it
         and all before it are complete.
+
+        `most_bytes`: an ordered batch of which a call has more bytes of values comes back in several pieces, once it
+        is complete.
         """
         self._piecewise = piecewise
+        self._most_bytes = most_bytes
         self._calls = calls
         self._open_stream = open_stream
         self._ordered = ordered
@@ -185,7 +189,7 @@ class RowEngine:
         """Sends a batch through all its calls, as far as their windows allow at a time."""
         columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
         sources = self._sources(table)
-        group = PiecewiseGroup(table) if self._piecewise else Group(table, sources)
+        group = PiecewiseGroup(table) if self._piecewise else Group(table, sources, self._most_bytes)
         self._here[group] = None
         if not self._ordered:
             group.track()

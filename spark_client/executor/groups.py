@@ -10,6 +10,7 @@ import pyarrow as pa
 from remote_udf.outcomes import RowError
 from spark_client.executor.chunks import COMPACT_BELOW, IntArray, Rows, as_array
 from spark_client.executor.parts import Parts
+from spark_client.executor.pieces import Column, Integers, cuts
 
 __all__ = ["Completed", "Group"]
 
@@ -51,6 +52,15 @@ class _Outcomes:
         for index, error in errors.items():
             self._errors[int(rows[index])] = error
 
+    def column(self) -> tuple[Column, Integers]:
+        """Every row's values, and the place of each row in them, once they are there."""
+        have = np.concatenate([as_array(part) for part in self._rows])
+        return Column(pa.chunked_array(self._values)), np.argsort(have, kind="stable")
+
+    def errors(self, start: int, end: int) -> dict[int, RowError]:
+        """The errors from one row up to another, indexed from the first."""
+        return {row - start: error for row, error in self._errors.items() if start <= row < end}
+
     def all(self) -> _Picked:
         """Every row's, in order, once they are there."""
         if not all(isinstance(part, range) for part in self._rows):
@@ -79,8 +89,10 @@ class _Outcomes:
 class Group:
     """`sources` says, per call, which call of this batch it shares its outcomes with: itself, or an equal one."""
 
-    def __init__(self, table: pa.Table, sources: Sequence[int]) -> None:
+    def __init__(self, table: pa.Table, sources: Sequence[int], most_bytes: int | None = None) -> None:
+        """Above `most_bytes` of values of a call, the rows leave in pieces; None for never."""
         self.rows = table.num_rows
+        self._most_bytes = most_bytes
         self._table = table
         self._table_bytes = table.nbytes
         self._sources = sources
@@ -121,8 +133,24 @@ class Group:
 
     def take_front(self) -> Iterator[Completed]:
         """What may leave in input order: every row, once the group is complete."""
-        if self.complete:
+        if not self.complete:
+            return
+        most = max(outcomes.bytes for outcomes in self._outcomes.values())
+        if self._most_bytes is None or most <= self._most_bytes:
             yield self.take_all()
+        else:
+            yield from self._take_pieces()
+
+    def _take_pieces(self) -> Iterator[Completed]:
+        columns = {source: outcomes.column() for source, outcomes in self._outcomes.items()}
+        widths = sum((column.row_bytes()[places] for column, places in columns.values()), np.zeros(self.rows, np.int64))
+        for start, end in cuts(widths):
+            picked = {
+                source: _Picked(column.take(places[start:end]), self._outcomes[source].errors(start, end))
+                for source, (column, places) in columns.items()
+            }
+            self._left -= end - start
+            yield self._completed(self._table.slice(start, end - start), picked, start)
 
     def take_all(self) -> Completed:
         """Every row, in input order, once the group is complete."""
@@ -158,9 +186,9 @@ class Group:
         self._held = kept if self._held is None else self._held[kept]
         self._table_bytes = self._table.nbytes
 
-    def _completed(self, table: pa.Table, picked: Mapping[int, _Picked]) -> Completed:
+    def _completed(self, table: pa.Table, picked: Mapping[int, _Picked], first: int = 0) -> Completed:
         chosen = [picked[source] for source in self._sources]
-        return Completed(table, [part.values for part in chosen], [part.errors for part in chosen])
+        return Completed(table, [part.values for part in chosen], [part.errors for part in chosen], first)
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Column", "cuts", "row_bytes"]
+__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Column", "Integers", "cuts", "row_bytes"]
 
 Integers = npt.NDArray[np.int64]
 PIECE_BYTES = 32 << 20

@@ -12,6 +12,7 @@ from spark_client.executor.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.groups import Completed
 from spark_client.executor.opening import open_stream
+from spark_client.executor.pieces import WHOLE_BYTES
 from spark_client.executor.policy import PolicyKeeper, error_array
 from spark_client.executor.task import current_task
 
@@ -56,7 +57,7 @@ class RowPlan:
 
 def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Input batches to output batches. Raises what the policies and streams raise."""
-    engine = RowEngine(plan.calls, open_stream, ordered=plan.ordered)
+    engine = RowEngine(plan.calls, open_stream, ordered=plan.ordered, most_bytes=WHOLE_BYTES)
     keepers = [PolicyKeeper(planned.call, planned.columns) for planned in plan.calls]
     letters = _Letters(plan)
     try:

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_client.executor import groups, pieces
 from spark_client.executor.groups import Group
 from tests.spark_client.scripted import row_error
 
@@ -64,6 +66,38 @@ def test_all_rows_leave_in_order_whatever_the_order_of_outcomes(rows, calls, dat
     assert group.complete and not group.done
     assert check(group.take_all(), range(calls)) == list(range(rows))
     assert group.done and group.bytes == 0
+
+
+@given(st.integers(1, 20), st.integers(1, 3), st.data())
+def test_rows_with_many_bytes_of_values_leave_in_pieces_in_order(rows, calls, data):
+    sources = [*range(calls), 0]
+    group = Group(table_of(rows), sources, most_bytes=0)
+    for call, some in data.draw(arrivals(rows, calls)):
+        assert not list(group.take_front())
+        add(group, call, some)
+    most = data.draw(st.integers(1, 200))
+    gone = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "cuts", lambda widths: pieces.cuts(widths, most))
+        for completed in group.take_front():
+            assert completed.first == len(gone)
+            gone += check(completed, sources)
+            assert completed.table.num_rows == 1 or 8 * completed.table.num_rows * calls <= most
+    assert gone == list(range(rows))
+    assert group.done and group.bytes == 0
+
+
+def test_values_that_do_not_fit_one_array_leave_in_pieces_that_do():
+    rows, texts = 2200, pa.array(["x" * 1_000_000] * 10)
+    group = Group(table_of(rows), [0], most_bytes=pieces.WHOLE_BYTES)
+    # Arrays over the same memory: together more than the offsets of one array can tell.
+    for start in range(0, rows, 10):
+        group.add(0, range(start, start + 10), texts, {})
+    gone = []
+    for completed in group.take_front():
+        assert completed.values[0].nbytes < 2 * pieces.PIECE_BYTES
+        gone += completed.table.column("x").to_pylist()
+    assert group.done and gone == list(range(rows))
 
 
 @given(st.integers(1, 20), st.integers(1, 3), st.data())

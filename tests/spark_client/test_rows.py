@@ -6,7 +6,9 @@ import pytest
 
 from remote_udf.options import OnError
 from spark_client.errors import DeadLetterFailed, ErrorBudgetExceeded, FunctionFailed
+from spark_client.executor import rows as rows_module
 from spark_client.executor.engine import PlannedCall
+from spark_client.executor.pieces import PIECE_BYTES
 from spark_client.executor.rows import OutputColumn, RowPlan, Source, map_rows
 from spark_client.executor.scalar import evaluate_scalar, result_type
 from spark_client.testing import local_transport
@@ -30,6 +32,12 @@ def even(x: int) -> int:
 @udf.scalar
 def one() -> int:
     return 1
+
+@udf.scalar
+def wide(x: int) -> str:
+    if x % 10 == 7:
+        raise ValueError(f"{x} ends in 7")
+    return f"{x} " * (1 << 19)
 """
 
 
@@ -89,6 +97,20 @@ def test_an_error_column_stands_beside_the_value(call):
     ok, failed = mapped(plan_of(call("positive", "column"), output=output), [3, -1])
     assert ok == {"x": 3, "v": 3, "v_error": None}
     assert (failed["v"], failed["v_error"]["code"]) == (None, "FUNCTION_ERROR")
+
+
+def test_rows_with_large_values_leave_in_several_batches(call, monkeypatch):
+    monkeypatch.setattr(rows_module, "WHOLE_BYTES", 1 << 20)
+    output = [OutputColumn("v", Source.VALUE, 0), OutputColumn("error", Source.ERROR, 0)]
+    output.append(OutputColumn("p", Source.VALUE, 1))
+    plan = plan_of(call("wide", "column"), call("positive"), output=output)
+    batches = list(map_rows(plan, iter([pa.record_batch({"x": pa.array(range(60), pa.int64())})])))
+    assert max(batch.nbytes for batch in batches) < 2 * PIECE_BYTES
+    found = pa.Table.from_batches(batches)
+    assert found.column("x").to_pylist() == found.column("p").to_pylist() == list(range(60))
+    assert found.column("v").to_pylist() == [None if x % 10 == 7 else f"{x} " * (1 << 19) for x in range(60)]
+    errors = found.column("error").to_pylist()
+    assert [x for x, error in enumerate(errors) if error is not None] == list(range(7, 60, 10))
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -12,6 +12,7 @@ from spark_client.executor.aggregates.keys import key_codes
 from spark_client.executor.aggregates.outcomes import check_policy
 from spark_client.executor.engine import OpenStream, PlannedCall, RowEngine
 from spark_client.executor.opening import open_stream
+from spark_client.executor.pieces import WHOLE_BYTES
 from spark_client.executor.policy import error_array
 from spark_client.executor.rows import OutputColumn, Source
 
@@ -36,7 +37,7 @@ def map_finish(
     plan: FinishPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
     """Input batches to output batches. Raises FunctionFailed, and what streams raise."""
-    engine = RowEngine(plan.calls, opening, ordered=True)
+    engine = RowEngine(plan.calls, opening, ordered=True, most_bytes=WHOLE_BYTES)
     for completed in engine.run(_settled(plan, batch) for batch in batches):
         table = completed.table
         keys = [table.column(key) for key in plan.keys]
