@@ -59,7 +59,7 @@ class Pending:
         chunk.parts[inside].add(number, data)
 
     def answer(self, first_row: int, values: pa.Array, errors: Mapping[int, RowError], parts: int = 0) -> list[Answer]:
-        """Outcomes of consecutive rows of one chunk, the first of which has so many parts.
+        """Outcomes of consecutive rows of one chunk; `parts` is the number of parts of the first.
 
         Raises ProtocolViolation if they are not awaited, or have other parts than came.
         """

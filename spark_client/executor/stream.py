@@ -302,7 +302,7 @@ class CallStream:
         return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
 
     def _take_part(self, result: pb.Result, data: memoryview) -> list[Answer]:
-        """Keeps a part of a value until its answer comes. The server is not taken for well before that."""
+        """Keeps a part of a value until its answer comes. Only the answer ends the time since a server was lost."""
         if not self.call.takes_parts or not self.ordered or result.rows or result.errors or result.skipped:
             raise ProtocolViolation("a part of a value that was not asked for, or that answers rows")
         self.figures.bytes_in += len(data)

@@ -37,7 +37,7 @@ class Work(Protocol):
     def abandoned(self) -> bool: ...
 
     def pause(self) -> None:
-        """Its deadline stands still from here on: the function waits for the client."""
+        """The function waits for the client from here on, which is not counted against its deadline."""
 
     def resume(self) -> None: ...
 

@@ -61,7 +61,7 @@ class Processed:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Where rows go that a segment has emitted before it ends, once they take so many bytes."""
+    """Where rows go that a segment has emitted before it ends, once they take `size` bytes."""
 
     size: int
     rows: Callable[[list[Emitted]], None]
@@ -219,7 +219,7 @@ class _Work:
         self._failure: Exception | None = None
         """Why rows could not be flushed; the function may have caught it."""
         self.flushed = False
-        """Rows were flushed since there was last waited for room."""
+        """Rows were flushed since the last wait for room."""
         self._fired = 0
         self._row: int | None = None
         self._time: int | None = None
