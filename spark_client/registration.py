@@ -1,15 +1,22 @@
 """Makes remote functions known to Spark SQL."""
 
 import dataclasses
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from spark_client.errors import PlanError
+from spark_client.identifiers import quoted
 from spark_client.options import session_options
 from spark_client.scalar import RemoteFunction
 
-__all__ = ["ONCE", "register_function", "register_once"]
+__all__ = ["EMPTY", "ONCE", "register_empty", "register_function", "register_once"]
 
 ONCE = "__remote_udf_once_"
 """What begins the name of a function that Spark takes for nondeterministic, so that it makes no call twice."""
+
+EMPTY = "__remote_udf_empty_"
+"""What begins the name of a call without arguments, of a function that has parameters."""
 
 _CARRIER = "__remote_udf_{}"
 
@@ -30,10 +37,28 @@ def register_function(function: RemoteFunction, name: str) -> str:
     if spec.parameters:
         spark.udf.register(name, udf)
         return name
+    return _register_without_arguments(spark, name, udf)
+
+
+def register_empty(function: RemoteFunction, name: str) -> str | None:
+    """Registers the call without arguments of a function with parameters, and returns what it is called then.
+
+    None for a function that must be passed arguments, or takes none.
+    """
+    spec = function.spec
+    if not spec.parameters or spec.required_parameters:
+        return None
+    session = session_options(function.spark, spec.kind, spec.name)
+    udf = function.user_defined_function(0, {**function.options, "output_mode": "ordered"}, session)
+    return _register_without_arguments(function.spark, f"{EMPTY}{name}", udf)
+
+
+def _register_without_arguments(spark: SparkSession, name: str, udf: Any) -> str:
     carrier = _CARRIER.format(name.replace("@", "_").replace(".", "_"))
     registered = spark.udf.register(carrier, udf)
     result = registered.returnType.simpleString()
-    spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION `{name}`() RETURNS {result} RETURN `{carrier}`(true)").collect()
+    made = f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(name)}() RETURNS {result} RETURN {quoted(carrier)}(true)"
+    spark.sql(made).collect()
     return name
 
 

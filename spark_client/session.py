@@ -25,7 +25,7 @@ from spark_client.process.inputs import inputs_of, names_of
 from spark_client.process.normalising import normalised_inputs
 from spark_client.process.planner import plan_process
 from spark_client.process.uids import StreamUids
-from spark_client.registration import register_function, register_once
+from spark_client.registration import register_empty, register_function, register_once
 from spark_client.replaying import replayed
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
@@ -210,12 +210,15 @@ class RemoteSession:
         self, text: str, args: Mapping[str, Any] | list[Any] | None, fields: Mapping[str, Any], stages: list[str] | None
     ) -> DataFrame:
         names = FunctionNames(self.spark, self._functions)
+
+        def registered(name: str) -> Any:
+            return self.function(names.remote(name) or name, **self._registered.get(name.casefold(), {}))
+
         return run_text(
             self.spark, names, Text(text, args, fields), self._call, self._register_once, self.process,
             lambda name: self._functions.find(names.remote(name) or name), stages,
-            lambda name: register_once(
-                self.function(names.remote(name) or name, **self._registered.get(name.casefold(), {})), name.casefold()
-            ),
+            lambda name: register_once(registered(name), name.casefold()),
+            lambda name: register_empty(registered(name), name),
         )  # fmt: skip
 
     def _call(self, name: str, *arguments: Column) -> AggregateExpression:

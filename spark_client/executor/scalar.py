@@ -8,6 +8,7 @@ import pyarrow as pa
 from remote_udf.functions import VALUE
 from remote_udf.options import OnError
 from spark_client.calls import ScalarCall
+from spark_client.errors import PlanError
 from spark_client.executor.engine import PlannedCall, RowEngine
 from spark_client.executor.opening import open_stream
 from spark_client.executor.policy import ERROR_TYPE, PolicyKeeper, error_array
@@ -28,7 +29,7 @@ def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Arra
     Reads ahead of what it has given back as far as the window allows: that is how many calls are under
     way at once. Raises FunctionFailed, ErrorBudgetExceeded, StreamError or ServerUnavailable.
     """
-    rows = map(_batch, batches)
+    rows = (_batch(call, arrays) for arrays in batches)
     first = next(rows, None)
     if first is None:
         return
@@ -48,7 +49,12 @@ def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Arra
     keeper.finish()
 
 
-def _batch(arrays: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
-    """The arguments as a batch. A call without arguments comes with one column, for its length."""
+def _batch(call: ScalarCall, arrays: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
+    """The arguments as a batch. A call without arguments comes with one column, for its length. Raises PlanError."""
     columns = list(arrays) if isinstance(arrays, tuple) else [arrays]
+    if not columns:
+        raise PlanError(
+            f"call of {call.spec.key} without arguments in spark.sql: Spark passes no rows to it. Run the query with "
+            f"remote.sql, or pass an argument: {call.spec.signature}"
+        )
     return pa.RecordBatch.from_arrays(columns, names=[f"a{index}" for index in range(len(columns))])

@@ -13,6 +13,7 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.aggregate import AggregateExpression
 from spark_client.errors import PlanError
 from spark_client.identifiers import quoted
+from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
 from spark_client.sql.process_functions import without_process_calls
@@ -32,15 +33,25 @@ def run_text(
     spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
     register: Callable[[str], object], process: Callable[..., DataFrame] | None = None,
     spec_of: Callable[[str], FunctionSpec] | None = None, stages: list[str] | None = None,
-    once: Callable[[str], str | None] = lambda _: None,
+    once: Callable[[str], str | None] = lambda _: None, empty: Callable[[str], str | None] = lambda _: None,
 ) -> DataFrame:  # fmt: skip
-    """The DataFrame of a query, or what a statement returns.
+    """The DataFrame of a query, or what a statement returns. `empty` is as in `without_empty_calls`.
 
     A text without remote aggregates and table functions goes to Spark as it is. `register` makes a remote
     scalar function known to Spark by its name; `call` is as in Rewriting; `process` calls a process table function.
     What is made of the text is added to `stages`; `once` is as in SingleCalls.
     Raises PlanError, and whatever Spark raises.
     """
+    ready = without_empty_calls(text, lambda name: empty(name) if names.is_remote_scalar(name) else None)
+    frame = _run(spark, names, ready, call, register, process, spec_of, stages, once)
+    return frame if ready is text else with_shown_names(frame)
+
+
+def _run(
+    spark: SparkSession, names: FunctionNames, text: Text, call: Callable[..., AggregateExpression],
+    register: Callable[[str], object], process: Callable[..., DataFrame] | None,
+    spec_of: Callable[[str], FunctionSpec] | None, stages: list[str] | None, once: Callable[[str], str | None],
+) -> DataFrame:  # fmt: skip
     shared = SharedCalls()
     single = SingleCalls(names, functools.cache(once))
 

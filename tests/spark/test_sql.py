@@ -5,6 +5,7 @@ from pyspark.sql import Row
 
 import udf_server as udf
 from spark_client import PlanError
+from udf_server.aggregates.declaration import declare_aggregate
 
 
 @udf.scalar
@@ -15,6 +16,27 @@ async def plus_ten(x: int) -> int:
 @udf.scalar
 def split_words(text: str) -> list[str]:
     return text.split()
+
+
+@udf.scalar
+async def times(x: int = 1, y: int = 3) -> int:
+    return x * y
+
+
+class Hits(udf.AggregateFunction):
+    """How often `weight`."""
+
+    def create_accumulator(self) -> list[int]:
+        return [0]
+
+    def accumulate(self, acc, weight: int = 1):
+        return [acc[0] + (1 if weight is not None else 0)]
+
+    def merge(self, acc, others):
+        return [acc[0] + sum(other[0] for other in others)]
+
+    def get_value(self, acc) -> int:
+        return acc[0]
 
 
 @udf.scalar
@@ -65,6 +87,27 @@ def test_calls_stand_wherever_sql_takes_a_function(remote, spark):
 def test_a_function_without_parameters_is_called_without_arguments(remote, spark):
     remote(answer).register()
     assert spark.sql("SELECT answer() AS x, id FROM range(2)").collect() == [Row(x=42, id=0), Row(x=42, id=1)]
+
+
+@pytest.mark.connect
+def test_a_function_whose_parameters_have_defaults_is_called_without_arguments(remote, spark):
+    session = remote(times, declare_aggregate(Hits))
+    session.register()
+    assert [tuple(row) for row in spark.range(2).select("id", session.function("times")()).collect()] == [
+        (0, 3),
+        (1, 3),
+    ]
+    found = session.sql(
+        "SELECT times(), times() * times(id) AS n, `times@1`(), times(id, 2) FROM range(2) WHERE times() > 0"
+    )
+    assert found.columns == ["times()", "n", "times@1()", "times(id, 2)"]
+    assert sorted(tuple(row) for row in found.collect()) == [(3, 0, 3, 0), (3, 9, 3, 2)]
+    keyed = session.sql("SELECT times() AS k, hits(), hits(id) FROM range(3) GROUP BY times() HAVING hits() = times()")
+    assert [tuple(row) for row in keyed.collect()] == [(3, 3, 3)]
+    over = session.sql("SELECT id, hits() OVER (ORDER BY id) AS n FROM (SELECT id FROM range(2) WHERE times() = 3)")
+    assert sorted(tuple(row) for row in over.collect()) == [(0, 1), (1, 2)]
+    with pytest.raises(Exception, match=r"without arguments in spark.sql: .* remote.sql, or pass an argument: times\("):
+        spark.sql("SELECT times() FROM range(2)").collect()
 
 
 @pytest.mark.connect
