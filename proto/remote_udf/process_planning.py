@@ -150,7 +150,8 @@ class _Planner:
 
     def _row(self, argument: TableArgument, schema: pa.Schema) -> pa.Schema:
         """The table's columns, in the types the function gets them in. Those of a typed row go by position."""
-        columns = [column.with_type(normalized(column.type)) for column in schema]
+        # Rows of one table are null where those of another one are: a column that is NOT NULL is not so in a segment.
+        columns = [pa.field(column.name, normalized(column.type), True, column.metadata) for column in schema]
         if argument.row is None:
             return pa.schema(columns)
         wanted = list(argument.row)

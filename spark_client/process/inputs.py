@@ -46,11 +46,7 @@ class ProcessInput:
     def given(self, argument: str) -> TableGiven:
         """What is planned with. Raises UnsupportedType."""
         fields = [
-            pa.field(
-                each.name,
-                arrow_type(each.dataType, f"table {argument!r}, column {each.name!r}"),
-                each.nullable or (self.changelog_mode.key_only_deletes and each.name not in self.delete_key),
-            )
+            pa.field(each.name, arrow_type(each.dataType, f"table {argument!r}, column {each.name!r}"))
             for each in self.frame.schema.fields
             if each.name != self.row_kind
         ]
