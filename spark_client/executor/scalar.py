@@ -10,6 +10,7 @@ from remote_udf.options import OnError
 from spark_client.calls import ScalarCall
 from spark_client.errors import PlanError
 from spark_client.executor.engine import PlannedCall, RowEngine
+from spark_client.executor.merging import Boundaries
 from spark_client.executor.opening import open_stream
 from spark_client.executor.policy import ERROR_TYPE, PolicyKeeper, error_array
 
@@ -24,7 +25,7 @@ def result_type(call: ScalarCall) -> pa.DataType:
 
 
 def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-    """The function's values, an array per array, in order. A tuple holds one array per argument.
+    """The function's values, an array per array, in order and of its length. A tuple holds one array per argument.
 
     Reads ahead of what it has given back as far as the window allows: that is how many calls are under
     way at once. Raises FunctionFailed, ErrorBudgetExceeded, StreamError or ServerUnavailable.
@@ -37,16 +38,17 @@ def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Arra
     columns = tuple(range(count))
     engine = RowEngine([PlannedCall(call, columns)], open_stream, ordered=True)
     keeper = PolicyKeeper(call, columns)
-    type_ = result_type(call)
-    for completed in engine.run(itertools.chain([first], rows)):
+    type_, boundaries = result_type(call), Boundaries()
+    for completed in engine.run(boundaries.noted(itertools.chain([first], rows))):
         errors = completed.errors[0]
         keeper.look(completed.table, errors)
         values = completed.values[0]
         if call.policy.on_error is OnError.COLUMN:
-            yield pa.StructArray.from_arrays([values, error_array(len(values), errors)], fields=list(type_))
-        else:
-            yield values
+            values = pa.StructArray.from_arrays([values, error_array(len(values), errors)], fields=list(type_))
+        yield from boundaries.cut(values)
     keeper.finish()
+    # Batches without rows are not sent.
+    yield from boundaries.cut(pa.nulls(0, type_))
 
 
 def _batch(call: ScalarCall, arrays: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:

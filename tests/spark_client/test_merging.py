@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_client.executor.merging import PATIENCE_SECONDS, merged
+from spark_client.executor.merging import PATIENCE_SECONDS, Boundaries, merged
 from spark_client.executor.window import MESSAGE_BYTES
 from tests.spark_client.scripted import Clock
 
@@ -70,3 +70,15 @@ def test_no_more_is_read_than_was_asked_for():
     tables = merged(batches(), lambda: 5, Clock())
     next(tables)
     assert len(read) == 1
+
+
+@given(st.lists(st.integers(0, 50), max_size=20), st.integers(1, 100))
+def test_the_output_of_merged_batches_is_cut_into_one_batch_for_each(sizes, wanted):
+    boundaries = Boundaries()
+    tables = merged(boundaries.noted(batches_of(*sizes)), lambda: wanted, Clock())
+    # The last ones have no rows, perhaps, and no table.
+    ends = pa.array([], pa.int64())
+    columns = [*(table.column("x").combine_chunks() for table in tables), ends]
+    parts = [part for column in columns for part in boundaries.cut(column)]
+    assert [len(part) for part in parts] == sizes
+    assert [x for part in parts for x in part.to_pylist()] == list(range(sum(sizes)))
