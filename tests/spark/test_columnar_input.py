@@ -1,4 +1,8 @@
-"""Sources that hold Arrow: Spark hands their batches on as they are, and pairs them with those of the output."""
+"""Sources that hold Arrow: Spark hands their batches on as they are, and pairs them with those of the output.
+
+The one source of Spark's own is its Arrow cache, with one batch to a partition here: with more of them Spark 4.3.0
+reads batches that it has released, whatever the function does. tests/spark_client/test_rows.py has many.
+"""
 
 import subprocess
 import sys
@@ -34,7 +38,6 @@ spark = (
     .config("spark.ui.enabled", "false")
     .config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.sql.cache.serializer", "org.apache.spark.sql.execution.columnar.ArrowCachedBatchSerializer")
-    .config("spark.sql.inMemoryColumnarStorage.batchSize", "100")
     .getOrCreate()
 )
 spark.sparkContext.setLogLevel("ERROR")

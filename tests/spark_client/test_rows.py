@@ -174,6 +174,21 @@ def test_a_column_of_values_comes_back_in_order(call):
     assert evaluated(call("positive"), pa.array([1, 2]), pa.array([], pa.int64()), pa.array([3])) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("on_error", ["null", "column"])
+@pytest.mark.parametrize("sizes", [[0], [3, 0, 2], [0, 1, 0, 0, 4, 0], [1] * 40, [2_000, 1, 2_000]])
+def test_a_column_comes_back_in_the_batches_it_came_in(call, on_error, sizes):
+    start, arrays = 0, []
+    for size in sizes:
+        arrays.append(pa.array(range(start, start + size), pa.int64()))
+        start += size
+    found = list(evaluate_scalar(call("even", on_error), iter(arrays)))
+    assert [len(array) for array in found] == sizes
+    assert len({array.type for array in found}) == 1
+    values = [value for array in found for value in array.to_pylist()]
+    values = [value["value"] for value in values] if on_error == "column" else values
+    assert values == [None if number % 2 else number for number in range(start)]
+
+
 def test_no_input_is_no_output(call):
     assert evaluated(call("positive")) == []
 
