@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.005
 BUSY_SECONDS = 0.002
 """A loop that is later than this is busy."""
 TURN_SECONDS = 0.001
-"""What a turn of a busy loop should take."""
+"""The CPU time that a turn of a busy loop should take."""
 QUIET_LOOKS = 40
 """Looks without lag or queue after which nobody needs to ask any more."""
 WAITED_COST = 20e-6
@@ -32,14 +32,17 @@ class Turns:
     A holder is whatever has rows in flight: a worker of a pool, or a batch.
     """
 
-    def __init__(self, limit: int = DEFAULT_CALLS, clock: Callable[[], float] = time.perf_counter) -> None:
-        """At most `limit` holders at a time."""
+    def __init__(
+        self, limit: int = DEFAULT_CALLS, clock: Callable[[], float] = time.perf_counter,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:  # fmt: skip
+        """At most `limit` holders at a time. `cpu_clock` tells the CPU time of the loop's thread."""
         self.busy = False
         """Ask before the next row."""
         self.count = 0
         """Turns of the loop while anything waited."""
         self._limit = limit
-        self._clock = clock
+        self._clock, self._cpu_clock = clock, cpu_clock
         self._queue: FairQueue[tuple[object, asyncio.Future[None]]] = FairQueue()
         self._holders: set[object] = set()
         self._pressed = False
@@ -94,7 +97,7 @@ class Turns:
     def _pump_soon(self) -> None:
         if not self._pumping:
             self._pumping = True
-            self._pumped = self._clock()
+            self._pumped = self._cpu_clock()
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
@@ -102,7 +105,8 @@ class Turns:
         self.count += 1
         room = self._limit - len(self._holders)
         if self._pressed:
-            now = self._clock()
+            # Not by the clock: the loop also waits for the interpreter's lock and for a core, whatever it does.
+            now = self._cpu_clock()
             took, self._pumped = now - self._pumped, now
             self._per_turn *= 0.5 if took > TURN_SECONDS else 1.25
             self._per_turn = min(max(self._per_turn, 1.0), 1024.0)

@@ -1,4 +1,7 @@
-"""`python -m tests.chaos`: tries every fault, prints the table, and fails if a row was lost, doubled or wrong."""
+"""`python -m tests.chaos`: tries every fault, prints the table, and fails if a row was lost, doubled or wrong.
+
+A fault that did not happen is told, and is no failure.
+"""
 
 import argparse
 import os
@@ -17,7 +20,7 @@ def main():
     parser.add_argument("--no-spark", action="store_true", help="only jobs below Spark")
     asked = parser.parse_args()
     wanted = [name for name in asked.only.split(",") if name]
-    lines, bad = [], []
+    lines, bad, idle = [], [], []
     for fault in (*FAULTS, *(() if asked.no_spark else SPARK_FAULTS)):
         if wanted and fault.__name__ not in wanted:
             continue
@@ -26,7 +29,11 @@ def main():
         print(lines[-1], flush=True)
         if not tally.good:
             bad.append(fault.__name__)
+        if tally.not_exercised:
+            idle.append(fault.__name__)
     print(f"\n{as_table(lines)}\n\nseed {asked.seed}; {len(lines)} faults, {len(bad)} with lost, doubled or wrong rows")
+    if idle:
+        print(f"not exercised: {', '.join(idle)}")
     sys.stdout.flush()
     # Channels to servers that are gone keep threads that nobody waits for.
     os._exit(1 if bad else 0)

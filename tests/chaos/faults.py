@@ -4,12 +4,17 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
+from spark_client.security import Security
 from tests.chaos.jobs import Job, Tally
 from tests.chaos.proxy import Proxy
 from tests.chaos.servers import ChaosServer
+from tests.chaos.strangers import Strangers, open_streams
+from udf_server.security.access import hashed
 
 __all__ = ["FAULTS"]
 
@@ -62,7 +67,7 @@ def killed(scale, seed):
         waiting = Job(target_of(some), "slow", 2_000_000 // scale, ordered=False).start()
         count = harm(waiting, 1.5, rng, kill)
         fast, slow = job.wait(), waiting.wait()
-        return added(fast, slow, f"{count} kills")
+        return counted(added(fast, slow, ""), count, "{count} kills")
 
 
 def added(one, other, note):
@@ -87,11 +92,19 @@ def frozen(scale, seed):
             victim.signal(signal.SIGCONT)
 
         count = harm(job, 1.0, rng, freeze)
-        return noted(job.wait(), f"{count} times")
+        return counted(job.wait(), count, "{count} times")
 
 
 def noted(tally, note):
     tally.note = note
+    return tally
+
+
+def counted(tally, count, note):
+    """Of a fault that was done so many times: never, where the job ended before, says nothing."""
+    tally.note = note.format(count=count)
+    if not count:
+        tally.not_exercised = "the job ended before"
     return tally
 
 
@@ -114,7 +127,7 @@ def cut(scale, seed):
         some = proxies(stack, servers(stack), seed)
         job = Job(target_of(some), "slow", 1_000_000 // scale, ordered=False).start()
         count = harm(job, 0.5, rng, lambda: [proxy.cut() for proxy in some])
-        return noted(job.wait(), f"{count} cuts")
+        return counted(job.wait(), count, "{count} cuts")
 
 
 def delayed(scale, seed):
@@ -181,7 +194,7 @@ def out_of_memory(scale, seed):
                     server.kill()
                     server.start()
                     count += 1
-        return noted(job.wait(), f"{count} times")
+        return counted(job.wait(), count, "{count} times")
 
 
 def rolling_restart(scale, seed):
@@ -195,7 +208,60 @@ def rolling_restart(scale, seed):
                 server.wait()
                 server.start()
                 count += 1
-        return noted(job.wait(), f"{count} restarts")
+        return counted(job.wait(), count, "{count} restarts")
+
+
+def left_open(scale, seed):
+    """clients that vanish without a word, leave streams idle, or say nothing: all slots but a few are theirs"""
+    environment = {"UDF_CONFIG_KEEPALIVE_SECONDS": "1", "UDF_CONFIG_IDLE_SECONDS": "2", "UDF_CONFIG_MAX_STREAMS": "40"}
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        (server,) = servers(stack, 1, **environment)
+        (proxy,) = proxies(stack, [server], seed)
+        strangers = stack.enter_context(Strangers("slow"))
+        for _ in range(19):
+            strangers.open(proxy.target)
+            strangers.open(server.target)
+        strangers.wait()
+        proxy.swallow = True
+        job = Job(server.target, "slow", 400_000 // scale).start()
+        harm(job, 1.0, rng, lambda: [strangers.open(server.target) for _ in range(10)])
+        tally, deadline = job.wait(), time.monotonic() + 60
+        while (left := open_streams(server)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if left:
+            tally.failures.append(f"{left:g} streams are still open")
+        return noted(tally, f"{strangers.opened} streams; the server takes 40 at a time")
+
+
+def greedy(scale, seed):
+    """a caller with fifty streams of a thousand rows in flight each, beside a job of another"""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        rules, security = "", {}
+        for name in ("greedy", "nice"):
+            (folder / name).write_text(name)
+            rules += f'[{name}]\ntoken_sha256 = "{hashed(name)}"\n'
+            security[name] = Security(token_file=str(folder / name))
+        (folder / "access.toml").write_text(rules)
+        (server,) = servers(stack, 1, UDF_CONFIG_ACCESS_FILE=str(folder / "access.toml"))
+
+        def job():
+            return Job(server.target, "slow", 100_000 // scale, security=security["nice"]).start()
+
+        alone = job().wait().seconds
+        many = {"tasks": 50, "options": {"buffer-capacity": "1000"}, "security": security["greedy"]}
+        flood = Job(server.target, "slow", 20_000_000, **many).start()
+        stack.callback(flood.stop)
+        while not flood.share:
+            time.sleep(0.01)
+        tally = job().wait()
+        if not flood.running:
+            tally.not_exercised = "the flood ended before"
+        # Clients, flood and server share the cores of this machine.
+        if tally.seconds > 10 * alone + 10:
+            tally.failures.append(f"{tally.seconds:.1f} s instead of {alone:.1f} s")
+        return noted(tally, f"{tally.seconds / alone:.1f} times as long as alone")
 
 
 DEAD_LETTERS = """
@@ -238,8 +304,6 @@ print(pq.read_table(folder).num_rows)
 
 def disk_full(scale, seed):
     """no room for dead letters at the first attempt of a task"""
-    import tempfile
-
     rows, began = max(100_000 // scale, 5_000) // 1000 * 1000, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -257,5 +321,6 @@ def disk_full(scale, seed):
 
 FAULTS = (
     killed, frozen, frozen_from_the_start, cut, delayed, black_holed, another_version, versions_differ, rolling_restart,
-    out_of_memory, disk_full,
+    out_of_memory, disk_full, left_open,
+    greedy,
 )  # fmt: skip

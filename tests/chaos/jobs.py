@@ -36,6 +36,8 @@ class Tally:
     note: str = ""
     served: int = 0
     failures: list[str] = field(default_factory=list)
+    not_exercised: str = ""
+    """Why this says nothing about the fault: it did not happen. Rows were counted all the same."""
 
     @property
     def good(self):
@@ -45,10 +47,11 @@ class Tally:
 class Job:
     """`rows` numbers through a function, in tasks of their own thread; x must come back as 3x + 1, once."""
 
-    def __init__(self, target, function, rows, *, ordered=True, **config):
+    def __init__(self, target, function, rows, *, ordered=True, tasks=TASKS, options=None, **config):
         self._config = ClientConfig(target, **{"connect_seconds": 60.0, **config})
         self._spec = list_functions(self._config).find(function)
-        self._ordered = ordered
+        self._ordered, self._tasks, self._options = ordered, tasks, options or {}
+        self._stopped = False
         self.tally = Tally(rows)
         self._seen = np.zeros(rows, np.uint8)
         self._streams = []
@@ -62,7 +65,7 @@ class Job:
 
     def start(self):
         self._began = time.monotonic()
-        bounds = np.linspace(0, self.tally.rows, TASKS + 1).astype(int)
+        bounds = np.linspace(0, self.tally.rows, self._tasks + 1).astype(int)
         for task, (first, last) in enumerate(itertools.pairwise(bounds)):
             thread = threading.Thread(target=self._run, args=(task, int(first), int(last)), daemon=True)
             self._threads.append(thread)
@@ -72,6 +75,12 @@ class Job:
     @property
     def running(self):
         return any(thread.is_alive() for thread in self._threads)
+
+    def stop(self):
+        """Ends the job soon, whatever it has done."""
+        self._stopped = True
+        for thread in self._threads:
+            thread.join(60.0)
 
     def wait(self, seconds=600.0):
         """The tally, once all tasks have ended. Raises TimeoutError if they hang."""
@@ -94,7 +103,7 @@ class Job:
             self._streams.append(CallStream(call, schema, info, transport_for(call.config)))
             return self._streams[-1]
 
-        options = {"output-mode": "ordered" if self._ordered else "unordered"}
+        options = {"output-mode": "ordered" if self._ordered else "unordered", **self._options}
         call = ScalarCall(self._spec, 1, options, "chaos", self._config)
         batches = (
             pa.record_batch({"x": pa.array(np.arange(start, min(start + BATCH_ROWS, last)))})
@@ -103,6 +112,8 @@ class Job:
         expected = first
         try:
             for completed in RowEngine([PlannedCall(call, (0,))], open_stream, ordered=self._ordered).run(batches):
+                if self._stopped:
+                    break
                 rows = completed.table.column("x").to_numpy()
                 values = completed.values[0].to_numpy(zero_copy_only=False)
                 if any(completed.errors):
