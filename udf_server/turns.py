@@ -44,8 +44,10 @@ class Turns:
         self._limit = limit
         self._clock, self._cpu_clock = clock, cpu_clock
         self._queue: FairQueue[tuple[object, asyncio.Future[None]]] = FairQueue()
+        self._works: FairQueue[Callable[[], object]] = FairQueue()
+        """What takes the loop longer than the next row of a worker."""
         self._holders: set[object] = set()
-        self._pressed = False
+        self.pressed = False
         """Several jobs keep the loop busy."""
         self._quiet = 0
         self._per_turn = 64.0
@@ -94,6 +96,17 @@ class Turns:
         self._pump_soon()
         await future
 
+    def do(self, party: Party, work: Callable[[], object]) -> None:
+        """Does what takes the loop a while, such as converting a batch: at once, or one a turn while it is pressed.
+
+        It must not raise. Work of a stream that ends meanwhile is not done.
+        """
+        if self.pressed:
+            self._works.push(party, work)
+            self._pump_soon()
+        else:
+            work()
+
     def _pump_soon(self) -> None:
         if not self._pumping:
             self._pumping = True
@@ -104,7 +117,7 @@ class Turns:
         """Once per turn of the loop, while any wait and there is room."""
         self.count += 1
         room = self._limit - len(self._holders)
-        if self._pressed:
+        if self.pressed:
             # Not by the clock: the loop also waits for the interpreter's lock and for a core, whatever it does.
             now = self._cpu_clock()
             took, self._pumped = now - self._pumped, now
@@ -117,12 +130,25 @@ class Turns:
                 self._holders.add(holder)
                 future.set_result(None)
                 room -= 1
+        self._work()
         self._pumping = False
         if not len(self._queue):
-            self.busy = self._pressed
-        elif len(self._holders) < self._limit:
+            self.busy = self.pressed
+        if len(self._works) or (len(self._queue) and len(self._holders) < self._limit):
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump)
+
+    def _work(self) -> None:
+        """One piece of work, or all of it once the loop is not pressed any more."""
+        while (found := self._works.pop(0.0)) is not None:
+            party, work = found
+            began = self._cpu_clock()
+            work()
+            spent = self._cpu_clock() - began
+            self._works.charge(party, spent)
+            self._pumped += spent  # says nothing about how many rows there may be in a turn
+            if self.pressed:
+                break
 
     def _look_in(self, due: float) -> None:
         loop = asyncio.get_running_loop()
@@ -132,15 +158,14 @@ class Turns:
         """Several jobs share the loop: is it late?"""
         now = self._clock()
         late = now - due
-        if late > BUSY_SECONDS and not self._pressed:
-            self._pressed = self.busy = True
+        if late > BUSY_SECONDS and not self.pressed:
+            self.pressed = self.busy = True
         self._quiet = 0 if late > BUSY_SECONDS or len(self._queue) else self._quiet + 1
         alone = self._queue.groups < 2
-        if self._pressed and (alone or self._quiet > QUIET_LOOKS):
-            self._pressed = False
-            self.busy = bool(len(self._queue))
-            if self.busy:
-                self._pump_soon()
+        if self.pressed and (alone or self._quiet > QUIET_LOOKS):
+            self.pressed = False
+            self.busy = len(self._queue) > 0
+            self._pump_soon()
         if alone:
             self._looking = False
         else:

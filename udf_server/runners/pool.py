@@ -7,6 +7,7 @@ batch while others still wait in this one.
 
 import asyncio
 import collections
+import functools
 import threading
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,8 @@ class CoroutinePool:
         """Batches with rows that have no outcome yet, oldest first."""
         self._workers: list[Worker] = []
         self._parked: list[asyncio.Future[None]] = []
+        self._asking = 0
+        """Workers that wait for the turn to take their first row."""
         self._running: Worker | None = None
         """The worker that went on last."""
         self._flush: asyncio.TimerHandle | None = None
@@ -167,7 +170,12 @@ class CoroutinePool:
             self._flush_soon()
 
     def _wake(self) -> None:
-        """Sets one worker to work, or makes one. Each wakes two more once it has found a row."""
+        """Sets one worker to work, or makes one. Each wakes two more once it has found a row.
+
+        Where workers wait for their turn, more of them would only make the loop slower.
+        """
+        if self._asking > 1:
+            return
         while self._parked:
             future = self._parked.pop()
             if not future.done():
@@ -203,10 +211,17 @@ class CoroutinePool:
                 stepped = strides.restart()
                 continue
             if not turns.enter(worker):
-                await turns.turn(party, worker)
+                self._asking += 1
+                try:
+                    await turns.turn(party, worker)
+                finally:
+                    self._asking -= 1
                 stepped, count = strides.restart(), turns.count
             if not self._queue:
-                self._decode_next()
+                if turns.pressed:
+                    await self._decode_in_turn()
+                else:
+                    self._decode_next()
                 continue
             batch = worker.batch = self._queue[0]
             batch.workers += 1
@@ -253,6 +268,18 @@ class CoroutinePool:
                 self._leave(batch)
             # A worker that is parked, or was cancelled there, would hold on to its last batch.
             del batch, values
+
+    async def _decode_in_turn(self) -> None:
+        """Returns once a batch was decoded, or there was none any more."""
+        done = asyncio.get_running_loop().create_future()
+
+        def decode() -> None:
+            self._decode_next()
+            if not done.done():
+                done.set_result(None)
+
+        self._turns.do(self._setup.party, decode)
+        await done
 
     def _decode_next(self) -> None:
         """Makes rows of the oldest batch that arrived, if there is one left."""
@@ -361,10 +388,14 @@ class CoroutinePool:
 
     def _flush_soon(self) -> None:
         if self._flush is None and not self._ordered:
-            self._flush = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush_now)
+            self._flush = asyncio.get_running_loop().call_later(
+                FLUSH_SECONDS, self._turns.do, self._setup.party, self._flush_now
+            )
 
     def _flush_now(self) -> None:
         self._flush = None
+        if self._closed:
+            return
         writer = self._setup.writer
         try:
             outputs = [output for batch in list(self._unfinished) for output in batch.fresh_outputs(writer)]
@@ -375,6 +406,11 @@ class CoroutinePool:
 
     def _finish(self, batch: RowBatch) -> None:
         """Every row of the batch has an outcome."""
+        self._turns.do(self._setup.party, functools.partial(self._finish_now, batch))
+
+    def _finish_now(self, batch: RowBatch) -> None:
+        if self._closed:
+            return
         self._unfinished.pop(batch, None)
         writer = self._setup.writer
         try:
