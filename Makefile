@@ -72,7 +72,7 @@ proto: $(VENV)/.dev-stamp ## generate the code of proto/ anew
 
 .PHONY: docs
 docs: $(VENV)/.dev-stamp ## write the tables of the documentation anew, from the code
-	@$(RUN) -m cogapp -r -I tests/docs docs/*.md ARCHITECTURE.md
+	@$(RUN) -m cogapp -r -I tests/docs docs/*.md
 
 .PHONY: site
 site: $(VENV)/.dev-stamp ## the documentation as a site, in build/site; nothing is fetched

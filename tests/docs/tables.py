@@ -1,6 +1,5 @@
 """Tables of the documentation that are made from the code; `make docs` writes them where cog's marks stand."""
 
-import ast
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -115,18 +114,3 @@ def modules() -> list[Path]:
         for path in sorted((ROOT / package).rglob("*.py"), key=lambda path: (path.parent, path.name))
         if not path.stem.endswith("_pb2") and "tests" not in path.relative_to(ROOT).parts
     ]
-
-
-def files() -> str:
-    """A table of modules per folder: the first sentences of each module's docstring."""
-    folders: dict[Path, list[tuple[str, str]]] = {}
-    for path in modules():
-        folders.setdefault(path.parent.relative_to(ROOT), []).append((f"`{path.name}`", _summary(path)))
-    return "\n".join(
-        f"**`{folder}/`**\n\n{table(('file', 'what it is for'), rows)}" for folder, rows in folders.items()
-    )
-
-
-def _summary(path: Path) -> str:
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return text.partition("\n\n")[0].replace("\n", " ")
