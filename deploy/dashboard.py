@@ -63,7 +63,9 @@ ROWS = (
           ((f"sum by (function, version, outcome) ({_rate('udf_rows_total')})", f"{NAME} {{{{outcome}}}}"),), "cps"),
     Panel("Errors by code", "docs/errors.md explains the codes.",
           ((f"sum by (function, version, code) ({_rate('udf_row_errors_total')})", f"{NAME} {{{{code}}}}"),), "cps"),
-    Panel("Retries", "Calls beyond the first of their row, per second.", _per_function("udf_retries_total"), "cps"),
+    Panel("Calls and retries", "Calls of the function, and those of them that repeat one that failed, per second.",
+          ((f"{BY} ({_rate('udf_calls_total')})", f"{NAME} calls"),
+           (f"{BY} ({_rate('udf_retries_total')})", f"{NAME} retries")), "cps"),
     Panel("Rows sent again", "Rows that came again because the server they were on was lost.",
           _per_function("udf_rows_replayed_total"), "cps"),
 )  # fmt: skip

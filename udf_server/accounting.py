@@ -114,6 +114,8 @@ class RowAccounts:
         counts.rows_ok += ok
         counts.rows_failed += failed
         counts.rows_skipped += output.skipped
+        counts.calls += output.calls
+        counts.retries += output.retries
         self.unanswered_rows -= output.rows
         self._admission.give_back(self._function, output.rows, 0)
         pending = self._pending[output.batch]
@@ -131,6 +133,7 @@ class RowAccounts:
             pending.span.set(failed=pending.failed)
             pending.span.end()
         self._metrics.rows_answered(ok, failed, output.skipped, output.size)
+        self._metrics.called(output.calls, output.retries)
         for code, count in output.codes.items():
             self._metrics.row_failed(code, count)
         self._changed.set()
@@ -146,9 +149,9 @@ class RowAccounts:
         for pending in self._pending.values():
             pending.span.end("not answered")
 
-    def counts(self, retries: int) -> pb.StreamCounts:
-        """The counts so far, of a stream whose runner has seen so many retries."""
-        self._counts.retries = retries
+    @property
+    def counts(self) -> pb.StreamCounts:
+        """The counts so far. Calls are those that led to what was answered."""
         return self._counts
 
     def times(self) -> pb.StreamTimes:
@@ -158,9 +161,9 @@ class RowAccounts:
         times.function.FromNanoseconds(round(self._function_seconds * 1e9))
         return times
 
-    def balanced(self, retries: int) -> pb.StreamCounts:
+    def balanced(self) -> pb.StreamCounts:
         """The counts of a stream whose rows are all answered. Raises RuntimeError if they do not add up."""
-        counts = self.counts(retries)
+        counts = self._counts
         if counts.rows_in != counts.rows_ok + counts.rows_failed + counts.rows_skipped:
             raise RuntimeError(f"row accounting does not add up: {counts}")
         return counts

@@ -16,7 +16,6 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from remote_udf.errors import ErrorCode
-from remote_udf.v1 import message_pb2 as pb
 from remote_udf.version import __version__
 
 __all__ = ["BundleMetrics", "FunctionMetrics", "GuardMetrics", "ProcessMetrics", "ServerMetrics"]
@@ -109,7 +108,15 @@ class ServerMetrics:
         self.rows_in_flight = Gauge(
             "udf_rows_in_flight", "Rows received and not yet answered.", FUNCTION, registry=registry
         )
-        self.retries = Counter("udf_retries_total", "Calls beyond the first of their row.", FUNCTION, registry=registry)
+        self.calls = Counter(
+            "udf_calls_total",
+            "Calls of the function: of a row, of a batch if it is vectorized, of a bundle. Retries count again.",
+            FUNCTION, registry=registry,
+        )  # fmt: skip
+        self.retries = Counter(
+            "udf_retries_total", "Calls that repeat one that failed, because of retry-strategy.", FUNCTION,
+            registry=registry,
+        )  # fmt: skip
         self.calls_lost = Gauge(
             "udf_calls_lost", "Calls that were given up and never came back.", FUNCTION, registry=registry
         )
@@ -263,6 +270,7 @@ class FunctionMetrics:
         self._server = server
         self._labels = labels
         self._streams = server.streams.labels(*labels)
+        self._calls = server.calls.labels(*labels)
         self._retries = server.retries.labels(*labels)
         self._batches = server.batches.labels(*labels)
         self._replayed = server.rows_replayed.labels(*labels)
@@ -288,11 +296,10 @@ class FunctionMetrics:
         """The stream's rows travel through memory shared with the caller."""
         self._server.streams_shared_memory.labels(*self._labels).inc()
 
-    def stream_ended(self, end: str, counts: pb.StreamCounts) -> None:
+    def stream_ended(self, end: str) -> None:
         """`end` is finished, cancelled, failed or disconnected."""
         self._streams.dec()
         self._server.streams_total.labels(*self._labels, end).inc()
-        self._retries.inc(counts.retries)
 
     def batch_received(self, rows: int, size: int, waited: float, *, again: bool = False) -> None:
         """`waited` is for room here; `again` says that another server had these rows."""
@@ -316,6 +323,12 @@ class FunctionMetrics:
         if skipped:
             self._skipped.inc(skipped)
         self._bytes_out.inc(size)
+
+    def called(self, calls: int, retries: int) -> None:
+        """Calls, and the retries among them, that led to rows that were answered."""
+        self._calls.inc(calls)
+        if retries:
+            self._retries.inc(retries)
 
     def rows_dropped(self, rows: int) -> None:
         """Rows of a stream that ended before they were answered."""

@@ -176,7 +176,7 @@ class ExecuteStream:
                 return self._cancelled()
             elif await self._drained(requests, tasks):
                 assert self._accounts is not None
-                counts = self._accounts.balanced(self._retries())
+                counts = self._accounts.balanced()
                 return pb.ExecuteResponse(finished=pb.Finished(counts=counts, times=self._accounts.times())), "finished"
             else:
                 return self._cancelled()
@@ -379,28 +379,31 @@ class ExecuteStream:
                     self._room.give_back(item.size)
             self._progressed = self._wrote = self._clock()
 
-    def _retries(self) -> int:
-        return self._runner.retries if self._runner else 0
-
     def _cancelled(self) -> tuple[pb.ExecuteResponse, str]:
-        counts = self._accounts.counts(self._retries()) if self._accounts else None
+        counts = self._accounts.counts if self._accounts else None
         return pb.ExecuteResponse(cancelled=pb.Cancelled(counts=counts)), "cancelled"
 
     def _report(self, end: str) -> None:
         if self._hosted is None or self._metrics is None or self._accounts is None:
             return
-        counts = self._accounts.counts(self._retries())
+        counts = self._accounts.counts
         self._span.set(
-            end=end, rows=counts.rows_in, ok=counts.rows_ok, failed=counts.rows_failed, retries=counts.retries
+            end=end,
+            rows=counts.rows_in,
+            ok=counts.rows_ok,
+            failed=counts.rows_failed,
+            calls=counts.calls,
+            retries=counts.retries,
         )
         self._metrics.rows_dropped(self._accounts.unanswered_rows)
-        self._metrics.stream_ended(end, counts)
+        self._metrics.stream_ended(end)
         audit.info(
             "stream ended",
             extra={
                 **self._who(), "function": self._hosted.spec.key, "end": end,
                 "rows_in": counts.rows_in, "rows_ok": counts.rows_ok,
-                "rows_failed": counts.rows_failed, "rows_skipped": counts.rows_skipped, "retries": counts.retries,
+                "rows_failed": counts.rows_failed, "rows_skipped": counts.rows_skipped,
+                "calls": counts.calls, "retries": counts.retries,
                 "seconds": round(self._clock() - self._began, 3),
             },
         )  # fmt: skip

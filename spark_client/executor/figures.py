@@ -19,7 +19,6 @@ class Figures:
     """Of one call: in one stream, or summed over many. Times are in seconds.
 
     `rows` have an outcome: `ok`, `failed` or `skipped` (null among the arguments of a function that skips them).
-    `unsent` of the failed ones never reached a server.
     """
 
     streams: int = 0
@@ -27,9 +26,10 @@ class Figures:
     ok: int = 0
     failed: int = 0
     skipped: int = 0
-    unsent: int = 0
+    calls: int = 0
+    """Calls of the function: of a row, of a batch if it is vectorized, of a bundle."""
     retries: int = 0
-    """Calls beyond the first of a row."""
+    """Those of them that repeat one that failed."""
     batches: int = 0
     """Messages answered in full."""
     replays: int = 0
@@ -52,11 +52,6 @@ class Figures:
     """Of these, from there until the results were ready."""
     latencies: dict[int, int] = field(default_factory=dict)
     """Bucket to the number of batches."""
-
-    @property
-    def calls(self) -> int:
-        """Rows handed to the function, again for each retry."""
-        return self.rows - self.skipped - self.unsent + self.retries
 
     @property
     def wire_seconds(self) -> float:

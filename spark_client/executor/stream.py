@@ -242,7 +242,6 @@ class CallStream:
         count = len(chunk.rows)
         self.figures.rows += count
         self.figures.failed += count
-        self.figures.unsent += count
         nulls = pa.nulls(count, self.call.result_type)
         return Answer(chunk.owner, chunk.rows, nulls, dict.fromkeys(range(count), error))
 
@@ -291,11 +290,15 @@ class CallStream:
         counts.rows_ok += result.rows - len(errors) - result.skipped
         counts.rows_failed += len(errors)
         counts.rows_skipped += result.skipped
+        counts.calls += result.calls
+        counts.retries += result.retries
         figures = self.figures
         figures.rows += result.rows
         figures.ok += result.rows - len(errors) - result.skipped
         figures.failed += len(errors)
         figures.skipped += result.skipped
+        figures.calls += result.calls
+        figures.retries += result.retries
         figures.bytes_in += len(data)
         if self.ordered:
             return self._pending.answer(result.first_row, values, errors, result.parts)
@@ -315,13 +318,12 @@ class CallStream:
     def _check_finished(self, finished: pb.Finished) -> None:
         self._check_counts(finished.counts)
         figures, times = self.figures, finished.times
-        figures.retries += finished.counts.retries
         figures.queue_seconds += times.queue.ToNanoseconds() / 1e9
         figures.function_seconds += times.function.ToNanoseconds() / 1e9
 
     def _check_counts(self, theirs: pb.StreamCounts) -> None:
         ours = self._counts
-        ours.rows_in, ours.retries = self._connection.rows_sent, theirs.retries
+        ours.rows_in = self._connection.rows_sent
         if self._pending.rows or ours != theirs:
             raise AccountingMismatch(
                 f"function {self.call.spec.key}: rows do not add up; sent and received here: {_shown(ours)}, "
@@ -422,4 +424,7 @@ class CallStream:
 
 
 def _shown(counts: pb.StreamCounts) -> str:
-    return f"in {counts.rows_in}, ok {counts.rows_ok}, failed {counts.rows_failed}, skipped {counts.rows_skipped}"
+    return (
+        f"in {counts.rows_in}, ok {counts.rows_ok}, failed {counts.rows_failed}, skipped {counts.rows_skipped}, "
+        f"calls {counts.calls}, retries {counts.retries}"
+    )

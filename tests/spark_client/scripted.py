@@ -195,9 +195,9 @@ def opened(*, ordered: bool = True, timeout: str = "180 s", max_message_bytes: i
 
 
 def result(first_row: int, values: Sequence[Any], errors: Mapping[int, RowError] | None = None,
-           skipped: int = 0) -> bytes:  # fmt: skip
-    """Outcomes of consecutive rows."""
-    return _result(pb.Result(first_row=first_row, rows=len(values), skipped=skipped), [], values, errors)
+           skipped: int = 0, **counts: int) -> bytes:  # fmt: skip
+    """Outcomes of consecutive rows. `counts` are `calls` and `retries`."""
+    return _result(pb.Result(first_row=first_row, rows=len(values), skipped=skipped, **counts), [], values, errors)
 
 
 def scattered(rows: Sequence[int | None], values: Sequence[Any],
@@ -221,9 +221,9 @@ def progress(rows_done: int = 0, *, draining: bool = False) -> bytes:
     return encode(pb.ExecuteResponse(progress=pb.Progress(rows_done=rows_done, draining=draining)))
 
 
-def finished(rows_in: int, *, ok: int | None = None, failed: int = 0, skipped: int = 0, retries: int = 0) -> bytes:
+def finished(rows_in: int, *, ok: int | None = None, failed: int = 0, skipped: int = 0, **calls: int) -> bytes:
     ok = rows_in - failed - skipped if ok is None else ok
-    counts = pb.StreamCounts(rows_in=rows_in, rows_ok=ok, rows_failed=failed, rows_skipped=skipped, retries=retries)
+    counts = pb.StreamCounts(rows_in=rows_in, rows_ok=ok, rows_failed=failed, rows_skipped=skipped, **calls)
     return encode(pb.ExecuteResponse(finished=pb.Finished(counts=counts)))
 
 

@@ -1,11 +1,13 @@
 """Figures of calls: how they add up, and what a stream counts."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
+from remote_udf.outcomes import RowError
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.config import ClientConfig
 from spark_client.executor.engine import PlannedCall, RowEngine
@@ -88,9 +90,11 @@ def test_a_stream_counts_rows_bytes_and_where_its_batches_were():
         yield opened()
         batch = next(requests)
         clock.now += 2.0
-        yield result(0, [1, None, None], {1: row_error()}, skipped=1)
+        yield result(0, [1, None, None], {1: row_error()}, skipped=1, calls=6, retries=4)
         next(requests)
-        finished = pb.Finished(counts=pb.StreamCounts(rows_in=3, rows_ok=1, rows_failed=1, rows_skipped=1, retries=4))
+        finished = pb.Finished(
+            counts=pb.StreamCounts(rows_in=3, rows_ok=1, rows_failed=1, rows_skipped=1, calls=6, retries=4)
+        )
         finished.times.queue.FromNanoseconds(500_000_000)
         finished.times.function.FromNanoseconds(1_200_000_000)
         assert len(numbers(batch)) == 3
@@ -107,7 +111,7 @@ def test_a_stream_counts_rows_bytes_and_where_its_batches_were():
     (report,) = reports
     figures = report.figures
     assert (report.function, report.operation_id, report.on_error) == ("plus_one@1", "operation", "fail")
-    assert (figures.rows, figures.ok, figures.failed, figures.skipped, figures.unsent) == (3, 1, 1, 1, 0)
+    assert (figures.rows, figures.ok, figures.failed, figures.skipped) == (3, 1, 1, 1)
     assert (figures.retries, figures.calls, figures.batches) == (4, 6, 1)
     assert figures.bytes_out > 24 and figures.bytes_in > 24
     assert (figures.task_seconds, figures.spark_seconds, figures.waiting_seconds) == (3.0, 0.25, 2.0)
@@ -141,13 +145,72 @@ def test_rows_that_are_not_sent_are_no_calls():
     stream = stream_of(call_of(plus_one), Scripted(server))
     (answer,) = stream.submit(chunk_of([1]))
     assert answer.errors[0].code is ErrorCode.ARGUMENT_TOO_LARGE
-    assert (stream.figures.failed, stream.figures.unsent, stream.figures.calls) == (1, 1, 0)
+    assert (stream.figures.failed, stream.figures.calls) == (1, 0)
+
+
+class Outage(Exception):
+    """Worth another attempt, by the option retry-on."""
+
+
+def failing_kinds(called):
+    """Functions of every kind. Values that end in 3 always fail, those that end in 1 once; `called` gets all calls."""
+
+    def fail(values):
+        called.append(values)
+        for x in values:
+            if x % 10 == 3:
+                raise ValueError(x)
+            if x % 10 == 1 and sum(x in earlier for earlier in called) == 1:
+                raise Outage(x)
+
+    options = {"fixed_delay": "1 ms", "retry_on": [Outage], "nulls": "skip"}
+
+    @udf.scalar(**options)
+    def rows(x: int) -> int:
+        fail([x])
+        return x
+
+    @udf.scalar(**options)
+    async def async_rows(x: int) -> int:
+        fail([x])
+        return x
+
+    @udf.scalar(vectorized=True, **options)
+    def batches(x: pa.Int64Array) -> pa.Int64Array:
+        fail(x.to_pylist())
+        return x
+
+    @udf.scalar(vectorized=True, **options)
+    async def async_batches(x: pa.Int64Array) -> pa.Int64Array:
+        fail(x.to_pylist())
+        return x
+
+    return [rows, async_rows, batches, async_batches]
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+@pytest.mark.parametrize("kind", range(4), ids=["rows", "async rows", "batches", "async batches"])
+def test_calls_are_the_calls_that_were_made_whatever_fails_and_on_both_ends(serve, kind, mode):
+    called = []
+    function = failing_kinds(called)[kind]
+    serving = serve(function)
+    call, reports = reporting(call_of(function, serving.target, output_mode=mode))
+    stream = stream_of(call, transport_for(call.config))
+    for start in (0, 40):
+        stream.submit(chunk_of([None if x % 10 == 7 else x for x in range(start, start + 40)], start=start))
+    found = everything(stream)
+    assert sorted(row for row, value in found.items() if isinstance(value, RowError)) == list(range(3, 80, 10))
+    stream.finish()
+    stream.report(0.0)
+    figures = reports[0].figures
+    assert (figures.rows, figures.failed, figures.skipped) == (80, 8, 8)
+    assert figures.calls == len(called) == serving.metric("udf_calls_total", function=function.spec.name, version="1")
+    assert figures.retries == serving.metric("udf_retries_total", function=function.spec.name, version="1")
+    assert figures.retries == 8 if "batches" not in function.spec.name else 1 <= figures.retries < figures.calls
 
 
 def test_a_real_server_tells_what_share_was_its_own(serve):
     import asyncio
-
-    import pyarrow as pa
 
     @udf.scalar
     async def slowly(x: int) -> int:
@@ -170,8 +233,6 @@ def test_a_real_server_tells_what_share_was_its_own(serve):
 
 
 def test_time_in_spark_is_input_and_output(serve):
-    import pyarrow as pa
-
     clock = Clock()
 
     def batches():

@@ -131,14 +131,26 @@ def test_finishing_with_rows_under_way_is_refused():
 def test_retries_and_skipped_rows_are_counted():
     def then(requests):
         to_the_end(requests)
-        yield finished(3, failed=1, skipped=1, retries=5)
+        yield finished(3, failed=1, skipped=1, calls=7, retries=5)
 
-    first = result(0, [None, None, 4], {0: row_error()}, skipped=1)
+    first = result(0, [None, None, 4], {0: row_error()}, skipped=1, calls=7, retries=5)
     stream, _ = timed(call_of(plus_one), Scripted(answering(first, then=then)))
     stream.submit(chunk_of([1, None, 3]))
     everything(stream)
     counts = stream.finish()
-    assert (counts.rows_ok, counts.rows_failed, counts.rows_skipped, counts.retries) == (1, 1, 1, 5)
+    assert (counts.rows_ok, counts.rows_failed, counts.rows_skipped, counts.calls, counts.retries) == (1, 1, 1, 7, 5)
+
+
+def test_calls_that_only_one_end_has_counted_are_an_error():
+    def then(requests):
+        to_the_end(requests)
+        yield finished(1, calls=2)
+
+    stream, _ = timed(call_of(plus_one), Scripted(answering(result(0, [2], calls=1), then=then)))
+    stream.submit(chunk_of([1]))
+    everything(stream)
+    with pytest.raises(AccountingMismatch, match=r"skipped 0, calls 1, retries 0, .* skipped 0, calls 2, retries 0"):
+        stream.finish()
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ async def test_bundles_segments_and_rows_by_change_are_counted(environment, aver
     assert metric(environment, average, "udf_applied_rows_total", change="accumulate") == 6
     assert metric(environment, average, "udf_applied_rows_total", change="retract") == 1
     assert metric(environment, average, "udf_bundle_rows_count") == 2
+    assert metric(environment, average, "udf_calls_total") == 2
     assert metric(environment, average, "udf_bundle_rows_sum") == 7
     assert metric(environment, average, "udf_bundle_segments_sum") == 3
     assert metric(environment, average, "udf_bundle_segments_bucket", le="1.0") == 1
@@ -73,6 +74,8 @@ async def test_a_segment_that_failed_counts_nothing_and_its_neighbours_count_onc
     segments = [Segment((key,), [(key,)] * 2) for key in range(10, 18)]
     result = await environment.apply(Picky, segments)
     assert list(result.errors) == [3]
+    # Of 8 segments, the halves with the bad one among them, and their other halves.
+    assert result.counts.calls == metric(environment, Picky, "udf_calls_total") == 1 + 2 * 3
     assert metric(environment, Picky, "udf_applied_rows_total", change="accumulate") == 14
     assert metric(environment, Picky, "udf_bundle_segments_sum") == 7
     assert metric(environment, Picky, "udf_rows_total", outcome="failed") == 1

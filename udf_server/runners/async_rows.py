@@ -101,10 +101,9 @@ class AsyncRows(Runner):
         except Exception as error:
             self.setup.fail(error)
 
-    def deliver(self, pool: CoroutinePool, outputs: list[Output], retries: int) -> None:
+    def deliver(self, pool: CoroutinePool, outputs: list[Output]) -> None:
         """Takes a pool's outputs; a pool that was replaced is not listened to any more."""
         if pool is self._pool:
-            self.retries += retries
             for output in outputs:
                 self.setup.emit(output)
 

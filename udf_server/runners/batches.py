@@ -109,13 +109,10 @@ class RowBatch:
             other.fresh.append(index)
         return other
 
-    @property
-    def retries(self) -> int:
-        return sum(attempts - 1 for attempts in self.attempts.values())
-
     def outputs(self, writer: OutputWriter) -> list[Output]:
         """The Results of the whole batch."""
-        return self._write(writer, self.values, self.errors, self.skipped, None)
+        retries = sum(self.attempts.values()) - len(self.attempts)
+        return self._write(writer, self.values, self.errors, self.skipped, retries, None)
 
     def fresh_outputs(self, writer: OutputWriter) -> list[Output]:
         """The Results of rows that got their outcome since the last call; for unordered output."""
@@ -127,7 +124,8 @@ class RowBatch:
         values = [self.values[index] for index in indexes]
         errors = {place: self.errors[index] for place, index in enumerate(indexes) if index in self.errors}
         skipped, self.skipped = self.skipped, 0
-        return self._write(writer, values, errors, skipped, [self.first_row + index for index in indexes])
+        retries = sum(self.attempts[index] - 1 for index in indexes if index in self.attempts) if self.attempts else 0
+        return self._write(writer, values, errors, skipped, retries, [self.first_row + index for index in indexes])
 
     def _write(
         self,
@@ -135,8 +133,12 @@ class RowBatch:
         values: Sequence[Any],
         errors: Mapping[int, RowError],
         skipped: int,
+        retries: int,
         rows: Sequence[int] | None,
     ) -> list[Output]:
+        # Rows whose arguments Python cannot hold were not called either.
+        uncalled = skipped + sum(not error.attempts for error in errors.values())
+        calls = len(values) - uncalled + retries
         if errors:
             values = [None if index in errors else value for index, value in enumerate(values)]
         array, failures = encode_rows(self._result, values)
@@ -145,4 +147,4 @@ class RowBatch:
             for index, error in failures.items():
                 attempts = self.attempts.get(index if rows is None else rows[index] - self.first_row, 1)
                 errors[index] = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
-        return writer.write(self.first_row, array, errors, skipped, rows)
+        return writer.write(self.first_row, array, errors, skipped, rows, calls=calls, retries=retries)

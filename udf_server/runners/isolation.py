@@ -53,7 +53,9 @@ class Outcomes:
     slices: dict[int, pa.Array] = field(default_factory=dict)
     """First row of a slice to its values."""
     errors: dict[int, RowError] = field(default_factory=dict)
+    calls: int = 0
     retries: int = 0
+    """Calls that no taken rows account for, and those of them that repeat one that failed."""
     sent: int = 0
     """Rows at the front whose outcomes were taken."""
     parts: dict[int, int] = field(default_factory=dict)
@@ -90,8 +92,9 @@ class Outcomes:
         end = first + len(values)
         errors = {row - first: error for row, error in self.errors.items()}
         parts = {row - first: self.parts.pop(row) for row in [row for row in self.parts if row < end]}
-        self.slices, self.errors, self.sent = {}, {}, end
-        return Taken(first, values, errors, parts)
+        calls, retries = self.calls, self.retries
+        self.slices, self.errors, self.sent, self.calls, self.retries = {}, {}, end, 0, 0
+        return Taken(first, values, errors, parts, calls, retries)
 
     def copied(self) -> "Outcomes":
         """A copy that does not change with the original."""
@@ -115,6 +118,7 @@ def isolate(
         first, rows, whole = todo.pop()
         attempt = 1
         while True:
+            outcomes.calls += 1
             result, error = yield Call(first, rows, attempt)
             if (settled := outcomes.sent - first) > 0:
                 # Rows whose outcomes have left during the call; the others begin anew.

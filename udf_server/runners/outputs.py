@@ -19,6 +19,7 @@ from remote_udf.v1 import message_pb2 as pb
 __all__ = ["Emit", "Output", "OutputWriter", "Taken"]
 
 ROW = "row"
+NOTHING = (0, 0, 0)
 _HEADROOM = 4096
 """Bytes left for the envelope when a payload is measured against the message limit."""
 
@@ -36,6 +37,10 @@ class Output:
     """Failed rows by error code."""
     size: int
     """Bytes, of which some may be in shared memory."""
+    calls: int = 0
+    """Calls of the function that led to these outcomes and are in no earlier output."""
+    retries: int = 0
+    """Those of them that repeat a call that failed."""
     early: bool = False
     """It leaves before its call returns, and takes room that the function waits for."""
 
@@ -56,6 +61,9 @@ class Taken(NamedTuple):
     errors: Mapping[int, RowError]
     parts: Mapping[int, int]
     """Row to the number of parts of its value that were sent before."""
+    calls: int = 0
+    retries: int = 0
+    """As in Output."""
 
 
 class OutputWriter:
@@ -80,6 +88,9 @@ class OutputWriter:
         errors: Mapping[int, RowError],
         skipped: int,
         rows: Sequence[int] | None = None,
+        *,
+        calls: int = 0,
+        retries: int = 0,
     ) -> list[Output]:
         """The Results of some rows of the batch that starts at `first_row`.
 
@@ -87,7 +98,7 @@ class OutputWriter:
         unordered output `rows` are the positions of the rows in the stream; otherwise they are all
         rows of the batch. A value too large for a message becomes an error.
         """
-        return self.write_taken(first_row, Taken(0, values, errors, {}), skipped, rows)
+        return self.write_taken(first_row, Taken(0, values, errors, {}, calls, retries), skipped, rows)
 
     def write_taken(
         self, batch: int, taken: Taken, skipped: int = 0, rows: Sequence[int] | None = None, *, early: bool = False
@@ -97,10 +108,11 @@ class OutputWriter:
         starts = sorted({0, *taken.parts})
         for start, end in itertools.pairwise([*starts, len(taken.values)]):
             errors = {row - start: error for row, error in taken.errors.items() if start <= row < end}
+            counts = (skipped, taken.calls, taken.retries) if start == 0 else NOTHING
             outputs += self._write(
                 _Piece(
                     batch, batch + taken.first + start, taken.values.slice(start, end - start), errors,
-                    skipped if start == 0 else 0, rows and rows[start:end], taken.parts.get(start, 0), early,
+                    counts, rows and rows[start:end], taken.parts.get(start, 0), early,
                 )
             )  # fmt: skip
         return outputs
@@ -132,7 +144,10 @@ class OutputWriter:
             if not errors:
                 error = RowError(ErrorCode.RESULT_TOO_LARGE, self._too_large(size), attempts=1)
                 return self._write(replace(piece, values=pa.nulls(1, values.type), errors={0: error}))
-        result = pb.Result(first_row=piece.first_row, rows=count, skipped=piece.skipped, parts=piece.parts)
+        skipped, calls, retries = piece.counts
+        result = pb.Result(
+            first_row=piece.first_row, rows=count, skipped=skipped, parts=piece.parts, calls=calls, retries=retries
+        )
         codes: dict[str, int] = {}
         if errors:
             result.errors = failed
@@ -140,7 +155,7 @@ class OutputWriter:
         response = pb.ExecuteResponse(result=result)
         message = encode(response, data, self._shared)
         size = len(message) + response.shared.bytes
-        return [Output(message, piece.batch, count, piece.skipped, codes, size, piece.early)]
+        return [Output(message, piece.batch, count, skipped, codes, size, calls, retries, piece.early)]
 
     def _too_large(self, size: int) -> str:
         return f"{self._what} {size} bytes; a message holds {self._limit}"
@@ -154,7 +169,9 @@ class _Piece:
     first_row: int
     values: pa.Array
     errors: Mapping[int, RowError]
-    skipped: int
+    counts: tuple[int, int, int]
+    """Skipped rows, calls, retries. Only their sums matter; they stay with the first half, as the parts of the first
+    row do."""
     rows: Sequence[int] | None
     parts: int
     early: bool
@@ -165,9 +182,8 @@ class _Piece:
         high = {row - half: error for row, error in self.errors.items() if row >= half}
         return (
             replace(self, values=self.values.slice(0, half), errors=low, rows=self.rows and self.rows[:half]),
-            # Only the sum of `skipped` matters; it stays with the first half, as the parts of the first row do.
             replace(
-                self, first_row=self.first_row + half, values=self.values.slice(half), errors=high, skipped=0,
+                self, first_row=self.first_row + half, values=self.values.slice(half), errors=high, counts=NOTHING,
                 rows=self.rows and self.rows[half:], parts=0,
             ),
         )  # fmt: skip

@@ -402,7 +402,7 @@ class CoroutinePool:
         except Exception as error:
             self._setup.post(self._setup.fail, error)
             return
-        self._deliver(outputs, 0)
+        self._deliver(outputs)
 
     def _finish(self, batch: RowBatch) -> None:
         """Every row of the batch has an outcome."""
@@ -419,8 +419,8 @@ class CoroutinePool:
             self._setup.post(self._setup.fail, error)
             return
         self._setup.metrics.observe_rows(*self._durations.take())
-        self._deliver(outputs, batch.retries)
+        self._deliver(outputs)
 
-    def _deliver(self, outputs: list[Output], retries: int) -> None:
-        if outputs or retries:
-            self._setup.post(self._runner.deliver, self, outputs, retries)
+    def _deliver(self, outputs: list[Output]) -> None:
+        if outputs:
+            self._setup.post(self._runner.deliver, self, outputs)

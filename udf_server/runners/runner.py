@@ -109,8 +109,6 @@ class Runner(ABC):
         self.function = setup.function
         self.options = setup.options
         self.retry = RetryPolicy(setup.options, setup.random)
-        self.retries = 0
-        """Calls beyond the first of their row, in batches that ended."""
         self.tick_seconds = min(max(setup.options.timeout / TICKS_PER_TIMEOUT, 0.001), 0.25)
         """How often `tick` wants to be called while rows are unfinished."""
 

@@ -160,9 +160,8 @@ class ThreadedRows(Runner):
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, self._emit_all, batches)
 
-    def _deliver(self, outputs: list[Output], retries: int) -> None:
+    def _deliver(self, outputs: list[Output]) -> None:
         if not self._closed:
-            self.retries += retries
             for output in outputs:
                 self.setup.emit(output)
 
@@ -319,14 +318,14 @@ class ThreadedRows(Runner):
             if finished:
                 del self._workers[batch]
         if finished:
-            self._emit(batch, finished=True)
+            self._emit(batch)
         return mine
 
     def _emit_all(self, batches: Sequence[RowBatch]) -> None:
         for batch in batches:
-            self._emit(batch, finished=False)
+            self._emit(batch)
 
-    def _emit(self, batch: RowBatch, *, finished: bool) -> None:
+    def _emit(self, batch: RowBatch) -> None:
         try:
             writer = self.setup.writer
             if self._ordered:
@@ -337,4 +336,4 @@ class ThreadedRows(Runner):
         except Exception as error:
             self.setup.post(self.setup.fail, error)
             return
-        self.setup.post(self._deliver, outputs, batch.retries if finished else 0)
+        self.setup.post(self._deliver, outputs)

@@ -21,7 +21,7 @@ from udf_server.fairness import current_party
 from udf_server.lanes import LoopLane
 from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Outcomes, Step, Wait, isolate
-from udf_server.runners.outputs import Output, Taken
+from udf_server.runners.outputs import Output
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
 
@@ -224,7 +224,7 @@ class Vectorized(Runner):
 
     async def _encode_aside(self, work: _Work) -> None:
         outputs = await asyncio.get_running_loop().run_in_executor(None, self._outputs, work)
-        self._deliver(work, outputs)
+        self._deliver(outputs)
 
     async def _leave_lane(self, lane: LoopLane) -> None:
         """The function blocks its loop: what has not begun there begins on a new one."""
@@ -238,9 +238,8 @@ class Vectorized(Runner):
             if work.lane is lane and not work.began:
                 self._start_on_loop(work)
 
-    def _deliver(self, work: _Work, outputs: Sequence[Output]) -> None:
+    def _deliver(self, outputs: Sequence[Output]) -> None:
         if not self._stop.is_set():
-            self.retries += work.outcomes.retries
             for output in outputs:
                 self.setup.emit(output)
             self._start()
@@ -380,7 +379,7 @@ class Vectorized(Runner):
         with self._lock:
             self._working.pop(work, None)
         self.setup.metrics.observe_rows([self.setup.clock() - work.began], [work.batch.rows])
-        self.setup.post(self._deliver, work, [] if self._stop.is_set() else self._outputs(work))
+        self.setup.post(self._deliver, [] if self._stop.is_set() else self._outputs(work))
         return True
 
     def _emission(self, work: _Work, call: Call) -> Emission | None:
@@ -405,7 +404,8 @@ class Vectorized(Runner):
             positions = np.full(batch.rows, -1, np.int64)
             positions[work.called] = np.arange(len(work.called))
             values = taken.values.take(pa.array(positions, mask=positions < 0))
-            taken = Taken(0, values, {int(work.called[index]): error for index, error in taken.errors.items()}, {})
+            errors = {int(work.called[index]): error for index, error in taken.errors.items()}
+            taken = taken._replace(first=0, values=values, errors=errors, parts={})
         if not len(taken.values):
             return []
         first = batch.first_row + taken.first

@@ -210,20 +210,24 @@ class Batch(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ..., waited: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("first_row", "rows", "errors", "skipped", "part", "parts")
+    __slots__ = ("first_row", "rows", "errors", "skipped", "part", "parts", "calls", "retries")
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
     first_row: int
     rows: int
     errors: bytes
     skipped: int
     part: int
     parts: int
-    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ...) -> None: ...
+    calls: int
+    retries: int
+    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., calls: _Optional[int] = ..., retries: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("rows_done", "draining")
@@ -258,18 +262,20 @@ class Cancelled(_message.Message):
     def __init__(self, counts: _Optional[_Union[StreamCounts, _Mapping]] = ...) -> None: ...
 
 class StreamCounts(_message.Message):
-    __slots__ = ("rows_in", "rows_ok", "rows_failed", "rows_skipped", "retries")
+    __slots__ = ("rows_in", "rows_ok", "rows_failed", "rows_skipped", "retries", "calls")
     ROWS_IN_FIELD_NUMBER: _ClassVar[int]
     ROWS_OK_FIELD_NUMBER: _ClassVar[int]
     ROWS_FAILED_FIELD_NUMBER: _ClassVar[int]
     ROWS_SKIPPED_FIELD_NUMBER: _ClassVar[int]
     RETRIES_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
     rows_in: int
     rows_ok: int
     rows_failed: int
     rows_skipped: int
     retries: int
-    def __init__(self, rows_in: _Optional[int] = ..., rows_ok: _Optional[int] = ..., rows_failed: _Optional[int] = ..., rows_skipped: _Optional[int] = ..., retries: _Optional[int] = ...) -> None: ...
+    calls: int
+    def __init__(self, rows_in: _Optional[int] = ..., rows_ok: _Optional[int] = ..., rows_failed: _Optional[int] = ..., rows_skipped: _Optional[int] = ..., retries: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
 
 class StreamTimes(_message.Message):
     __slots__ = ("queue", "function")

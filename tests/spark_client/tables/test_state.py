@@ -214,6 +214,7 @@ def test_the_server_counts_rows_segments_timers_and_bytes_of_state():
     assert metric("udf_bundle_rows_sum") == 3
     assert metric("udf_bundle_segments_sum") == 3
     assert metric("udf_emitted_rows_total") == 4
+    assert metric("udf_calls_total") == 2
     assert metric("udf_timers_fired_total") == 1
     assert 0 < metric("udf_state_bytes_total", direction="in") < metric("udf_state_bytes_total", direction="out")
     stream.transport.close()
