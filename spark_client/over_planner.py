@@ -54,6 +54,9 @@ def with_hidden_over(
     frame: DataFrame, calls: Mapping[str, OverExpression]
 ) -> tuple[DataFrame, dict[str, dict[int, str]]]:
     """`frame` with hidden columns of the calls at its end; for each call their positions and later names."""
+    if not calls:
+        # A stream has none, which `plan_over` would refuse.
+        return frame, {}
     hidden = {name: f"{PREFIX}over_{index}" for index, name in enumerate(calls)}
     wide = plan_over(frame, {hidden[name]: call for name, call in calls.items()})
     places = {name: position for position, name in enumerate(wide.columns)}
