@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 
+from tests.chaos.driver_killed import driver_killed
 from tests.chaos.faults import FAULTS
 from tests.chaos.in_spark import SPARK_FAULTS
 from tests.chaos.report import as_table, line_of
@@ -21,7 +22,7 @@ def main():
     asked = parser.parse_args()
     wanted = [name for name in asked.only.split(",") if name]
     lines, bad, idle = [], [], []
-    for fault in (*FAULTS, *(() if asked.no_spark else SPARK_FAULTS)):
+    for fault in (*FAULTS, *(() if asked.no_spark else (*SPARK_FAULTS, driver_killed))):
         if wanted and fault.__name__ not in wanted:
             continue
         tally = fault(asked.scale, asked.seed)

@@ -89,6 +89,19 @@ class Numbered(udf.ProcessTableFunction):
         yield (count.n, None)
 
 
+class Running(udf.ProcessTableFunction):
+    """Numbers the rows of a key."""
+
+    returns = "n bigint, id bigint"
+
+    def eval(
+        self, ctx, count: Annotated[Count, udf.StateHint()],
+        rows: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE],
+    ):  # fmt: skip
+        count.n += 1
+        yield (count.n, rows["id"])
+
+
 @udf.scalar(vectorized=True, timeout="2 min")
 def leaking(x: pa.Int64Array) -> pa.Int64Array:
     """Takes memory that it does not give back."""
