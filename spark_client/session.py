@@ -1,11 +1,8 @@
 """RemoteSession: the functions of one server in one Spark session. `connect` makes it."""
 
-import contextlib
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.functions import FunctionKind, FunctionSpec
@@ -30,7 +27,7 @@ from spark_client.replaying import replayed
 from spark_client.row_planner import plan_select, plan_with_columns
 from spark_client.scalar import RemoteFunction
 from spark_client.security import Security
-from spark_client.sql.explaining import query_of, scalar_stages
+from spark_client.sql.explaining import plan_of, query_of, scalar_stages
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names
 from spark_client.sql.statements import run_text
@@ -200,7 +197,7 @@ class RemoteSession:
         stages: list[str] = []
         text = query_of(Text(text, args, fields)).sql
         frame = self._run_text(text, args, fields, stages)
-        plan = _plan_of(frame)
+        plan = plan_of(frame)
         called = list(called_names(text))
         scalars = FunctionNames(self.spark, self._functions).of_kind(FunctionKind.SCALAR, called)
         lines = [*dict.fromkeys(stages), *scalar_stages(plan, scalars, called)] or ["all of it is left to Spark"]
@@ -317,16 +314,3 @@ class RemoteSession:
 
     def _is_chosen(self, spec: FunctionSpec) -> bool:
         return self._functions.versions[spec.name] == spec.version
-
-
-def _plan_of(frame: DataFrame) -> str:
-    """Spark's physical plan as text, which a stream has only once it has been started."""
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            frame.explain("simple")
-    except AnalysisException:
-        if not frame.isStreaming:
-            raise
-        return "Spark plans this stream when it is started: its own plan is that of StreamingQuery.explain()\n"
-    return printed.getvalue()

@@ -1,9 +1,14 @@
 """Explaining: what Spark's plan says of remote scalar functions: how often each is called, and what runs before."""
 
+import contextlib
+import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
@@ -12,7 +17,7 @@ from spark_client.registration import ONCE
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text
 
-__all__ = ["query_of", "scalar_stages"]
+__all__ = ["conditions_in", "evaluated_in", "plan_of", "query_of", "scalar_stages"]
 
 _STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
 _QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
@@ -34,14 +39,38 @@ class _Node:
     text: str
 
 
+def plan_of(frame: DataFrame) -> str:
+    """Spark's physical plan as text, which a stream has only once it has been started."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            frame.explain("simple")
+    except AnalysisException:
+        if not frame.isStreaming:
+            raise
+        return "Spark plans this stream when it is started: its own plan is that of StreamingQuery.explain()\n"
+    return printed.getvalue()
+
+
+def evaluated_in(plan: str, name: str) -> list[str]:
+    """The calls of a scalar function in Spark's plan, as often as rows pass them."""
+    return [each for node in _nodes(plan) for each in _calls(node, name)]
+
+
+def conditions_in(plan: str) -> Counter[str]:
+    """The conditions in Spark's plan that need no call of a Python function."""
+    filters = [_plain(node.text.removeprefix("Filter ")) for node in _nodes(plan) if node.text.startswith("Filter ")]
+    parts = [part.strip("() ") for text in filters for part in text.split(" AND ")]
+    return Counter(part for part in parts if not _RESULT.search(part))
+
+
 def scalar_stages(plan: str, functions: Iterable[str], called: Sequence[str]) -> list[str]:
     """A line per function: its calls per row, the order of its output, the conditions that Spark runs before.
 
     `plan` is Spark's physical plan as text, `called` the names before parentheses in the query. Calls that
     are equal and made at one point of the plan are made once.
     """
-    plan = plan.replace(ONCE, "")
-    nodes = [_Node(len(found["depth"]), found["node"]) for found in map(_TREE.match, plan.splitlines()) if found]
+    nodes = _nodes(plan)
     return [_of_function(nodes, name, [each.lower() for each in called].count(name.lower())) for name in functions]
 
 
@@ -65,14 +94,13 @@ def query_of(text: Text) -> Text:
 
 
 def _of_function(nodes: Sequence[_Node], name: str, written: int) -> str:
-    call = re.compile(rf"(?<![\w.@`])`?{re.escape(name)}`?\(", re.IGNORECASE)
     made: list[str] = []
     before: list[str] = []
     for index, node in enumerate(nodes):
-        evaluation = _EVALUATION.match(node.text)
-        if evaluation is None or not call.search(evaluation["calls"]):
+        calls = _calls(node, name)
+        if not calls:
             continue
-        made += [_plain(each) for each in _split(evaluation["calls"]) if call.search(each)]
+        made += calls
         before += [condition for condition in _conditions(_below(nodes, index)) if condition not in before]
     if not made:
         return f"{name}: a scalar function on the server, called where Spark plans it; {_ORDERED}"
@@ -84,6 +112,18 @@ def _of_function(nodes: Sequence[_Node], name: str, written: int) -> str:
         times += f", {again[0]} again for what comes after a condition or a join"
     first = f"; run before it: {', '.join(before)}" if before else ""
     return f"{name}: a scalar function on the server, {times}; {_ORDERED}{first}"
+
+
+def _nodes(plan: str) -> list[_Node]:
+    lines = map(_TREE.match, plan.replace(ONCE, "").splitlines())
+    return [_Node(len(found["depth"]), found["node"]) for found in lines if found]
+
+
+def _calls(node: _Node, name: str) -> list[str]:
+    """The calls of a function that a node of the plan evaluates."""
+    call = re.compile(rf"(?<![\w.@`])`?{re.escape(name)}`?\(", re.IGNORECASE)
+    evaluation = _EVALUATION.match(node.text)
+    return [_plain(each) for each in _split(evaluation["calls"]) if call.search(each)] if evaluation else []
 
 
 def _below(nodes: Sequence[_Node], index: int) -> Iterator[_Node]:

@@ -14,6 +14,7 @@ from spark_client.aggregate import AggregateExpression
 from spark_client.errors import PlanError
 from spark_client.identifiers import quoted
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
+from spark_client.sql.joined_calls import without_derived_calls
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names, error_at, parse
 from spark_client.sql.process_functions import without_process_calls
@@ -89,7 +90,7 @@ def _run(
         workspace = Workspace(spark, text, single)
         return (
             _of_windows(workspace, names, text, call, stages)
-            or _of_single_calls(workspace, names, text, single)
+            or _of_scalar_calls(workspace, names, text, single)
             or spark.sql(text.sql, args=text.args, **text.fields)
         )
     workspace, rewritten = found
@@ -117,10 +118,10 @@ def _of_windows(
     return without_time(workspace.run(rewritten))
 
 
-def _of_single_calls(workspace: Workspace, names: FunctionNames, text: Text, single: SingleCalls) -> DataFrame | None:
-    """The DataFrame of a text in which a call stands in several clauses; None if Spark can have it as it is."""
+def _of_scalar_calls(workspace: Workspace, names: FunctionNames, text: Text, single: SingleCalls) -> DataFrame | None:
+    """The DataFrame of a text whose calls would be made more often than needed; None if Spark can have it as it is."""
     called = Counter(name.casefold() for name in called_names(text.readable()) if names.is_remote_scalar(name))
-    if isinstance(text.args, (list, tuple)) or max(called.values(), default=0) < 2:
+    if isinstance(text.args, (list, tuple)) or not called:
         return None
     try:
         tree = parse(text)
@@ -128,8 +129,13 @@ def _of_single_calls(workspace: Workspace, names: FunctionNames, text: Text, sin
         return None  # Spark says what is wrong, or knows better
     if not isinstance(tree, (exp.Query, exp.Insert, exp.Create)):
         return None
-    rewritten = single(workspace.as_is(), tree, ())
+    once = single(workspace.as_is(), tree, ()) if max(called.values()) > 1 else tree
+    rewritten = once if _is_view(tree) else without_derived_calls(workspace.as_is(), names, once)
     return None if rewritten is tree else workspace.as_is().run(rewritten)
+
+
+def _is_view(tree: Any) -> bool:
+    return isinstance(tree, exp.Create) and tree.kind == "VIEW"
 
 
 def _create_view(workspace: Workspace, create: Any) -> DataFrame:

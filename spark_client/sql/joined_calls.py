@@ -1,0 +1,108 @@
+"""One call per row of a join's side: a condition with a remote call that Spark derives for the other side as well.
+
+From `a.k = b.k` and `f(a.k) > 0` Spark derives `f(b.k) > 0`, and calls `f` for the rows of both sides, although the
+join drops the rows of `b` anyway. It derives only from equalities of plain columns. So the equality is written
+
+    a.k <=> b.k AND a.k IS NOT NULL AND b.k IS NOT NULL
+
+or, where Spark turns that back because the columns cannot be null, as an equality of structs. It is still a key of the
+join and selects the same rows. Conditions that Spark derives without calls, such as `b.k < 5` from `a.k < 5`, would be
+lost too, and calls could become more. So Spark's plans of both texts are compared: the new one counts only if it has
+fewer calls and all of the other conditions. Otherwise a warning says what to do.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.errors import PySparkException
+from sqlglot import exp
+
+from spark_client.registration import ONCE
+from spark_client.sql.explaining import conditions_in, evaluated_in, plan_of
+from spark_client.sql.names import FunctionNames
+from spark_client.sql.parsing import called_names
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["DerivedCalls", "without_derived_calls"]
+
+
+class DerivedCalls(UserWarning):
+    """A condition with a remote call is evaluated on both sides of a join."""
+
+
+def without_derived_calls(workspace: Workspace, names: FunctionNames, tree: Any) -> Any:
+    """The tree whose conditions call remote functions on one side of a join only; the same tree if nothing is to do.
+
+    `workspace` runs trees as they are. Warns with DerivedCalls where Spark calls on both sides and no way is known.
+    Streams are left alone: their plan is not known before they start.
+    """
+    query = tree if isinstance(tree, exp.Query) else tree.args.get("expression")
+    if not isinstance(query, exp.Query) or query.find(exp.Join) is None:
+        return tree
+    written = Counter(
+        n.casefold() for n in called_names(query.sql(dialect="spark").replace(ONCE, "")) if names.is_remote_scalar(n)
+    )
+    if not written:
+        return tree
+    try:
+        planned = _Planned(workspace, query, written)
+        if planned.calls <= written.total():
+            return tree
+        for form in (_null_safe, _of_structs):
+            other = tree.copy()
+            changed = other if other is not tree and isinstance(other, exp.Query) else other.args["expression"]
+            if not _rewrite(changed, form):
+                break
+            replanned = _Planned(workspace, changed, written)
+            if replanned.calls < planned.calls and planned.conditions <= replanned.conditions:
+                return other
+    except PySparkException:
+        return tree  # Spark says what is wrong when the text itself is run
+    warnings.warn(
+        f"Spark evaluates a condition with {', '.join(sorted(written))} on both sides of a join: {planned.calls} calls "
+        f"in the plan for {written.total()} in the text. To avoid it, set spark.sql.constraintPropagation.enabled to "
+        "false while the query runs",
+        DerivedCalls,
+        stacklevel=2,
+    )
+    return tree
+
+
+class _Planned:
+    """How often Spark's plan of a query calls remote functions, and its conditions without a call."""
+
+    def __init__(self, workspace: Workspace, query: Any, functions: Counter[str]) -> None:
+        plan = plan_of(workspace.run(query))
+        self.calls = sum(len(evaluated_in(plan, name)) for name in functions)
+        self.conditions = conditions_in(plan)
+
+
+def _rewrite(query: Any, form: Callable[[Any, Any], Any]) -> bool:
+    """Rewrites the equalities of two columns that conditions consist of; False if there is none."""
+    conditions = [part.args.get("on") for part in query.find_all(exp.Join)]
+    conditions += [where.this for where in query.find_all(exp.Where)]
+    found = False
+    for condition in filter(None, conditions):
+        for part in list(condition.flatten()) if isinstance(condition, exp.And) else [condition]:
+            part = part.unnest()
+            if isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in (part.left, part.right)):
+                part.replace(exp.paren(form(part.left, part.right)))
+                found = True
+    return found
+
+
+def _null_safe(left: Any, right: Any) -> Any:
+    return exp.and_(exp.NullSafeEQ(this=left.copy(), expression=right.copy()), *_present(left, right))
+
+
+def _of_structs(left: Any, right: Any) -> Any:
+    sides = (
+        exp.Anonymous(this="named_struct", expressions=[exp.Literal.string("k"), side.copy()]) for side in (left, right)
+    )
+    return exp.and_(exp.EQ(this=next(sides), expression=next(sides)), *_present(left, right))
+
+
+def _present(*columns: Any) -> list[Any]:
+    return [exp.Not(this=exp.Is(this=column.copy(), expression=exp.Null())) for column in columns]
