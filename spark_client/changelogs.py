@@ -74,13 +74,15 @@ def kind_code(name: str, mode: ChangelogMode | None = None) -> Column:
     codes = {kind.value: kind.code for kind in RowKind}
     if name.lower() == CHANGE_TYPE:
         codes = {text: kind.code for text, kind in _DELTA.items()}
-    if mode is not None:
+    whose = ""
+    if mode is not None and len(mode.kinds) < len(RowKind):
+        whose = " of this changelog"
         kept = {kind.code for kind in mode.kinds}
         codes = {text: code for text, code in codes.items() if code in kept}
     column = column_named(name)
     message = F.concat(
         F.lit(f"column {name!r}: "), F.coalesce(column.cast("string"), F.lit("null")),
-        F.lit(f" is no kind of change of this changelog ({', '.join(codes)})"),
+        F.lit(f" is no kind of change{whose} ({', '.join(codes)})"),
     )  # fmt: skip
     chain = None
     for text, code in codes.items():

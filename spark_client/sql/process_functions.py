@@ -139,8 +139,7 @@ class ProcessFunctions:
                 frames = {name: self._table(workspace, argument, ctes) for name, argument in tables.items()}
                 return self._process(
                     spec.key, frames, partition_by=keys, order_by=order, on_time=system.get("on_time", ()),
-                    uid=system.get("uid"), changelog_mode=_modes(system),
-                    upsert_key=system.get("upsert_key", ()), **scalars,
+                    uid=system.get("uid"), **_changes(system), **scalars,
                 )  # fmt: skip
 
             if self._shared is None or system.get("uid") is None:
@@ -216,19 +215,22 @@ def _evaluated(workspace: Workspace, text: str, type_: pa.DataType) -> Any:
     return _plain(workspace.run(tree).toArrow().column(0)[0], type_)
 
 
-def _modes(system: Mapping[str, Any]) -> Any:
-    """The changelog mode of all tables, or of each by its name, from texts such as '+I,+U,-D'; None without one."""
+def _changes(system: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call says of changelogs: modes from texts such as '+I,+U,-D', of all tables or by table, and their key."""
+    said = {"upsert_key": system["upsert_key"]} if "upsert_key" in system else {}
     given, key_only = system.get("changelog_mode"), system.get("key_only_deletes", False)
     try:
         if isinstance(given, list):
-            return {table: ChangelogMode.parse(text, key_only_deletes=key_only) for table, text in given}
-        if given is not None:
-            return ChangelogMode.parse(str(given), key_only_deletes=key_only)
+            said["changelog_mode"] = {
+                table: ChangelogMode.parse(text, key_only_deletes=key_only) for table, text in given
+            }
+        elif given is not None:
+            said["changelog_mode"] = ChangelogMode.parse(str(given), key_only_deletes=key_only)
+        elif key_only:
+            _refused("key_only_deletes belongs to a changelog_mode")
     except ValueError as error:
         _refused(f"changelog_mode: {error}")
-    if key_only:
-        _refused("key_only_deletes belongs to a changelog_mode")
-    return None
+    return said
 
 
 def _plain(value: pa.Scalar, type_: pa.DataType) -> Any:
