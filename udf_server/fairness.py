@@ -133,6 +133,21 @@ class FairQueue(Generic[T]):
             node.waiting -= 1
             return party, item
 
+    def overtake(self, party: Party, cost: float) -> bool:
+        """Whether nothing of the party waits and it was served less than all others; if so it is charged for a turn."""
+        with self._lock:
+            leaf = self._leaf(party)
+            node = leaf
+            while node.parent is not None:
+                if node.waiting or node.served > node.parent.now:
+                    return False
+                node = node.parent
+            node = leaf
+            while node.parent is not None:
+                node.served = max(node.served, node.parent.now) + cost
+                node = node.parent
+            return True
+
     def charge(self, party: Party, cost: float) -> None:
         """A turn of the party has cost so much more (or, if negative, less) than it was charged."""
         node = party._leaves.get(self)  # noqa: SLF001 - of this module

@@ -122,6 +122,20 @@ def test_every_item_is_served_once_in_the_order_of_its_stream_unless_its_stream_
     assert not queue._root.children
 
 
+def test_who_has_had_less_overtakes_those_who_wait_until_they_have_had_as_much():
+    queue, greedy, neighbour = FairQueue(), Party("greedy"), Party("neighbour")
+    queue.join(neighbour)
+    for _ in range(100):
+        queue.push(greedy, greedy)
+    for _ in range(10):
+        queue.pop(1.0)
+    passed = 0
+    while queue.overtake(neighbour, 1.0):
+        passed += 1
+    assert 1 <= passed <= 10
+    assert not queue.overtake(Party("greedy"), 1.0)
+
+
 def test_what_comes_from_a_stream_that_has_ended_is_dropped():
     queue, party = FairQueue(), Party("c")
     party.close()
