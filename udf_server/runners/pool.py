@@ -170,7 +170,7 @@ class CoroutinePool:
             self._flush_soon()
 
     def _wake(self) -> None:
-        """Sets one worker to work, or makes one. Each wakes two more once it has found a row.
+        """Sets one worker to work, or makes one. Each wakes two more once a call of it waits.
 
         Where workers wait for their turn, more of them would only make the loop slower.
         """
@@ -185,6 +185,12 @@ class CoroutinePool:
             worker = Worker()
             self._workers.append(worker)
             worker.task = asyncio.get_running_loop().create_task(self._work(worker))
+
+    def _wake_others(self, worker: Worker) -> None:
+        """Beside one whose calls only compute, more workers would make each turn of the loop longer, and do no more."""
+        if worker.index >= 0:
+            self._wake()
+            self._wake()
 
     async def _work(self, worker: Worker) -> None:
         """One worker, from its first row to its last."""
@@ -201,7 +207,7 @@ class CoroutinePool:
         """
         call, unordered = self._runner.function.call, not self._ordered
         plain = self._context_parameter is None and not self._result.mutable
-        turns, party = self._turns, self._setup.party
+        turns, party, call_soon = self._turns, self._setup.party, asyncio.get_running_loop().call_soon
         strides = Strides(self._setup.clock, self._durations)
         stepped, count = strides.restart(), -1
         while not self._closed:
@@ -235,8 +241,7 @@ class CoroutinePool:
                     done += 1
                     if not woken:
                         woken = True
-                        self._wake()
-                        self._wake()
+                        call_soon(self._wake_others, worker)
                     try:
                         values[index] = await (call(*arguments) if plain else self._call(batch, index, arguments, 1))
                         if worker.expired == index:
@@ -259,10 +264,10 @@ class CoroutinePool:
                     stepped = now  # others ran while a call of this one waited
                 elif not turns.busy and now - stepped > STEP_SECONDS:
                     await asyncio.sleep(0)
-                    stepped = strides.restart()
+                    stepped, woken = strides.restart(), False
                 if turns.busy:
                     await turns.turn(party, worker, now - stepped if turns.count == count else None)
-                    stepped, count = strides.restart(), turns.count
+                    stepped, count, woken = strides.restart(), turns.count, False
             worker.leave()
             if not self._closed:
                 self._leave(batch)
