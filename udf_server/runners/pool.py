@@ -77,8 +77,8 @@ class CoroutinePool:
         """Batches with rows that have no outcome yet, oldest first."""
         self._workers: list[Worker] = []
         self._parked: list[asyncio.Future[None]] = []
-        self._asking = 0
-        """Workers that wait for the turn to take their first row."""
+        self._ready = 0
+        """Workers that let others have the loop, and take their next row then."""
         self._running: Worker | None = None
         """The worker that went on last."""
         self._flush: asyncio.TimerHandle | None = None
@@ -172,9 +172,9 @@ class CoroutinePool:
     def _wake(self) -> None:
         """Sets one worker to work, or makes one. Each wakes two more once a call of it waits.
 
-        Where workers wait for their turn, more of them would only make the loop slower.
+        Not while a worker is about to take a row: another one would only make each turn of the loop longer.
         """
-        if self._asking > 1:
+        if self._ready:
             return
         while self._parked:
             future = self._parked.pop()
@@ -207,7 +207,7 @@ class CoroutinePool:
         """
         call, unordered = self._runner.function.call, not self._ordered
         plain = self._context_parameter is None and not self._result.mutable
-        turns, party, call_soon = self._turns, self._setup.party, asyncio.get_running_loop().call_soon
+        turns, call_soon = self._turns, asyncio.get_running_loop().call_soon
         strides = Strides(self._setup.clock, self._durations)
         stepped, count = strides.restart(), -1
         while not self._closed:
@@ -217,11 +217,7 @@ class CoroutinePool:
                 stepped = strides.restart()
                 continue
             if not turns.enter(worker):
-                self._asking += 1
-                try:
-                    await turns.turn(party, worker)
-                finally:
-                    self._asking -= 1
+                await self._let_others(worker, None, ask=True)
                 stepped, count = strides.restart(), turns.count
             if not self._queue:
                 if turns.pressed:
@@ -262,17 +258,25 @@ class CoroutinePool:
                 now = strides.done(done)
                 if self._running is not worker:
                     stepped = now  # others ran while a call of this one waited
-                elif not turns.busy and now - stepped > STEP_SECONDS:
-                    await asyncio.sleep(0)
-                    stepped, woken = strides.restart(), False
-                if turns.busy:
-                    await turns.turn(party, worker, now - stepped if turns.count == count else None)
+                if turns.busy or now - stepped > STEP_SECONDS:
+                    await self._let_others(worker, now - stepped if turns.count == count else None, ask=turns.busy)
                     stepped, count, woken = strides.restart(), turns.count, False
             worker.leave()
             if not self._closed:
                 self._leave(batch)
             # A worker that is parked, or was cancelled there, would hold on to its last batch.
             del batch, values
+
+    async def _let_others(self, worker: Worker, cost: float | None, *, ask: bool) -> None:
+        """Hands the loop on for one turn of it, or with `ask` until `Turns.turn` returns, which takes the `cost`."""
+        self._ready += 1
+        try:
+            if ask:
+                await self._turns.turn(self._setup.party, worker, cost)
+            else:
+                await asyncio.sleep(0)
+        finally:
+            self._ready -= 1
 
     async def _decode_in_turn(self) -> None:
         """Returns once a batch was decoded, or there was none any more."""
