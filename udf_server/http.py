@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 REQUEST_SECONDS = 10.0
 """A client may take so long to say what it wants, and so long to read the answer."""
 CLOSE_SECONDS = 1.0
-CLOSING = 32
-"""Connections beyond the limit that may still be on their way out."""
 
 Answer = tuple[HTTPStatus, list[tuple[str, str]], bytes]
 
@@ -60,7 +58,8 @@ class HttpServer:
                        "try": _Kind("try", 8)}  # fmt: skip
         self._waiting: collections.OrderedDict[asyncio.StreamWriter, None] = collections.OrderedDict()
         """Connections whose clients we wait for, the longest first."""
-        self._connections = 0
+        self._connections: set[asyncio.StreamWriter] = set()
+        """All but those that had to make room; aborting one closes its file in the next turn of the loop."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=HTTP_CONNECTIONS)
         self._address = self._socket.getsockname()[:2]
@@ -99,13 +98,15 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: one request, one answer."""
-        self._connections += 1
-        if self._connections > HTTP_CONNECTIONS and self._waiting:
-            self._waiting.popitem(last=False)[0].transport.abort()
+        self._connections.add(writer)
+        if len(self._connections) > HTTP_CONNECTIONS and self._waiting:
+            slowest, _ = self._waiting.popitem(last=False)
+            self._connections.discard(slowest)
+            slowest.transport.abort()
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
         try:
-            if self._connections > HTTP_CONNECTIONS + CLOSING:
-                return  # none of them waits for its client: they are answered, or about to be closed
+            if len(self._connections) > HTTP_CONNECTIONS:
+                return  # none of them waits for its client: all are being answered
             async with asyncio.timeout(REQUEST_SECONDS):
                 with self._waits_for_client(writer):
                     answer = await self._next_answer(connection, reader, writer)
@@ -122,7 +123,7 @@ class HttpServer:
         except (OSError, TimeoutError, h11.ProtocolError):
             pass  # the client is gone, or too slow
         finally:
-            self._connections -= 1
+            self._connections.discard(writer)
             await _close(writer)
 
     @contextlib.contextmanager
