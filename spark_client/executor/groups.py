@@ -135,7 +135,7 @@ class Group:
         """What may leave in input order: every row, once the group is complete."""
         if not self.complete:
             return
-        most = max(outcomes.bytes for outcomes in self._outcomes.values())
+        most = max((outcomes.bytes for outcomes in self._outcomes.values()), default=0)
         if self._most_bytes is None or most <= self._most_bytes:
             yield self.take_all()
         else:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_client.executor import groups, pieces
+from spark_client.executor.engine import RowEngine
 from spark_client.executor.groups import Group
 from tests.spark_client.scripted import row_error
 
@@ -143,3 +144,13 @@ def test_rows_that_left_are_let_go_once_most_have():
     assert group.bytes < before / 1000
     add(group, 0, range(4321, 4322))
     assert check(group.take_complete(), [0]) == [4321]
+
+
+def test_rows_without_a_call_leave_whole_however_small_the_pieces_may_be():
+    batches = [pa.record_batch({"x": pa.array([1, 2, 3])})]
+
+    def never(call, schema):
+        raise AssertionError("there is no call to open")
+
+    engine = RowEngine([], never, ordered=True, most_bytes=1)
+    assert [completed.table.column("x").to_pylist() for completed in engine.run(iter(batches))] == [[1, 2, 3]]
