@@ -60,8 +60,9 @@ def without_derived_calls(workspace: Workspace, names: FunctionNames, tree: Any)
                 return other
     except PySparkException:
         return tree  # Spark says what is wrong when the text itself is run
+    again = planned.functions - written
     warnings.warn(
-        f"Spark evaluates a condition with {', '.join(sorted(written))} on both sides of a join: {planned.calls} calls "
+        f"Spark evaluates a condition with {', '.join(sorted(again))} on both sides of a join: {planned.calls} calls "
         f"in the plan for {written.total()} in the text. To avoid it, set spark.sql.constraintPropagation.enabled to "
         "false while the query runs",
         DerivedCalls,
@@ -75,7 +76,8 @@ class _Planned:
 
     def __init__(self, workspace: Workspace, query: Any, functions: Counter[str]) -> None:
         plan = plan_of(workspace.run(query))
-        self.calls = sum(len(evaluated_in(plan, name)) for name in functions)
+        self.functions = Counter({name: len(evaluated_in(plan, name)) for name in functions})
+        self.calls = self.functions.total()
         self.conditions = conditions_in(plan)
 
 

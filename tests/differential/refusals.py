@@ -6,6 +6,7 @@ __all__ = ["accepted"]
 
 DOCUMENTED: tuple[tuple[str, str], ...] = (
     ("first ORDER BY column must be ascending", "process functions take rows by ascending time (FLIP-440)"),
+    ("a RANGE frame with offsets has nulls first", "frames of values have nulls where Spark has them by default"),
 )
 """A pattern of the message, and the limitation it states."""
 

@@ -1,5 +1,8 @@
 """What the differential test is made of."""
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.differential.cases import Case, script
@@ -67,3 +70,12 @@ def test_an_error_is_the_same_if_its_class_is():
     refused = Outcome(error="PlanError", planned=True, message="line 1: no")
     assert difference(refused, Outcome(()), ordered=False).startswith("refused")
     assert not difference(refused, Outcome(error="UNRESOLVED_COLUMN", planned=True), ordered=False)
+
+
+@pytest.mark.timeout(600)
+def test_forty_queries_give_what_spark_gives():
+    """A short form of `make differential`."""
+    command = [sys.executable, "-m", "tests.differential", "--seed", "26", "--cases", "40", "--shrinking", "20"]
+    done = subprocess.run([*command, "--minutes", "8"], capture_output=True, text=True, check=False, timeout=590)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "40 cases" in done.stdout
