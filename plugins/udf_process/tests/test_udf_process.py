@@ -94,9 +94,9 @@ class TestToChangelog:
         with pytest.raises(InvalidCall, match=r"to_changelog.*'op' must contain exactly one column name, not 'a', 'b'"):
             self.harness(op=["a", "b"])
 
-    def test_deletes_of_a_table_without_a_key_cannot_be_cut_down(self):
-        with pytest.raises(ValueError, match="needs PARTITION BY"):
-            self.harness(produces_full_deletes=False).row("input", (1, "a"))
+    def test_deletes_of_a_table_without_a_key_keep_all_columns(self):
+        harness = self.harness(produces_full_deletes=False)
+        assert self.changes(harness)[-1] == ("DELETE", 1, "b")
 
 
 class TestFromChangelog:
