@@ -65,14 +65,14 @@ class Bundle:
     def reduce_rows(self, reduce: np.ufunc, values: npt.NDArray[Any], empty: Any = None) -> npt.NDArray[Any]:
         """Reduces the values of each segment's rows to one value per segment.
 
-        Segments without rows are common: every segment of a merge is one.
+        Segments without rows are common: every segment of a merge is one. `np.minimum` and `np.maximum` have no
+        identity that such a segment could get: pass one as `empty` that fits the type, such as
+        `np.iinfo(np.int64).max` or `np.inf`, and return null for a segment that has no value at all.
 
         Args:
             reduce: `np.add`, `np.minimum` or another ufunc of two arguments.
             values: One value per row of the bundle.
             empty: What a segment without rows gets. Not needed for a ufunc with an identity, such as 0 for `np.add`.
-                `np.minimum` and `np.maximum` have none: pass one that fits the type, such as
-                `np.iinfo(np.int64).max` or `np.inf`, and return null for a segment that has no value at all.
 
         Returns:
             One value per segment, in the dtype of `values`, so that sums of integers stay exact.
