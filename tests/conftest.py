@@ -109,6 +109,8 @@ def serve() -> Iterator[Serve]:
         yield lambda *functions, **settings: stack.enter_context(serving(*functions, **settings))
 
 
+SESSION_ZONE = "America/Los_Angeles"
+"""Not the machine's and not UTC, so that a test notices who mixes them up. A test that sets another sets it back."""
 SPARK_MODE = os.environ.get("REMOTE_UDF_TEST_SPARK", "classic")
 """`connect` runs the tests marked so against Spark Connect; test_connect.py does."""
 
@@ -128,8 +130,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     session = builder.getOrCreate()
     session.conf.set("spark.sql.shuffle.partitions", "4")
-    # Not the machine's and not UTC, so that a test notices who mixes them up.
-    session.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    session.conf.set("spark.sql.session.timeZone", SESSION_ZONE)
     yield session
     session.stop()
 

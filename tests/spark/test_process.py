@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError
 from spark_client.changelogs import require_retract
+from tests.conftest import SESSION_ZONE
 from udf_process import FraudRules, OneMatchJoin, SessionAlerts, ToChangelog
 from udf_server import ArgumentTrait, StateHint
 from udf_server.tables.declaration import declare_table
@@ -211,7 +212,7 @@ def test_rows_keep_the_order_of_their_times_where_clocks_change(functions, spark
         found = functions.process("order", {"left": left, "right": right}, partition_by="k", **{clause: "ts"})
         ids = [row.id for row in found.sort("position").collect()]
     finally:
-        spark.conf.unset("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", SESSION_ZONE)
     assert [each for each in ids if each % 2 == 0] == left_order
     assert [each for each in ids if each % 2] == [3, 5, 7]
     if left_type == "timestamp_ntz":
@@ -226,7 +227,7 @@ def test_scalar_arguments_arrive_as_they_are_written_or_are_refused(functions, s
                  at => TIMESTAMP '2026-01-01 00:00:00', span => array(INTERVAL '1' HOUR), ratio => 0.25)"""
         ).collect()
     finally:
-        spark.conf.unset("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", SESSION_ZONE)
     assert tuple(row) == (dt.datetime(2026, 1, 1, 5, tzinfo=dt.UTC).timestamp(), [dt.timedelta(hours=1)], 0.25)
     with pytest.raises(PlanError, match=r"moment@1, argument 'tiny': expected tinyint, got 1.99: "):
         functions.process("moment", at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC), tiny=1.99)
