@@ -87,7 +87,7 @@ class ExecuteStream:
         self._room: Room | None = None
         self._metrics: FunctionMetrics | None = None
         self._accounts: RowAccounts | None = None
-        # Not bounded by itself: holds no more than results of unanswered rows, which the limits bound.
+        # Holds no more than results of unanswered rows. Limits bound the number of these rows, not their bytes.
         self._outgoing: asyncio.Queue[Output | bytes | None] = asyncio.Queue()
         self._background: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
