@@ -8,11 +8,11 @@ from multiprocessing.synchronize import Event
 
 import pyarrow as pa
 
-from spark_client.calls import ScalarCall
-from spark_client.config import ClientConfig
-from spark_client.directory import Functions, list_functions
-from spark_client.executor.engine import PlannedCall, RowEngine
-from spark_client.executor.opening import open_stream
+from spark_client.base.calls import ScalarCall
+from spark_client.base.config import ClientConfig
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.opening import open_stream
+from spark_client.functions.directory import Functions, list_functions
 
 __all__ = ["Client", "process_of_calls"]
 

@@ -1,8 +1,7 @@
 """What PySpark jobs import: `from spark_client import connect`."""
 
 from remote_udf.version import __version__
-from spark_client.aggregate import AggregateExpression, RemoteAggregate
-from spark_client.errors import (
+from spark_client.base.errors import (
     AccessDenied,
     EmbeddedServerFailed,
     NotARemoteUdfServer,
@@ -11,12 +10,13 @@ from spark_client.errors import (
     SummaryUnavailable,
     UnknownFunction,
 )
-from spark_client.grouping import RemoteGrouping
-from spark_client.over import Window, desc
-from spark_client.scalar import RemoteFunction
-from spark_client.security import Security
+from spark_client.base.security import Security
+from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
+from spark_client.functions.over import Window, desc
+from spark_client.functions.scalar import RemoteFunction
+from spark_client.planning.aggregate.grouping import RemoteGrouping
 from spark_client.session import RemoteSession, connect
-from spark_client.summary import JobSummary
+from spark_client.summary.job_summary import JobSummary
 
 __all__ = [
     "AccessDenied",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_client.errors import EmbeddedServerFailed
+from spark_client.base.errors import EmbeddedServerFailed
 
 __all__ = ["EmbeddedServer", "embedded_server", "require_local_executors"]
 

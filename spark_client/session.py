@@ -7,32 +7,32 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
-from spark_client.aggregate import AggregateExpression, RemoteAggregate
-from spark_client.collecting import Collector, collecting, context_of, require_reports
-from spark_client.config import ClientConfig
-from spark_client.directory import Functions, list_functions
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import identifiers_of
+from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
+from spark_client.base.security import Security
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
-from spark_client.errors import PlanError
-from spark_client.grouping import RemoteGrouping, positions_of
-from spark_client.identifiers import identifiers_of
-from spark_client.notebooks import Explanation, FunctionList, how_connected, session_html
-from spark_client.over import OverExpression
-from spark_client.over_planner import add_over, select_over
-from spark_client.process.inputs import inputs_of, names_of
-from spark_client.process.normalising import normalised_inputs
-from spark_client.process.planner import plan_process
-from spark_client.process.uids import StreamUids
-from spark_client.registration import register_empty, register_function, register_once
-from spark_client.replaying import replayed
-from spark_client.row_planner import plan_select, plan_with_columns
-from spark_client.scalar import RemoteFunction
-from spark_client.security import Security
+from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
+from spark_client.functions.directory import Functions, list_functions
+from spark_client.functions.over import OverExpression
+from spark_client.functions.registration import register_empty, register_function, register_once
+from spark_client.functions.scalar import RemoteFunction
+from spark_client.functions.version_pins import pinned
+from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
+from spark_client.planning.dead_letters import replayed
+from spark_client.planning.over.planner import add_over, select_over
+from spark_client.planning.process.inputs import inputs_of, names_of
+from spark_client.planning.process.normalising import normalised_inputs
+from spark_client.planning.process.planner import plan_process
+from spark_client.planning.process.uids import StreamUids
+from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.sql.explaining import plan_of, query_of, scalar_stages
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, called_names
 from spark_client.sql.statements import run_text
-from spark_client.summary import JobSummary
-from spark_client.version_pins import pinned
+from spark_client.summary.collector import Collector, collecting, context_of, require_reports
+from spark_client.summary.job_summary import JobSummary
 
 __all__ = ["RemoteSession", "connect"]
 

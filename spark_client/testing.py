@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 from remote_udf.v1 import service_pb2
 from remote_udf.version import __version__
-from spark_client.executor.connection import PROTOCOL_VERSION
-from spark_client.executor.transport import Responses, Transport, TransportLost
+from spark_client.executor.stream.connection import PROTOCOL_VERSION
+from spark_client.executor.stream.transport import Responses, Transport, TransportLost
 
 if TYPE_CHECKING:
     from udf_server.functions import Function

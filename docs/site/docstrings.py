@@ -12,11 +12,11 @@ from sphinx.application import Sphinx
 
 import remote_udf.errors
 import spark_client
-import spark_client.errors
+import spark_client.base.errors
 import udf_server
 import udf_server.errors
 import udf_server.testing
-from spark_client.config import ClientConfig
+from spark_client.base.config import ClientConfig
 
 CODE = re.compile(r"(?<!`)(?:`([^`]+)`|`` (.+?) ``)(?!`)", re.DOTALL)
 NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*(\(\))?")
@@ -28,7 +28,7 @@ PUBLIC = {
         udf_server.errors,
         udf_server.testing,
         spark_client,
-        spark_client.errors,
+        spark_client.base.errors,
         remote_udf.errors,
     )
     for name in module.__all__

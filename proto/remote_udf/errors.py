@@ -7,7 +7,7 @@
     ├── ProtocolViolation           the other end broke the protocol; a bug or another kind of peer
     └── StreamError                 the server ended a stream with an Error message
         udf_server.errors           adds what plugin authors and operators meet
-        spark_client.errors         adds what a Spark job meets
+        spark_client.base.errors         adds what a Spark job meets
 
 A row that fails is not an exception but an outcome (`remote_udf.outcomes`); `ErrorCode` names both.
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 
 __all__ = ["FORMATS", "shown"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 
 __all__ = ["add_table"]
 

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND
-from spark_client.aggregate import AggregateExpression
-from spark_client.aggregation.planner import plan_aggregation
-from spark_client.aggregation.request import PREFIX, Aggregation
-from spark_client.changelogs import CHANGE_TYPE
+from spark_client.base.changelogs import CHANGE_TYPE
+from spark_client.functions.aggregate import AggregateExpression
+from spark_client.planning.aggregate.planner import plan_aggregation
+from spark_client.planning.aggregate.request import PREFIX, Aggregation
 from spark_client.sql.calls import (
     CLAUSES,
     RemoteCall,

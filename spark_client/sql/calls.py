@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql import Column
 from sqlglot import exp
 
-from spark_client.aggregate import AggregateExpression
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
+from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import error_at
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import TokenType
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 
 __all__ = ["TOO_DEEP", "RemoteSpark", "generate"]
 

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from spark_client.errors import PlanError
-from spark_client.registration import ONCE
+from spark_client.base.errors import PlanError
+from spark_client.functions.registration import ONCE
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text
 

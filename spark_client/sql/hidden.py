@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from spark_client.aggregate import AggregateExpression
+from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.calls import RemoteCall, call_of
 from spark_client.sql.dialect import generate
 from spark_client.sql.names import FunctionNames

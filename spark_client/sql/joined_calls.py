@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from sqlglot import exp
 
-from spark_client.registration import ONCE
+from spark_client.functions.registration import ONCE
 from spark_client.sql.explaining import conditions_in, evaluated_in, plan_of
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import called_names

@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from remote_udf.functions import FunctionKind
-from spark_client.directory import Functions
-from spark_client.errors import PlanError
-from spark_client.identifiers import quoted
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import quoted
+from spark_client.functions.directory import Functions
 
 __all__ = ["FunctionNames"]
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import TOO_DEEP, RemoteSpark
 
 __all__ = ["Text", "blanked", "called_names", "error_at", "in_place", "parse", "place_of", "rows_of"]

@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from remote_udf.functions import FunctionKind
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, blanked, rows_of

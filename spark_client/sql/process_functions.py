@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from remote_udf.functions import FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, in_place

@@ -6,8 +6,8 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from sqlglot import exp
 
-from spark_client.aggregate import AggregateExpression
-from spark_client.changelogs import kind_column
+from spark_client.base.changelogs import kind_column
+from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.aggregates import GroupedSelect
 from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
 from spark_client.sql.grouping import read_grouping

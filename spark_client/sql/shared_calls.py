@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 
 __all__ = ["SharedCalls", "readable"]
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark, generate
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, blanked, error_at

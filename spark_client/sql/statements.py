@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
 from remote_udf.functions import FunctionKind, FunctionSpec
-from spark_client.aggregate import AggregateExpression
-from spark_client.errors import PlanError
-from spark_client.identifiers import quoted
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import quoted
+from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.joined_calls import without_derived_calls
 from spark_client.sql.names import FunctionNames

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from spark_client.identifiers import identifiers_of
+from spark_client.base.identifiers import identifiers_of
 from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import HIDDEN, Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_TIME

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlglot.tokens import TokenType
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 
 __all__ = ["closing", "place_of_token", "split", "text_of"]
 

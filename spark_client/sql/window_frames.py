@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlglot import exp
 
-from spark_client.errors import PlanError
-from spark_client.over import Descending, Months, Window, WindowSpec
+from spark_client.base.errors import PlanError
+from spark_client.functions.over import Descending, Months, Window, WindowSpec
 from spark_client.sql.parsing import error_at
 from spark_client.sql.workspace import Workspace
 

@@ -19,7 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text, blanked, in_place, rows_of
 from spark_client.sql.stream_times import without_time

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 
-from spark_client.identifiers import Identifiers, identifiers_of
+from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.sql.dialect import generate
 from spark_client.sql.parsing import Text
 

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_client.errors import PlanError
-from spark_client.identifiers import are_plain, column_named, identifiers_of
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import are_plain, column_named, identifiers_of
 from spark_client.windows.intervals import MILLISECOND, interval_column
 
 __all__ = [

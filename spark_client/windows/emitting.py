@@ -18,7 +18,7 @@ from typing import Any
 from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.errors import InvalidOption
 from remote_udf.options import Option, canonical
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 
 __all__ = ["EMIT_OPTIONS", "EMIT_PREFIX", "EmitOptions", "Firing", "emit_options"]
 

@@ -6,7 +6,7 @@ import math
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 from spark_client.windows.columns import hidden
 from spark_client.windows.intervals import Interval, micros_of, shown
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, PaneWindows, assign, floor, later, numbered

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 
 __all__ = ["MILLISECOND", "Interval", "interval_column", "micros_of", "shown"]
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
-from spark_client.changelogs import kind_code, kind_column, require_retract
-from spark_client.errors import PlanError
+from spark_client.base.changelogs import kind_code, kind_column, require_retract
+from spark_client.base.errors import PlanError
 from spark_client.windows.columns import WINDOW_TIME, hidden, watermark_of
 
 __all__ = ["ARRIVAL", "changes_of", "net_changes", "settled", "sign_of"]

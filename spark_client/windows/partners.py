@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_client.identifiers import column_named
+from spark_client.base.identifiers import column_named
 from spark_client.windows.columns import hidden
 
 __all__ = ["each_once", "told_apart", "without_repeats"]

@@ -6,9 +6,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_client.errors import PlanError
-from spark_client.identifiers import column_named, identifiers_of
-from spark_client.over import Descending
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import column_named, identifiers_of
+from spark_client.functions.over import Descending
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_END,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_client.errors import PlanError
-from spark_client.identifiers import column_named, identifiers_of
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.windows.columns import (
     WINDOW_COLUMNS,
     check_input,

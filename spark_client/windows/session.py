@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_client.errors import PlanError
-from spark_client.identifiers import column_named
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import column_named
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_COLUMNS,

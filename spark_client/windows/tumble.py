@@ -5,7 +5,7 @@ import dataclasses
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
 from spark_client.windows.intervals import Interval, micros_of, shown
 from spark_client.windows.panes import PANE, PANE_END, PANE_START, PaneWindows, assign, later
 from spark_client.windows.planned import remember

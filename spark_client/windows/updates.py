@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_client.errors import PlanError
-from spark_client.identifiers import column_named, identifiers_of
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import column_named, identifiers_of
 from spark_client.windows.columns import WINDOW_END, wall_clock, with_metadata
 from spark_client.windows.intervals import interval_column
 

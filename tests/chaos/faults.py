@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from spark_client.security import Security
+from spark_client.base.security import Security
 from tests.chaos.jobs import Job, Tally
 from tests.chaos.proxy import Proxy
 from tests.chaos.servers import ChaosServer
@@ -267,9 +267,9 @@ def greedy(scale, seed):
 DEAD_LETTERS = """
 import resource, signal, sys
 import pyarrow as pa, pyarrow.parquet as pq
-from spark_client.errors import DeadLetterFailed
-from spark_client.executor.dead_letter import DeadLetterWriter, Operator
-from spark_client.executor.task import TaskInfo
+from spark_client.base.errors import DeadLetterFailed
+from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
+from spark_client.executor.stream.task import TaskInfo
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from pathlib import Path

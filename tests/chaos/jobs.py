@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from spark_client.calls import ScalarCall
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.executor.engine import PlannedCall, RowEngine
-from spark_client.executor.stream import CallStream
-from spark_client.executor.task import TaskInfo
-from spark_client.executor.transport import transport_for
+from spark_client.base.calls import ScalarCall
+from spark_client.base.config import ClientConfig
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.task import TaskInfo
+from spark_client.executor.stream.transport import transport_for
+from spark_client.functions.directory import list_functions
 
 __all__ = ["Job", "Tally"]
 

@@ -7,17 +7,17 @@ import pyarrow as pa
 
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from remote_udf.segments import AppliedField
-from spark_client.calls import AggregateCall, ProcessTableCall
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.executor.aggregates.bundles import PartialPlan
-from spark_client.executor.aggregates.partial import map_partial
-from spark_client.executor.aggregates.segments import AggregateInput
-from spark_client.executor.stream import CallStream
-from spark_client.executor.tables.plan import OutputSource, ProcessPlan
-from spark_client.executor.tables.processing import map_processed
-from spark_client.executor.task import TaskInfo
-from spark_client.executor.transport import transport_for
+from spark_client.base.calls import AggregateCall, ProcessTableCall
+from spark_client.base.config import ClientConfig
+from spark_client.executor.aggregate.bundles import PartialPlan
+from spark_client.executor.aggregate.partial import map_partial
+from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.process.plan import OutputSource, ProcessPlan
+from spark_client.executor.process.processing import map_processed
+from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.task import TaskInfo
+from spark_client.executor.stream.transport import transport_for
+from spark_client.functions.directory import list_functions
 from tests.chaos.jobs import Tally
 
 __all__ = ["aggregated", "processed"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remote_udf.functions import FunctionKind
-from spark_client.options import SESSION_PREFIXES
+from spark_client.base.options import SESSION_PREFIXES
 
 __all__ = ["bundle_settings", "session_settings"]
 

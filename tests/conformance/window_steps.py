@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
-from spark_client.aggregation.builtins import known_builtin
-from spark_client.executor.aggregates.fired import FiredBucket, FirePlan, Step
-from spark_client.executor.aggregates.running import Running
-from spark_client.types import arrow_type
+from spark_client.base.types import arrow_type
+from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
+from spark_client.executor.aggregate.running import Running
+from spark_client.planning.aggregate.builtins import known_builtin
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_TIME
 from spark_client.windows.emitting import EMIT_PREFIX, emit_options
 from tests.conformance.cases import Case

@@ -8,7 +8,7 @@ import yaml
 from cogapp import Cog
 
 import remote_udf.errors
-import spark_client.errors
+import spark_client.base.errors
 import udf_server.errors
 from remote_udf.ddl import parse_type
 from remote_udf.errors import ErrorCode, RemoteUdfError
@@ -49,7 +49,7 @@ def test_every_module_says_what_it_is_for():
 def test_every_error_class_is_explained():
     classes = {
         name
-        for module in (remote_udf.errors, spark_client.errors, udf_server.errors)
+        for module in (remote_udf.errors, spark_client.base.errors, udf_server.errors)
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, RemoteUdfError) and value is not RemoteUdfError
     }

@@ -9,8 +9,8 @@ from typing import Annotated
 from pyspark.errors import AnalysisException
 
 import udf_server as udf
-from spark_client.directory import Functions
-from spark_client.errors import PlanError
+from spark_client.base.errors import PlanError
+from spark_client.functions.directory import Functions
 from spark_client.sql.dialect import generate
 from spark_client.sql.explaining import query_of
 from spark_client.sql.names import FunctionNames
@@ -18,7 +18,7 @@ from spark_client.sql.parsing import Text, called_names, parse
 from spark_client.sql.process_calls import without_calls
 from spark_client.sql.statement_sets import statements_of
 from spark_client.sql.window_functions import without_window_calls
-from tests.spark_client.aggregates.world import Total
+from tests.spark_client.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregates.declaration import declare_aggregate
 from udf_server.tables.declaration import declare_table

@@ -6,7 +6,7 @@ import re
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_client.directory import Functions
+from spark_client.functions.directory import Functions
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, parse
 from spark_client.sql.rewriting import Rewriting

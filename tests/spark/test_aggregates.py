@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 
 import udf_server as udf
 from spark_client import PlanError, connect
-from spark_client.aggregation.builtins import Builtin, of_stream
-from tests.spark_client.aggregates.world import ALL, Total
+from spark_client.planning.aggregate.builtins import Builtin, of_stream
+from tests.spark_client.aggregate.world import ALL, Total
 from udf_server.aggregates.declaration import declare_aggregate
 
 

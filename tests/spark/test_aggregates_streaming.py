@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark_client import PlanError, connect
-from tests.spark_client.aggregates.world import ALL, Total
+from tests.spark_client.aggregate.world import ALL, Total
 from udf_server.aggregates.declaration import declare_aggregate
 
 SCHEMA = "k string, v bigint, at timestamp, row_kind string"

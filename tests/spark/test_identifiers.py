@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import PlanError, Window, windows
-from spark_client.identifiers import quoted
+from spark_client.base.identifiers import quoted
 from udf_server import ArgumentTrait
 from udf_server.aggregates.declaration import declare_aggregate
 from udf_server.tables.declaration import declare_table

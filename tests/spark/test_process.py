@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import PlanError
-from spark_client.changelogs import require_retract
+from spark_client.base.changelogs import require_retract
 from tests.conftest import SESSION_ZONE
 from udf_process import FraudRules, OneMatchJoin, SessionAlerts, ToChangelog
 from udf_server import ArgumentTrait, StateHint

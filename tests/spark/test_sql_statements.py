@@ -7,7 +7,7 @@ from pyspark.sql import Row
 
 import udf_server as udf
 from spark_client import PlanError
-from tests.spark_client.aggregates.world import Total
+from tests.spark_client.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregates.declaration import declare_aggregate
 from udf_server.tables.declaration import declare_table

@@ -7,7 +7,7 @@ import pytest
 import udf_server as udf
 from spark_client import PlanError
 from spark_client.windows import hop, tumble
-from tests.spark_client.aggregates.world import Total
+from tests.spark_client.aggregate.world import Total
 from udf_server.aggregates.declaration import declare_aggregate
 
 TUMBLED = "TABLE(TUMBLE(TABLE bid, DESCRIPTOR(t), INTERVAL '10' MINUTES))"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.spark_client.aggregates.world import Total
+from tests.spark_client.aggregate.world import Total
 from udf_server.aggregates.declaration import declare_aggregate
 
 FILES = [

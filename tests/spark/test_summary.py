@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 import udf_server as udf
 from spark_client import SummaryUnavailable, connect
-from tests.spark_client.aggregates.world import Total
+from tests.spark_client.aggregate.world import Total
 from udf_server.aggregates.declaration import declare_aggregate
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import udf_server as udf
 from spark_client import connect
-from spark_client.errors import PlanError, UnknownFunction
+from spark_client.base.errors import PlanError, UnknownFunction
 
 
 @udf.scalar(name="feels", version="1")

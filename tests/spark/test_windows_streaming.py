@@ -20,7 +20,7 @@ from spark_client.windows import (
     window_join,
     window_top_n,
 )  # fmt: skip
-from tests.spark_client.aggregates.world import Total
+from tests.spark_client.aggregate.world import Total
 from udf_server.aggregates.declaration import declare_aggregate
 
 WINDOW = ["window_start", "window_end"]

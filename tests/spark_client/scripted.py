@@ -13,12 +13,12 @@ from remote_udf.messages import Message, encode, read_request
 from remote_udf.options import canonical
 from remote_udf.outcomes import RowError, write_errors
 from remote_udf.v1 import message_pb2 as pb
-from spark_client.calls import ErrorPolicy, ScalarCall
-from spark_client.config import ClientConfig
-from spark_client.executor.chunks import Chunk
-from spark_client.executor.stream import CallStream
-from spark_client.executor.task import TaskInfo
-from spark_client.executor.transport import TransportLost
+from spark_client.base.calls import ErrorPolicy, ScalarCall
+from spark_client.base.config import ClientConfig
+from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.chunks import Chunk
+from spark_client.executor.stream.task import TaskInfo
+from spark_client.executor.stream.transport import TransportLost
 
 X = pa.schema([pa.field("x", pa.int64())])
 """The arguments of most calls here."""

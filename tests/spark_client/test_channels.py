@@ -9,13 +9,13 @@ import pytest
 import trustme
 
 import udf_server as udf
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.errors import ServerUnavailable
-from spark_client.executor.channels import Channels
-from spark_client.executor.endpoints import Endpoint
-from spark_client.executor.transport import transport_for
-from spark_client.security import Security
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import ServerUnavailable
+from spark_client.base.security import Security
+from spark_client.executor.stream.channels import Channels
+from spark_client.executor.stream.endpoints import Endpoint
+from spark_client.executor.stream.transport import transport_for
+from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
 

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from remote_udf.errors import ErrorCode
-from spark_client.errors import DeadLetterFailed
-from spark_client.executor.dead_letter import LETTER_COLUMNS, DeadLetterWriter, Operator
-from spark_client.executor.earlier_letters import EarlierLetters
-from spark_client.executor.policy import ERROR_TYPE
-from spark_client.executor.task import TaskInfo
+from spark_client.base.errors import DeadLetterFailed
+from spark_client.executor.engine.policy import ERROR_TYPE
+from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, DeadLetterWriter, Operator
+from spark_client.executor.scalar.earlier_letters import EarlierLetters
+from spark_client.executor.stream.task import TaskInfo
 from tests.spark_client.scripted import row_error
 
 RUN = "f" * 32

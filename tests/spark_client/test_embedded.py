@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from spark_client import embedded
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import EmbeddedServerFailed
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
-from spark_client.errors import EmbeddedServerFailed
-from spark_client.executor.transport import transport_for
+from spark_client.executor.stream.transport import transport_for
+from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
 PLUGIN = """

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
-from spark_client.config import ClientConfig
-from spark_client.executor import engine as engine_module
-from spark_client.executor.engine import PlannedCall, RowEngine
-from spark_client.executor.policy import error_array
-from spark_client.executor.window import MESSAGES_UNDER_WAY
+from spark_client.base.config import ClientConfig
+from spark_client.executor.engine import row_engine as engine_module
+from spark_client.executor.engine.policy import error_array
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.message_sizing import MESSAGES_UNDER_WAY
 from spark_client.testing import FaultyTransport, LocalTransport
 from tests.spark_client.scripted import (
     SILENCE,

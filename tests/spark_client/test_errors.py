@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from remote_udf.errors import RemoteUdfError
-from spark_client import errors
+from spark_client.base import errors
 
 CLASSES = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if cls.__module__ == errors.__name__]
 

@@ -10,11 +10,11 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import StreamError
 from remote_udf.messages import read_response
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.errors import ServerUnavailable
-from spark_client.executor.silence import SilenceWatch
-from spark_client.executor.transport import transport_for
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import ServerUnavailable
+from spark_client.executor.stream.silence import SilenceWatch
+from spark_client.executor.stream.transport import transport_for
+from spark_client.functions.directory import list_functions
 from tests.conftest import serving
 from tests.spark_client.scripted import (
     SILENCE,
@@ -42,7 +42,7 @@ async def plus_one(x: int) -> int:
 @pytest.fixture
 def quick_watch(monkeypatch):
     watch = SilenceWatch(look_seconds=0.01)
-    monkeypatch.setattr("spark_client.executor.connection.process_watch", lambda: watch)
+    monkeypatch.setattr("spark_client.executor.stream.connection.process_watch", lambda: watch)
 
 
 def hangs(requests):
@@ -83,7 +83,7 @@ def test_servers_that_hang_use_only_their_share_of_the_time_to_connect(quick_wat
 
 
 def test_a_lost_server_is_replaced_although_the_next_one_in_turn_hangs(quick_watch, monkeypatch):
-    monkeypatch.setattr("spark_client.executor.connection.SILENT_SECONDS", (0.05, 0.05))
+    monkeypatch.setattr("spark_client.executor.stream.connection.SILENT_SECONDS", (0.05, 0.05))
     transport = ScriptedServers(lost=hangs_once_open, hanging=hangs, good=honest)
     stream = stream_of(call_of(plus_one), transport)
     transport._by_address["lost"] = gone

@@ -9,10 +9,10 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from remote_udf.v1 import message_pb2 as pb
-from spark_client.config import ClientConfig
-from spark_client.executor.engine import PlannedCall, RowEngine
-from spark_client.executor.figures import SMALLEST_SECONDS, Figures, bucket_of, latency
-from spark_client.executor.transport import transport_for
+from spark_client.base.config import ClientConfig
+from spark_client.base.figures import SMALLEST_SECONDS, Figures, bucket_of, latency
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import (
     Clock,
     Scripted,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_client.executor import groups, pieces
-from spark_client.executor.engine import RowEngine
-from spark_client.executor.groups import Group
+from spark_client.executor.engine import groups, pieces
+from spark_client.executor.engine.groups import Group
+from spark_client.executor.engine.row_engine import RowEngine
 from tests.spark_client.scripted import row_error
 
 

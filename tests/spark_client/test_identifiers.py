@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_client.identifiers import Identifiers, are_plain, quoted, texts_of
+from spark_client.base.identifiers import Identifiers, are_plain, quoted, texts_of
 
 EITHER = Identifiers(case_sensitive=False)
 EXACT = Identifiers(case_sensitive=True)

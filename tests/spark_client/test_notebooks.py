@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 
 from remote_udf.functions import FunctionKind, FunctionSpec, Parameter
-from spark_client.aggregate import RemoteAggregate
-from spark_client.collecting import Collector
-from spark_client.config import ClientConfig
-from spark_client.directory import Functions
-from spark_client.executor.figures import Figures, TaskReport
-from spark_client.notebooks import Explanation, FunctionList, bar
-from spark_client.scalar import RemoteFunction
-from spark_client.security import Security
+from spark_client.base.config import ClientConfig
+from spark_client.base.figures import Figures, TaskReport
+from spark_client.base.notebooks import Explanation, FunctionList, bar
+from spark_client.base.security import Security
+from spark_client.functions.aggregate import RemoteAggregate
+from spark_client.functions.directory import Functions
+from spark_client.functions.scalar import RemoteFunction
 from spark_client.session import RemoteSession
-from spark_client.summary import JobSummary
+from spark_client.summary.collector import Collector
+from spark_client.summary.job_summary import JobSummary
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PICTURE = os.environ.get("UDF_NOTEBOOK_PICTURE")

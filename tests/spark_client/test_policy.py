@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import udf_server as udf
 from remote_udf.errors import TRACEBACK_LIMIT, ErrorCode
 from remote_udf.options import OnError
-from spark_client.errors import ErrorBudgetExceeded, FunctionFailed
-from spark_client.executor.policy import (
+from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
+from spark_client.executor.engine.policy import (
     ARGUMENT_LIMIT,
     RATE_FROM_ROWS,
     PolicyKeeper,

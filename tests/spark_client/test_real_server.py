@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from remote_udf.errors import ErrorCode
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.errors import ServerUnavailable
-from spark_client.executor.engine import PlannedCall, RowEngine
-from spark_client.executor.transport import transport_for
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import ServerUnavailable
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.transport import transport_for
+from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
 PLUGIN = """

@@ -5,12 +5,12 @@ import pyarrow.dataset as ds
 import pytest
 
 from remote_udf.options import OnError
-from spark_client.errors import DeadLetterFailed, ErrorBudgetExceeded, FunctionFailed
-from spark_client.executor import rows as rows_module
-from spark_client.executor.engine import PlannedCall
-from spark_client.executor.pieces import PIECE_BYTES
-from spark_client.executor.rows import OutputColumn, RowPlan, Source, map_rows
-from spark_client.executor.scalar import evaluate_scalar, result_type
+from spark_client.base.errors import DeadLetterFailed, ErrorBudgetExceeded, FunctionFailed
+from spark_client.executor.engine.pieces import PIECE_BYTES
+from spark_client.executor.engine.row_engine import PlannedCall
+from spark_client.executor.scalar import rows as rows_module
+from spark_client.executor.scalar.column import evaluate_scalar, result_type
+from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
 from spark_client.testing import local_transport
 from tests.spark_client.scripted import call_of
 

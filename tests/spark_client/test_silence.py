@@ -7,11 +7,11 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
-from spark_client.errors import ServerUnavailable
-from spark_client.executor.connection import Connection
-from spark_client.executor.silence import SilenceWatch, process_watch
-from spark_client.executor.task import TaskInfo
-from spark_client.executor.transport import TransportLost
+from spark_client.base.errors import ServerUnavailable
+from spark_client.executor.stream.connection import Connection
+from spark_client.executor.stream.silence import SilenceWatch, process_watch
+from spark_client.executor.stream.task import TaskInfo
+from spark_client.executor.stream.transport import TransportLost
 from tests.spark_client.scripted import SILENCE, Clock, Scripted, X, call_of, chunk_of, honest, opened, stream_of
 
 
@@ -124,12 +124,12 @@ def test_a_server_that_does_not_answer_open_is_given_up_as_well():
 @pytest.fixture
 def quick_watch(monkeypatch):
     watch = SilenceWatch(look_seconds=0.01)
-    monkeypatch.setattr("spark_client.executor.connection.process_watch", lambda: watch)
+    monkeypatch.setattr("spark_client.executor.stream.connection.process_watch", lambda: watch)
     return watch
 
 
 def test_rows_of_a_silent_server_are_answered_by_the_next_one(quick_watch, monkeypatch):
-    monkeypatch.setattr("spark_client.executor.connection.SILENT_SECONDS", (0.05, 0.05))
+    monkeypatch.setattr("spark_client.executor.stream.connection.SILENT_SECONDS", (0.05, 0.05))
     stream = stream_of(call_of(plus_one), Scripted(mute(1.0), honest))
     stream.submit(chunk_of([1, 2]))
     (answer,) = stream.receive()
@@ -139,7 +139,7 @@ def test_rows_of_a_silent_server_are_answered_by_the_next_one(quick_watch, monke
 
 
 def test_servers_that_all_fall_silent_end_in_an_error_within_the_deadline(quick_watch, monkeypatch):
-    monkeypatch.setattr("spark_client.executor.connection.SILENT_SECONDS", (0.05, 0.05))
+    monkeypatch.setattr("spark_client.executor.stream.connection.SILENT_SECONDS", (0.05, 0.05))
 
     def never_opens(requests):
         next(requests)

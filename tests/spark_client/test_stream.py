@@ -7,8 +7,8 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode, ProtocolViolation
 from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2 as pb
-from spark_client.errors import AccountingMismatch
-from spark_client.executor.chunks import Chunk
+from spark_client.base.errors import AccountingMismatch
+from spark_client.executor.stream.chunks import Chunk
 from tests.spark_client.scripted import (
     Scripted,
     call_of,

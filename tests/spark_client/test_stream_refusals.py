@@ -5,9 +5,9 @@ import pytest
 
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
 from remote_udf.v1 import message_pb2 as pb
-from spark_client.errors import ServerUnavailable
-from spark_client.executor.chunks import Chunk
-from spark_client.executor.connecting import BACKOFF_SECONDS
+from spark_client.base.errors import ServerUnavailable
+from spark_client.executor.stream.chunks import Chunk
+from spark_client.executor.stream.connecting import BACKOFF_SECONDS
 from tests.spark_client.scripted import (
     Clock,
     Scripted,

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from pyspark.accumulators import Accumulator, _accumulatorRegistry
 
-from spark_client.collecting import Collector, _Accumulated, _ReportsParam, collecting, require_reports
-from spark_client.errors import SummaryUnavailable
-from spark_client.executor.figures import Figures, TaskReport
-from spark_client.executor.filing import FiledReports, read_report
-from spark_client.progress import Progress
-from spark_client.summary import JobSummary
+from spark_client.base.errors import SummaryUnavailable
+from spark_client.base.figures import Figures, TaskReport
+from spark_client.executor.report_files import FiledReports, read_report
+from spark_client.summary.collector import Collector, _Accumulated, _ReportsParam, collecting, require_reports
+from spark_client.summary.job_summary import JobSummary
+from spark_client.summary.progress import Progress
 
 
 class Tracker:
@@ -87,7 +87,7 @@ def test_a_row_per_function_and_stage_and_one_for_all_micro_batches(summary, col
 
 
 def test_old_tasks_are_folded_and_still_count(summary, collector, monkeypatch):
-    monkeypatch.setattr("spark_client.summary.TASKS_KEPT", 5)
+    monkeypatch.setattr("spark_client.summary.job_summary.TASKS_KEPT", 5)
     with summary:
         for partition in range(12):
             collector.take([report(partition=partition)])

@@ -6,7 +6,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
-from spark_client.executor.transport import TransportLost
+from spark_client.executor.stream.transport import TransportLost
 from spark_client.testing import FaultyTransport, LocalTransport
 from tests.spark_client.scripted import Scripted, call_of, chunk_of, everything, honest, stream_of
 from udf_server.errors import FunctionClash
@@ -108,7 +108,7 @@ class Raw:
     def __init__(self, transport):
         from remote_udf.messages import encode
         from remote_udf.v1 import message_pb2 as pb
-        from spark_client.executor.connection import BatchWriter
+        from spark_client.executor.stream.connection import BatchWriter
         from tests.spark_client.scripted import X
 
         writer = BatchWriter(X)

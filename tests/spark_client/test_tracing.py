@@ -56,11 +56,11 @@ CLIENT = """
 import sys
 import pyarrow as pa
 from remote_udf.tracing import flush_spans
-from spark_client.calls import ScalarCall
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.executor.engine import PlannedCall, RowEngine
-from spark_client.executor.opening import open_stream
+from spark_client.base.calls import ScalarCall
+from spark_client.base.config import ClientConfig
+from spark_client.functions.directory import list_functions
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.opening import open_stream
 
 config = ClientConfig(sys.argv[1])
 spec = list_functions(config).find(sys.argv[2])

@@ -12,17 +12,17 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import RemoteUdfError
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
-from spark_client.executor.channels import process_channels
-from spark_client.executor.transport import (
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
+from spark_client.executor.stream.channels import process_channels
+from spark_client.executor.stream.transport import (
     GrpcTransport,
     NoGrpcServer,
     TransportLost,
     translated,
     transport_for,
 )
+from spark_client.functions.directory import list_functions
 from spark_client.testing import LocalTransport, local_transport
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from remote_udf.errors import InvalidOption
 from remote_udf.row_kinds import CODE_TYPE, RowKind
 from spark_client import PlanError
-from spark_client.executor.aggregates.fired import FiredBucket, FirePlan, Step
-from spark_client.executor.aggregates.running import Running
+from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
+from spark_client.executor.aggregate.running import Running
 from spark_client.windows.emitting import EmitOptions, Firing, emit_options
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import StreamError
-from spark_client.executor.transport import transport_for
+from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from udf_server import admission as admission_module
 from udf_server.admission import Admission, AdmissionLimits

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
-from spark_client.executor.transport import transport_for
+from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.streams import eventually
 from udf_server.config import ServerConfig, load_config

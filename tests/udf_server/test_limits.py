@@ -16,7 +16,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.messages import read_response
-from spark_client.executor.transport import transport_for
+from spark_client.executor.stream.transport import transport_for
 from tests.chaos.proxy import Proxy
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.streams import Talk, batch, eventually, opening

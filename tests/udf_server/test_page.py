@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 import udf_server as udf
-from spark_client.executor.transport import transport_for
+from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from udf_server.config import ServerConfig
 from udf_server.errors import InvalidConfig
@@ -264,7 +264,7 @@ def test_a_call_is_refused_while_the_server_drains(serve):
 
 
 def test_aggregates_are_shown_and_not_tried(serve):
-    from tests.spark_client.aggregates.world import Total
+    from tests.spark_client.aggregate.world import Total
     from udf_server.aggregates.declaration import declare_aggregate
 
     url = serve(declare_aggregate(Total), try_calls=True).server.metrics_url

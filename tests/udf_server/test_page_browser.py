@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import udf_server as udf
-from spark_client.executor.transport import transport_for
+from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

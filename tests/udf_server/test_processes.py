@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.executor import channels
-from spark_client.executor.transport import GrpcTransport
-from spark_client.security import Security
+from spark_client.base.config import ClientConfig
+from spark_client.base.security import Security
+from spark_client.executor.stream import channels
+from spark_client.executor.stream.transport import GrpcTransport
+from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
 PLUGIN = """

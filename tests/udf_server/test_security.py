@@ -18,11 +18,11 @@ from click.testing import CliRunner
 
 import udf_server as udf
 from remote_udf.errors import StreamError
-from spark_client.config import ClientConfig
-from spark_client.directory import list_functions
-from spark_client.errors import AccessDenied, ServerUnavailable
-from spark_client.executor.transport import transport_for
-from spark_client.security import Security
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import AccessDenied, ServerUnavailable
+from spark_client.base.security import Security
+from spark_client.executor.stream.transport import transport_for
+from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from udf_server.cli import main
 from udf_server.config import ServerConfig

@@ -9,7 +9,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.shared_memory import SharedMemoryClosed, attach, offer_memory
-from spark_client.executor.transport import transport_for
+from spark_client.executor.stream.transport import transport_for
 from tests.leftovers import mapped
 from tests.spark_client.scripted import call_of, chunk_of, stream_of
 from tests.udf_server.streams import Talk, batch, eventually, finish

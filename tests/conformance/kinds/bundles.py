@@ -10,10 +10,10 @@ from remote_udf.functions import FunctionSpec
 from remote_udf.row_kinds import CODE_TYPE, RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
 from spark_client import Window, connect
-from spark_client.calls import AggregateCall
-from spark_client.config import ClientConfig
-from spark_client.executor.engine import PlannedCall, RowEngine
-from spark_client.executor.opening import open_stream
+from spark_client.base.calls import AggregateCall
+from spark_client.base.config import ClientConfig
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.opening import open_stream
 from tests.conformance.cases import Case
 from tests.conformance.compare import difference
 from tests.conformance.environment import Environment

@@ -18,11 +18,11 @@ from remote_udf.functions import FunctionKind
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ChangelogMode
 from spark_client import connect
-from spark_client.process.inputs import inputs_of
+from spark_client.base.types import spark_type
+from spark_client.planning.process.inputs import inputs_of
 from spark_client.sql.parsing import Text, parse
 from spark_client.sql.process_functions import without_process_calls
 from spark_client.sql.workspace import Workspace
-from spark_client.types import spark_type
 from tests.conformance.cases import Case, Table
 from tests.conformance.compare import difference
 from tests.conformance.environment import Environment, FunctionMissing

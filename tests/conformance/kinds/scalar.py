@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 
 from remote_udf.errors import RemoteUdfError
 from remote_udf.types import alternatives, spelled
-from spark_client.types import spark_type
+from spark_client.base.types import spark_type
 from tests.conformance.cases import Case
 from tests.conformance.compare import difference
 from tests.conformance.environment import Chosen, Environment

@@ -6,7 +6,7 @@ import pytest
 from sqlglot import exp
 
 from spark_client import PlanError
-from spark_client.identifiers import Identifiers
+from spark_client.base.identifiers import Identifiers
 from spark_client.sql.grouping import read_grouping
 from spark_client.sql.parsing import Text, parse
 from spark_client.sql.sources import Source

@@ -1,0 +1,92 @@
+"""Changelogs: DataFrames whose rows say what they do to a table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.table_arguments import ChangelogMode
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import column_named, identifiers_of
+
+__all__ = ["CHANGE_TYPE", "kind_code", "kind_column", "mode_metadata", "mode_of", "require_retract"]
+
+MODE = "remote_udf.changelog_mode"
+"""Metadata of the column of kinds: which kinds there are, and the key of an upsert changelog."""
+
+CHANGE_TYPE = "_change_type"
+"""The column of a Delta change feed (Delta Lake, "Change data feed")."""
+
+_DELTA = {
+    "insert": RowKind.INSERT,
+    "update_preimage": RowKind.UPDATE_BEFORE,
+    "update_postimage": RowKind.UPDATE_AFTER,
+    "delete": RowKind.DELETE,
+}
+
+
+def kind_column(frame: DataFrame) -> str | None:
+    """The column that makes the frame a changelog: `row_kind`, or Delta's `_change_type`; None if it has none."""
+    names = {identifiers_of(frame).key(name): name for name in frame.columns}
+    return names.get(ROW_KIND) or names.get(CHANGE_TYPE)
+
+
+def mode_metadata(mode: ChangelogMode, upsert_key: Sequence[str]) -> dict[str, Any]:
+    """What a column of kinds says of its changelog, wherever it goes."""
+    return {
+        MODE: {
+            "kinds": [kind.value for kind in mode.kinds], "key_only_deletes": mode.key_only_deletes,
+            "upsert_key": list(upsert_key),
+        }
+    }  # fmt: skip
+
+
+def mode_of(frame: DataFrame) -> tuple[ChangelogMode, tuple[str, ...]]:
+    """What kinds of change a frame has, and the columns of its upsert key, as far as it says so.
+
+    A changelog that does not say has all kinds. A key of columns that the frame no longer has is not known.
+    """
+    column = kind_column(frame)
+    if column is None:
+        return ChangelogMode(), ()
+    told = frame.schema.fields[frame.columns.index(column)].metadata.get(MODE)
+    if told is None:
+        return ChangelogMode.of(*RowKind), ()
+    key = tuple(told["upsert_key"])
+    known = key if set(key) <= set(frame.columns) else ()
+    return ChangelogMode.of(*told["kinds"], key_only_deletes=told["key_only_deletes"]), known
+
+
+def require_retract(frame: DataFrame, where: str) -> None:
+    """Raises PlanError for an upsert changelog: what a +U replaces is not in it."""
+    mode, _ = mode_of(frame)
+    if mode.is_upsert or mode.key_only_deletes:
+        raise PlanError(
+            f"{where}: the changelog has changes {mode}, without the rows that its updates and deletes replace. "
+            "They are completed only for a process table function with REQUIRE_UPDATE_BEFORE and REQUIRE_FULL_DELETE"
+        )
+
+
+def kind_code(name: str, mode: ChangelogMode | None = None) -> Column:
+    """The code of a row's kind. A row of a kind that is not in the mode fails the job, with a message that shows it."""
+    codes = {kind.value: kind.code for kind in RowKind}
+    if name.lower() == CHANGE_TYPE:
+        codes = {text: kind.code for text, kind in _DELTA.items()}
+    whose = ""
+    if mode is not None and len(mode.kinds) < len(RowKind):
+        whose = " of this changelog"
+        kept = {kind.code for kind in mode.kinds}
+        codes = {text: code for text, code in codes.items() if code in kept}
+    column = column_named(name)
+    message = F.concat(
+        F.lit(f"column {name!r}: "), F.coalesce(column.cast("string"), F.lit("null")),
+        F.lit(f" is no kind of change{whose} ({', '.join(codes)})"),
+    )  # fmt: skip
+    chain = None
+    for text, code in codes.items():
+        literal = F.lit(code).cast("tinyint")
+        chain = F.when(column == text, literal) if chain is None else chain.when(column == text, literal)
+    assert chain is not None
+    return chain.otherwise(F.raise_error(message).cast("tinyint"))

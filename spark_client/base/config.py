@@ -1,0 +1,33 @@
+"""ClientConfig: how to reach a server. Travels to the executors inside plans, so it holds no secret."""
+
+from dataclasses import dataclass, field
+
+from spark_client.base.figures import Reporter
+from spark_client.base.security import Security
+
+__all__ = ["ClientConfig"]
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """Where the servers are and how long to wait for one. Raises ValueError if a token would travel in the open."""
+
+    target: str
+    """A gRPC target: "host:port", "unix:/path", "dns:///name:port"; or several, with commas between them."""
+    connect_seconds: float = 10.0
+    """How long a first answer may take, on the driver and in every task."""
+    security: Security = field(default_factory=Security)
+    """TLS and tokens."""
+    max_stream_seconds: float = 300.0
+    """After this long a stream moves to the next server, at the border of a batch, so that new servers get work."""
+    max_replays: int = 50
+    """How often rows are sent again before they fail as SERVER_UNAVAILABLE: a row may be what kills the servers."""
+    shared_memory: bool = True
+    """Hand rows to a server on the same host through memory they share, where both can; otherwise by its socket."""
+    reporter: Reporter | None = field(default=None, compare=False, repr=False)
+    """Takes the figures of each task's calls; see `RemoteSession.summary`."""
+
+    def __post_init__(self) -> None:
+        if self.max_stream_seconds <= 0 or self.max_replays < 0:
+            raise ValueError("max_stream_seconds is more than 0, and max_replays at least 0")
+        self.security.check(self.target)

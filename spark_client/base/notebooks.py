@@ -1,0 +1,158 @@
+"""How things look in notebooks: HTML without scripts, escaped, in colours that can be read on white and on black."""
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from remote_udf.functions import FunctionSpec
+from spark_client.base.config import ClientConfig
+
+__all__ = [
+    "Explanation",
+    "FunctionList",
+    "bar",
+    "function_html",
+    "how_connected",
+    "session_html",
+    "table",
+    "without_secret",
+]
+
+_CODE = "font-family:ui-monospace,monospace;font-size:.92em;white-space:pre-wrap;text-align:left"
+_SOFT = "opacity:.7"
+_CELL = "text-align:left;vertical-align:top"
+_USER_INFORMATION = re.compile(r"://[^/@\s]*@")
+
+
+class FunctionList(list[FunctionSpec]):
+    """Functions, a line or a row each."""
+
+    def __repr__(self) -> str:
+        lines = [f"{spec.key}  {spec.kind}  {spec.signature}" for spec in self]
+        return "\n".join(lines) or "no functions"
+
+    def _repr_html_(self) -> str:
+        owned = any(spec.owner for spec in self)
+        head = ["function", "kind", "signature", "", *(["owner"] if owned else [])]
+        rows = [
+            [
+                escape(spec.key), escape(spec.kind), _code(spec.signature),
+                escape(_first_line(spec)), *([escape(spec.owner)] if owned else []),
+            ]
+            for spec in self
+        ]  # fmt: skip
+        return table(head, rows)
+
+
+class Explanation(str):
+    """What `RemoteSession.explain` found: text, of which a notebook shows the stages and folds Spark's plan away."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        stages, _, plan = self.partition("\n\n")
+        items = "".join(f"<li>{escape(line.partition('. ')[2])}</li>" for line in stages.splitlines())
+        folded = f"<details><summary>Spark's plan</summary>{_code(plan.rstrip(), tag='pre')}</details>"
+        return f'<ol style="{_CELL}">{items}</ol>{folded}'
+
+
+def session_html(config: ClientConfig, functions: FunctionList, facts: Mapping[str, str]) -> str:
+    """A remote session: where, how, and its functions, folded away."""
+    count = len(functions)
+    lines = _facts({"server": config.target, "connection": how_connected(config), **facts})
+    return (
+        f"<div><b>remote session</b>{lines}<details><summary>{count} function{'s' if count != 1 else ''}</summary>"
+        f"{functions._repr_html_()}</details></div>"
+    )
+
+
+def function_html(spec: FunctionSpec, config: ClientConfig, options: Mapping[str, Any]) -> str:
+    """A function: signature, description, and where it is."""
+    facts = {"version": spec.version, "kind": str(spec.kind), "server": config.target, "owner": spec.owner}
+    facts["options"] = ", ".join(f"{name}={without_secret(value)}" for name, value in options.items())
+    described = f'<p style="white-space:pre-wrap">{escape(_description(spec))}</p>' if spec.description else ""
+    return f"<div>{_code(spec.signature)}{described}{_facts(facts)}</div>"
+
+
+def how_connected(config: ClientConfig) -> str:
+    """In words: nothing of what is in a file or variable."""
+    security = config.security
+    parts = ["TLS" if security.encrypted else "no TLS"]
+    if security.certificate_file is not None:
+        parts.append("certificate")
+    if security.has_token:
+        parts.append("token")
+    return ", ".join(parts)
+
+
+def without_secret(value: Any) -> str:
+    """An option as text, without the user and password that a URI may have."""
+    return _USER_INFORMATION.sub("://...@", str(value))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()) -> str:
+    """A table. Cells are HTML, heads are text; those at the places `numbers` stand to the right."""
+    right = set(numbers)
+    styles = [f"{_CELL};text-align:right;white-space:nowrap" if i in right else _CELL for i in range(len(head))]
+    lines = "".join(_row("td", row, styles) for row in rows)
+    first = _row("th", map(escape, head), styles)
+    return f'<table style="color:inherit"><thead>{first}</thead><tbody>{lines}</tbody></table>'
+
+
+def _row(tag: str, cells: Iterable[str], styles: Sequence[str]) -> str:
+    filled = (f'<{tag} style="{style}">{cell}</{tag}>' for cell, style in zip(cells, styles, strict=True))
+    return f"<tr>{''.join(filled)}</tr>"
+
+
+def bar(parts: Mapping[str, tuple[float, str]]) -> str:
+    """Shares side by side, by name: how much of the whole, and the colour. With a line of what they are."""
+    whole = sum(amount for amount, _ in parts.values())
+    if not whole:
+        return ""
+    shares = {name: (100 * amount / whole, colour) for name, (amount, colour) in parts.items() if amount}
+    boxes = "".join(
+        f'<span style="display:inline-block;height:.7em;width:{share:.2f}%;background:{colour}"></span>'
+        for share, colour in shares.values()
+    )
+    legend = ", ".join(
+        f'<span style="white-space:nowrap"><span style="color:{colour}">&#9632;</span> {escape(name)} '
+        f"{_percent(share)}</span>"
+        for name, (share, colour) in shares.items()
+    )
+    return (
+        f'<div style="width:11em;white-space:nowrap;line-height:1">{boxes}</div>'
+        f'<div style="width:12em;font-size:.9em">{legend}</div>'
+    )
+
+
+def _percent(share: float) -> str:
+    """Never 100% of what is not all, never 0% of what is not nothing."""
+    if share in {0, 100}:
+        return f"{share:.0f}%"
+    return "&lt;1%" if share < 1 else "&gt;99%" if share > 99 else f"{share:.0f}%"
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    lines = [
+        f'<div><span style="{_SOFT}">{escape(name)}:</span> {escape(value)}</div>'
+        for name, value in facts.items()
+        if value
+    ]
+    return "".join(lines)
+
+
+def _code(text: str, tag: str = "code") -> str:
+    return f'<{tag} style="{_CODE}">{escape(text)}</{tag}>'
+
+
+def _description(spec: FunctionSpec) -> str:
+    return inspect.cleandoc(spec.description)
+
+
+def _first_line(spec: FunctionSpec) -> str:
+    return _description(spec).partition("\n")[0] if spec.description else ""

@@ -1,0 +1,79 @@
+"""Options of a call from the call itself and from the Spark session, and the caller's error policy."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from remote_udf.functions import FunctionKind
+from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, OnError, canonical
+from spark_client.base.calls import ErrorPolicy
+from spark_client.base.errors import PlanError
+
+__all__ = ["SESSION_PREFIXES", "buckets_of", "call_options", "session_options"]
+
+SESSION_PREFIXES = {
+    FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
+    FunctionKind.AGGREGATE: "spark.remoteudf.bundled-agg",
+    FunctionKind.TABLE: "spark.remoteudf.process-table",
+}
+"""`<prefix>.<function>.<option>` is for one function, `<prefix>.<option>` for all of the kind."""
+
+_KNOWN = {
+    FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
+    FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"]}),
+    # Without one row per row, an error has nowhere to stand: it fails the job.
+    FunctionKind.TABLE: (AGGREGATE_OPTIONS, STREAM_OPTIONS),
+}
+"""Options of the server and of the caller, by kind."""
+
+
+def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> dict[str, str]:
+    """What the session sets for a function, canonical; what is set for it wins over what is set for all.
+
+    Raises InvalidOption for a key below the prefix that is no option, whichever function it names:
+    a misspelled one would otherwise never be noticed.
+    """
+    prefix = SESSION_PREFIXES[kind] + "."
+    general: dict[str, Any] = {}
+    special: dict[str, Any] = {}
+    for key, value in spark.conf.getAll.items():
+        if not key.startswith(prefix):
+            continue
+        owner, _, option = key.removeprefix(prefix).rpartition(".")
+        checked = canonical({option: value}, source=f"session setting {key}", known=_KNOWN[kind])
+        if not owner:
+            general |= checked
+        elif owner == function:
+            special |= checked
+    source = f"session settings below {prefix}"
+    return canonical(general | special, source=source, known=_KNOWN[kind])
+
+
+def call_options(
+    given: Mapping[str, Any], session: Mapping[str, str], function: str, kind: FunctionKind = FunctionKind.SCALAR
+) -> tuple[dict[str, str], ErrorPolicy]:
+    """The server's options and this end's policy, the call's over the session's.
+
+    Raises InvalidOption for what is unknown or malformed, PlanError for a policy that lacks something.
+    """
+    called = canonical(given, source=f"call of {function}", known=_KNOWN[kind])
+    merged = {**session, **called}
+    values = {option.attribute: option.parse(merged[name]) for name, option in CALLER_OPTIONS.items() if name in merged}
+    policy = ErrorPolicy(**values)
+    if policy.on_error is OnError.DEAD_LETTER and kind is FunctionKind.AGGREGATE:
+        raise PlanError(f"call of {function}: an aggregate has no rows for a dead letter; use 'column'")
+    if policy.on_error is OnError.DEAD_LETTER and policy.dead_letter is None:
+        raise PlanError(f"call of {function}: on-error 'dead-letter' needs the option 'dead-letter', a directory")
+    if policy.on_error is OnError.FAIL and (policy.max_errors is not None or policy.max_error_rate is not None):
+        raise PlanError(f"call of {function}: an error budget has no meaning with on-error 'fail'; choose another one")
+    return {name: text for name, text in merged.items() if name in _KNOWN[kind][0]}, policy
+
+
+def buckets_of(given: Mapping[str, Any], session: Mapping[str, str], function: str) -> int:
+    """The option `buckets`, the call's over the session's. Raises InvalidOption."""
+    called = canonical(given, source=f"call of {function}", known=_KNOWN[FunctionKind.TABLE])
+    option = STREAM_OPTIONS["buckets"]
+    text = {**session, **called}.get(option.name)
+    buckets: int = option.default if text is None else option.parse(text)
+    return buckets

@@ -1,0 +1,157 @@
+"""Bundles of step (a): from a table of rows to the segments of each call, and from their outcomes to output."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from remote_udf.options import OnError
+from remote_udf.row_kinds import RowKind
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS
+from spark_client.executor.aggregate.keys import combined
+from spark_client.executor.aggregate.outcomes import check_policy
+from spark_client.executor.aggregate.segment_columns import (
+    AggregateInput,
+    Grouping,
+    accumulators_column,
+    errors_column,
+    key_struct,
+    rows_column,
+)
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.policy import error_array
+from spark_client.executor.engine.row_engine import PlannedCall
+
+__all__ = ["Bundle", "PartialPlan", "bundle_of", "output_of", "planned_calls", "signs"]
+
+_SIGNS = np.array([-1 if kind.is_retract else 1 for kind in RowKind])
+
+
+@dataclass(frozen=True)
+class PartialPlan:
+    """What one partial aggregation does.
+
+    `keys` are the columns of the key, `key_names` what they are called for the function and in errors,
+    `kinds` is the column of row kinds of a changelog. Without `passed`, output has a row per segment: the
+    key's columns, then an accumulator per call, then an error per call that does not fail the job. With
+    it, output has every input row with these columns, and accumulators and errors are null but in the last
+    row of their segment. `names` are those of the output's columns. Keys with fewer rows than none are left
+    out unless `below_zero`.
+    """
+
+    inputs: tuple[AggregateInput, ...]
+    keys: tuple[int, ...]
+    key_names: tuple[str, ...]
+    kinds: int | None
+    passed: tuple[int, ...] | None
+    names: tuple[str, ...]
+    below_zero: bool = False
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Rows and how they fall into segments; `keys` has a row per segment."""
+
+    table: pa.Table
+    grouping: Grouping
+    keys: list[pa.Array]
+
+    def batch(self, plan: PartialPlan) -> pa.RecordBatch:
+        """What the engine sends: the key, and the rows for each call."""
+        kinds = None if plan.kinds is None else self.table.column(plan.kinds)
+        columns = [key_struct(self.keys, plan.key_names, self.grouping.segments)]
+        for source in plan.inputs:
+            if source.accumulator is None:
+                columns.append(rows_column(source, self.table, self.grouping, kinds))
+            else:
+                columns.append(accumulators_column(self.table.column(source.accumulator), self.grouping))
+        columns += [
+            errors_column(self.table.column(source.error), self.grouping)
+            for source in plan.inputs
+            if source.error is not None
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=[KEY, *(str(i) for i in range(len(columns) - 1))])
+
+
+def bundle_of(plan: PartialPlan, table: pa.Table, grouping: Grouping) -> Bundle:
+    """The bundle of a table whose rows fall into these segments."""
+    firsts = pa.array(grouping.first_rows())
+    return Bundle(table, grouping, [combined(table.column(key)).take(firsts) for key in plan.keys])
+
+
+def planned_calls(plan: PartialPlan) -> list[PlannedCall]:
+    """The calls over batches of bundles."""
+    calls = []
+    error = 1 + len(plan.inputs)
+    for index, source in enumerate(plan.inputs):
+        columns, names = [index + 1], [ROWS if source.accumulator is None else ACCUMULATORS]
+        if source.call.spec.sees_key:
+            columns, names = [0, *columns], [KEY, *names]
+        errors: tuple[int, ...] = ()
+        if source.error is not None:
+            errors, error = (error,), error + 1
+        calls.append(PlannedCall(source.call, tuple(columns), errors, tuple(names)))
+    return calls
+
+
+def output_of(
+    plan: PartialPlan,
+    bundle: Bundle,
+    completed: Completed,
+    counts: npt.NDArray[np.int64] | None = None,
+    *,
+    ends: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The output for a bundle. With `counts`, net rows per segment, those at zero are left out.
+
+    A part of a key that does not end with it has no results yet, only rows that are handed on.
+
+    Raises FunctionFailed where the policy says so.
+    """
+    for source, errors in zip(plan.inputs, completed.errors, strict=True):
+        check_policy(source.call, errors, bundle.keys, plan.key_names)
+    segments = bundle.grouping.segments
+    results = [values.flatten()[-1] for values in completed.values]
+    results += [
+        error_array(segments, errors)
+        for source, errors in zip(plan.inputs, completed.errors, strict=True)
+        if source.call.policy.on_error is not OnError.FAIL
+    ]
+    if not ends:
+        if plan.passed is None:
+            return
+        results = [pa.nulls(segments, result.type) for result in results]
+    if plan.passed is None:
+        columns = [*bundle.keys, *results]
+        if plan.kinds is not None and counts is None:
+            columns.append(pa.array(_net_rows(plan, bundle)))
+    else:
+        columns = [bundle.table.column(column) for column in plan.passed]
+        columns += [_at_rows(result, bundle.grouping.last_rows(), bundle.table.num_rows) for result in results]
+    table = pa.Table.from_arrays(columns, names=list(plan.names))
+    if counts is not None:
+        table = table.filter(pa.array(counts != 0 if plan.below_zero else counts > 0))
+    yield from table.to_batches()
+
+
+def signs(kinds: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """1 for a row that is added, -1 for one that is taken back."""
+    return _SIGNS[kinds.to_numpy()]
+
+
+def _net_rows(plan: PartialPlan, bundle: Bundle) -> npt.NDArray[np.int64]:
+    """Per segment of a changelog, rows added less rows taken back."""
+    assert plan.kinds is not None
+    found = signs(bundle.table.column(plan.kinds))
+    totals = np.zeros(bundle.grouping.segments, np.int64)
+    np.add.at(totals, bundle.grouping.codes, found)
+    return totals
+
+
+def _at_rows(values: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:
+    """A column of `count` rows with these values at these rows and null elsewhere."""
+    places = np.full(count, -1, np.int64)
+    places[rows] = np.arange(len(values))
+    return values.take(pa.array(places, mask=places < 0))

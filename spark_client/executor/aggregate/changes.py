@@ -1,0 +1,171 @@
+"""A running changelog inside mapInArrow: rows sorted by key become the changes of each key's values.
+
+The rows of a key are held in memory, as those of a window's partition are.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from remote_udf.row_kinds import RowKind
+from spark_client.executor.aggregate.bundles import signs
+from spark_client.executor.aggregate.evaluation import Evaluation
+from spark_client.executor.aggregate.frames import Steps
+from spark_client.executor.aggregate.grouped import net_rows
+from spark_client.executor.aggregate.keys import key_codes, run_starts
+from spark_client.executor.aggregate.over import aligned
+from spark_client.executor.aggregate.partitions import partitions_of
+from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.engine.pieces import Column, cuts
+from spark_client.executor.engine.row_engine import OpenStream
+from spark_client.executor.stream.opening import open_stream
+
+__all__ = ["ChangesPlan", "map_changes"]
+
+Integers = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ChangesPlan:
+    """What one operator does.
+
+    A key's values are compared after each `rows` rows of it (None: after each bundle's size), and where
+    `version` is a column, instead wherever that changes. `kinds` is the column of row kinds, if the input is
+    a changelog itself. Output has the kind, the key's columns, then per call its values and, with on-error
+    `column`, its errors.
+    """
+
+    inputs: tuple[AggregateInput, ...]
+    keys: tuple[int, ...]
+    key_names: tuple[str, ...]
+    kinds: int | None
+    rows: int | None
+    version: int | None
+    names: tuple[str, ...]
+
+
+def map_changes(
+    plan: ChangesPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+) -> Iterator[pa.RecordBatch]:
+    """Input batches, sorted by key, to output batches. Raises FunctionFailed, and what streams raise."""
+    retracting = plan.kinds is not None
+    with ExitStack() as cleanup:
+        evaluations = [
+            Evaluation(source, plan.keys, plan.key_names, opening, each_row=True, retracting=retracting)
+            for source in plan.inputs
+        ]
+        for evaluation in evaluations:
+            cleanup.callback(evaluation.close)
+        for table, starts in partitions_of(plan.keys, batches):
+            history = _History(plan, table, starts)
+            if not history.rows:
+                continue
+            for table in history.changes(aligned(history.values(evaluations)), evaluations):
+                yield from table.to_batches()
+        for evaluation in evaluations:
+            evaluation.finish()
+
+
+class _History:
+    """Whole keys: their rows that count, one after another, and how many rows the key has after each."""
+
+    def __init__(self, plan: ChangesPlan, table: pa.Table, starts: Integers) -> None:
+        self._plan = plan
+        lengths = np.diff(np.append(starts, table.num_rows))
+        owners = np.repeat(np.arange(len(starts)), lengths)
+        self._retracts: Marks | None = None
+        if plan.kinds is not None:
+            sign = signs(table.column(plan.kinds))
+            kept, _ = net_rows(sign, starts, 0)
+            table, owners, sign = table.filter(pa.array(kept)), owners[kept], sign[kept]
+            self._retracts = sign < 0
+        self._table = table
+        self.rows = table.num_rows
+        self._firsts = np.diff(owners, prepend=-1) > 0
+        """Which rows are the first of their key."""
+        self._starts = np.flatnonzero(self._firsts)
+        self._segment = np.cumsum(self._firsts) - 1
+        self._place = np.arange(self.rows) - self._starts[self._segment]
+        sign = np.ones(self.rows, np.int64) if self._retracts is None else np.where(self._retracts, -1, 1)
+        total = np.cumsum(sign)
+        self._count = total - (total - sign)[self._starts][self._segment]
+
+    def values(self, evaluations: Sequence[Evaluation]) -> list[Iterator[list[pa.Array]]]:
+        """Per call its columns after each row, in pieces."""
+        table = self._table
+        steps = Steps(
+            np.arange(self.rows), self._retracts, np.append(self._starts, self.rows), self._segment, self._place + 1
+        )
+        return [
+            self._values_of(source, evaluation, steps, source.takes(table))
+            for source, evaluation in zip(self._plan.inputs, evaluations, strict=True)
+        ]
+
+    def _values_of(
+        self, source: AggregateInput, evaluation: Evaluation, steps: Steps, chosen: Marks | None
+    ) -> Iterator[list[pa.Array]]:
+        own = steps if chosen is None else steps.only(chosen)
+        for found in evaluation.evaluate(self._table, own, self._starts):
+            yield found.columns(source.call.policy.on_error)
+
+    def looks(self, size: int) -> Integers:
+        """The rows after which values are compared; the last of each key is one of them."""
+        last = np.append(self._firsts[1:], np.True_)
+        if self._plan.version is None:
+            return np.flatnonzero(last | ((self._place + 1) % size == 0))
+        starts = run_starts([self._table.column(self._plan.version)], self.rows)
+        last[starts[1:] - 1] = True
+        return np.flatnonzero(last)
+
+    def changes(self, pieces: Iterator[list[pa.Array]], evaluations: Sequence[Evaluation]) -> Iterator[pa.Table]:
+        """The output for the calls' columns after each row, in pieces of bounded size."""
+        keys = [Column(self._table.column(key)) for key in self._plan.keys]
+        widths = sum((key.row_bytes() for key in keys), np.zeros(self.rows, np.int64))
+        looks: Integers | None = None
+        before: list[pa.Array] = []
+        begin = at = 0
+        for columns in pieces:
+            if looks is None:
+                # The size of a bundle is known once something has been evaluated.
+                looks = self.looks(self._plan.rows or min(evaluation.size for evaluation in evaluations))
+            end = begin + len(columns[0])
+            to = int(np.searchsorted(looks, end))
+            here = looks[at:to]
+            if len(here):
+                values = [column.take(pa.array(here - begin)) for column in columns]
+                follows = bool(before)
+                if follows:
+                    here = looks[at - 1 : to]
+                    values = [pa.concat_arrays(two) for two in zip(before, values, strict=True)]
+                yield from self._compared(keys, widths, values, here, follows=follows)
+                before = [column.slice(len(column) - 1) for column in values]
+            begin, at = end, to
+
+    def _compared(
+        self, keys: Sequence[Column], widths: Integers, values: Sequence[pa.Array], looks: Integers, *, follows: bool
+    ) -> Iterator[pa.Table]:
+        """The output for values after these rows; the first of them has been before if these follow others."""
+        codes, _ = key_codes([pa.chunked_array([column]) for column in values], len(looks))
+        here = self._count[looks] > 0
+        same = np.diff(self._segment[looks], prepend=-1) == 0
+        there = same & np.roll(here, 1)
+        differs = codes != np.roll(codes, 1)
+        takes = there & (~here | differs)
+        gives = here & (~there | differs)
+        if follows:
+            takes[0] = gives[0] = False
+        minus = np.where(here, RowKind.UPDATE_BEFORE.code, RowKind.DELETE.code)[takes]
+        plus = np.where(there, RowKind.UPDATE_AFTER.code, RowKind.INSERT.code)[gives]
+        places = np.flatnonzero(takes) * 2, np.flatnonzero(gives) * 2 + 1
+        order = np.argsort(np.concatenate(places))
+        chosen = np.concatenate((np.flatnonzero(takes) - 1, np.flatnonzero(gives)))[order]
+        kinds = pa.array([kind.value for kind in RowKind]).take(pa.array(np.concatenate((minus, plus))[order]))
+        for begin, end in cuts(widths[looks[chosen]]):
+            rows = chosen[begin:end]
+            columns = [key.take(looks[rows]) for key in keys] + [each.take(pa.array(rows)) for each in values]
+            yield pa.Table.from_arrays([kinds.slice(begin, end - begin), *columns], list(self._plan.names))

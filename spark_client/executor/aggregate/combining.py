@@ -1,0 +1,89 @@
+"""Combining: the accumulators of several bundles of one task, merged before they are shuffled.
+
+To Spark a row on its way from one stage to the next is many times the work that merging it is, so a key
+leaves its task once, as far as memory allows, and not once per bundle.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from remote_udf.options import OnError
+from remote_udf.segments import AppliedField
+from spark_client.executor.aggregate.bundles import PartialPlan
+from spark_client.executor.aggregate.keys import key_codes
+from spark_client.executor.aggregate.segment_columns import AggregateInput
+
+__all__ = ["HELD_BYTES", "can_combine", "combined_bundles"]
+
+HELD_BYTES = 64 << 20
+"""Accumulators of a task that wait for those of its next bundles."""
+WORTH = 0.75
+"""Accumulators are merged if this share of them or less will be left."""
+
+Batches = list[pa.RecordBatch]
+
+
+def can_combine(plan: PartialPlan) -> bool:
+    """Whether the plan's output is accumulators by key that can be merged, and nothing else."""
+    mergeable = (
+        source.call.spec.supports_merging and source.call.applied == (AppliedField.ACCUMULATOR,)
+        for source in plan.inputs
+    )
+    return plan.passed is None and plan.kinds is None and all(mergeable)
+
+
+def combined_bundles(
+    plan: PartialPlan,
+    bundles: Iterator[Batches],
+    merge: Callable[[PartialPlan, Batches], Batches],
+    *,
+    held_bytes: int = HELD_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The output of a task's bundles, with as few rows per key as fit `held_bytes`.
+
+    `merge` runs a plan over accumulators. Once merging turns out not to be worth it, because keys hardly
+    come back, bundles are handed on as they come.
+    """
+    held: Batches = []
+    several = False
+    for batches in bundles:
+        several = several or bool(held)
+        held += batches
+        if _bytes(held) < held_bytes:
+            continue
+        if several and _repeats(plan, held):
+            held = merge(_merging(plan), held)
+            several = False
+            if _bytes(held) <= held_bytes // 2:
+                continue
+        elif several:
+            yield from held
+            for rest in bundles:
+                yield from rest
+            return
+        yield from held
+        held = []
+    yield from merge(_merging(plan), held) if several and _repeats(plan, held) else held
+
+
+def _merging(plan: PartialPlan) -> PartialPlan:
+    """The plan that takes the first one's output and has output of the same columns."""
+    keys, error = len(plan.keys), len(plan.keys) + len(plan.inputs)
+    inputs = []
+    for index, source in enumerate(plan.inputs):
+        keeps_errors = source.call.policy.on_error is not OnError.FAIL
+        inputs.append(AggregateInput(source.call, (), accumulator=keys + index, error=error if keeps_errors else None))
+        error += keeps_errors
+    return PartialPlan(tuple(inputs), tuple(range(keys)), plan.key_names, None, None, plan.names)
+
+
+def _repeats(plan: PartialPlan, held: Batches) -> bool:
+    """Whether enough keys came in more than one bundle."""
+    table = pa.Table.from_batches(held)
+    _, distinct = key_codes([table.column(index) for index in range(len(plan.keys))], table.num_rows)
+    return distinct <= WORTH * table.num_rows
+
+
+def _bytes(batches: Batches) -> int:
+    return sum(batch.nbytes for batch in batches)

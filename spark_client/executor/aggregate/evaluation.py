@@ -1,0 +1,324 @@
+"""Evaluation: applies the steps of frames and picks each row's value."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode
+from remote_udf.options import OnError
+from remote_udf.outcomes import RowError
+from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
+from spark_client.executor.aggregate.frames import Steps
+from spark_client.executor.aggregate.outcomes import check_policy
+from spark_client.executor.aggregate.segment_columns import AggregateInput, accumulator_lists, key_struct
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.pieces import PIECE_BYTES, Column, cuts, row_bytes
+from spark_client.executor.engine.policy import error_array
+from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+
+__all__ = ["Evaluated", "Evaluation"]
+
+Integers = npt.NDArray[np.int64]
+_STEP_BYTES = 8
+"""What a step takes besides its arguments, at most."""
+_FIRST_VALUES = 16_384
+"""Values of the first bundle; how large they are is known afterwards."""
+_GROWTH = 4
+_CODES = np.array([RowKind.INSERT.code, RowKind.DELETE.code], np.int8)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The values of some rows, one after another, and the errors of those whose segment failed, by place."""
+
+    values: pa.Array
+    errors: Mapping[int, RowError]
+
+    def columns(self, on_error: OnError) -> list[pa.Array]:
+        """The values, and the errors if they are to have a column."""
+        errors = [error_array(len(self.values), self.errors)] if on_error is OnError.COLUMN else []
+        return [self.values, *errors]
+
+
+class Evaluation:
+    """One call over frames, for one task. Streams are opened when first needed.
+
+    With `each_row` values may stand after any step of a segment, otherwise after its last one. With
+    `retracting` steps may take rows back.
+    """
+
+    def __init__(
+        self, source: AggregateInput, keys: Sequence[int], key_names: Sequence[str], opening: OpenStream, *,
+        each_row: bool, retracting: bool,
+    ) -> None:  # fmt: skip
+        self._source = source
+        self._keys = keys
+        self._key_names = key_names
+        self._opening = opening
+        self._each_row = each_row
+        self._retracting = retracting
+        wanted = (AppliedField.STARTING_VALUE, AppliedField.UPDATED_VALUES) if each_row else (AppliedField.FINAL_VALUE,)
+        self._engine = self._new_engine(wanted, chained=False)
+        self._chained = self._new_engine((AppliedField.ACCUMULATOR, *wanted), chained=True)
+        self._chain_used = False
+        self._values_within = _FIRST_VALUES
+        """Values of a bundle that are not too many bytes, as far as can be told."""
+
+    @property
+    def size(self) -> int:
+        """Rows of a bundle, as agreed with the server; known once something has been evaluated."""
+        return self._engine.bundles().size
+
+    def evaluate(self, table: pa.Table, steps: Steps, owners: Integers) -> Iterator[Evaluated]:
+        """A value per row of the table, in pieces of bounded size, in order.
+
+        `owners` has a row of the table per segment, which tells its key. Raises FunctionFailed where the policy says
+        so.
+        """
+        bundles = _Bundles(table, self._source, steps, owners, self._keys, self._key_names, retracting=self._retracting)
+        results = _Results(steps, self._source.call.spec.result, each_row=self._each_row)
+        self._engine.open(bundles.batch(0, 0).schema)
+        most = min(self._engine.bundles().size, bundles.rows_within(self._engine.segment_bytes()))
+        first, count = 0, len(steps.offsets) - 1
+        while first < count:
+            size = min(most, self._values_within) if self._each_row else most
+            fits = int(np.searchsorted(steps.offsets, steps.offsets[first] + size, side="right")) - 1
+            last = min(fits, first + min(most, self._values_within))
+            if last > first:
+                yield from self._collect(results, bundles, self._engine.send(bundles.batch(first, last)))
+                first = last
+            else:
+                # Larger than a bundle: in parts, after everything before it.
+                yield from self._collect(results, bundles, self._engine.drain())
+                yield from self._chain(results, bundles, first, most)
+                first += 1
+        yield from self._collect(results, bundles, self._engine.drain())
+
+    def finish(self) -> None:
+        """Ends the streams and compares accounts."""
+        self._engine.finish()
+        if self._chain_used:
+            self._chained.finish()
+
+    def close(self) -> None:
+        """Cancels what is under way. Safe to call twice."""
+        self._engine.close()
+        self._chained.close()
+
+    def _new_engine(self, applied: tuple[AppliedField, ...], *, chained: bool) -> RowEngine:
+        """An engine over what `_Bundles` makes."""
+        call = replace(self._source.call, applied=applied)
+        columns, names = ([0], [KEY]) if call.spec.sees_key else ([], [])
+        columns, names = [*columns, 1], [*names, ROWS]
+        if chained:
+            columns, names = [*columns, 2], [*names, ACCUMULATORS]
+        planned = PlannedCall(call, tuple(columns), names=tuple(names))
+        return RowEngine([planned], self._opening, ordered=True, merging=False)
+
+    def _collect(self, results: "_Results", bundles: "_Bundles", completed: Iterator[Completed]) -> Iterator[Evaluated]:
+        """The rows of bundles that are complete."""
+        for each in completed:
+            fields = each.values[0].flatten()
+            starting, values = fields if self._each_row else (None, fields[0])
+            self._sized(values.nbytes, len(values.flatten()) if self._each_row else len(values))
+            begin = 0
+            for segment, error in sorted(each.errors[0].items()):
+                yield from self._whole(results, starting, values, begin, segment)
+                number = results.segment
+                if self._each_row and error.code == ErrorCode.RESULT_TOO_LARGE and bundles.steps_of(number) > 1:
+                    # Its values after each row fit no message together.
+                    yield from self._chain(results, bundles, number, bundles.steps_of(number) // 2)
+                else:
+                    yield from self._failed(results, bundles, error)
+                begin = segment + 1
+            yield from self._whole(results, starting, values, begin, len(values))
+
+    def _whole(
+        self, results: "_Results", starting: pa.Array | None, values: pa.Array, begin: int, end: int
+    ) -> Iterator[Evaluated]:
+        """The rows of the next segments, which have not failed."""
+        if begin == end:
+            return
+        part = values.slice(begin, end - begin)
+        before = None if starting is None else starting.slice(begin, end - begin)
+        yield from results.of_segments(before, part.flatten() if self._each_row else part, end - begin)
+
+    def _failed(self, results: "_Results", bundles: "_Bundles", error: RowError) -> Iterator[Evaluated]:
+        """The rows of the next segment, which has."""
+        check_policy(self._source.call, {0: error}, bundles.keys(results.segment, 1), self._key_names)
+        yield from results.of_failed(error)
+
+    def _sized(self, size: int, values: int) -> None:
+        """Learns from the bytes of a bundle's values how many the next one may have."""
+        if values:
+            within = int(PIECE_BYTES / max(size / values, 1))
+            self._values_within = max(1, min(self._values_within * _GROWTH, within))
+
+    def _chain(self, results: "_Results", bundles: "_Bundles", segment: int, most: int) -> Iterator[Evaluated]:
+        """The rows of one segment, in parts of `most` steps, each applied to the accumulator of the part before."""
+        spec = self._source.call.spec
+        assert spec.accumulator is not None
+        accumulator: pa.Array | None = None
+        begin: pa.Array | None = None
+        last: pa.Array | None = None
+        # A segment fails as a whole, wherever it is cut. If that does not fail the job, its values wait for its end.
+        waits = self._source.call.policy.on_error is not OnError.FAIL
+        waiting: list[Evaluated] = []
+        done, count = 0, bundles.steps_of(segment)
+        self._chain_used = True
+        while done < count:
+            end = min(done + (min(most, self._values_within) if self._each_row else most), count)
+            before = accumulator_lists([accumulator], spec.accumulator)
+            completed = self._chained.exchange(bundles.part(segment, done, end).append_column(ACCUMULATORS, before))
+            if (error := completed.errors[0].get(0)) is not None:
+                if self._each_row and error.code == ErrorCode.RESULT_TOO_LARGE and end - done > 1:
+                    most = (end - done) // 2
+                    continue
+                yield from self._failed(results, bundles, error)
+                return
+            fields = completed.values[0].flatten()
+            accumulator, last = fields[0], fields[-1]
+            if self._each_row:
+                begin = fields[1] if begin is None else begin
+                values = last.flatten()
+                self._sized(values.nbytes, len(values))
+                found = results.of_steps(begin, values, done)
+                if waits:
+                    waiting += found
+                else:
+                    yield from found
+            done = end
+        yield from waiting
+        if self._each_row:
+            results.end_segment()
+        else:
+            yield from results.of_segments(None, last, 1)
+
+
+class _Bundles:
+    """Segments as batches: the key, the rows."""
+
+    def __init__(
+        self, table: pa.Table, source: AggregateInput, steps: Steps, owners: Integers, keys: Sequence[int],
+        key_names: Sequence[str], *, retracting: bool,
+    ) -> None:  # fmt: skip
+        self._steps = steps
+        self._owners = owners
+        self._keys = [Column(table.column(column)) for column in keys]
+        self._key_names = key_names
+        self._arguments = [Column(table.column(column)) for column in source.columns]
+        self._retracting = retracting
+
+    def rows_within(self, size: int) -> int:
+        """How many steps take so many bytes, by the average row of the table; at least one."""
+        rows = max(len(self._arguments[0]), 1) if self._arguments else 1
+        width = sum(argument.bytes for argument in self._arguments) / rows + _STEP_BYTES
+        return max(1, int(size / width))
+
+    def steps_of(self, segment: int) -> int:
+        """How many steps a segment has."""
+        return int(self._steps.offsets[segment + 1] - self._steps.offsets[segment])
+
+    def keys(self, first: int, count: int) -> list[pa.Array]:
+        """The columns of the key, with a row per segment."""
+        return [column.take(self._owners[first : first + count]) for column in self._keys]
+
+    def batch(self, first: int, last: int) -> pa.RecordBatch:
+        """Segments `first` up to `last`."""
+        return self._batch(first, self._steps.offsets[first : last + 1])
+
+    def part(self, segment: int, begin: int, end: int) -> pa.RecordBatch:
+        """Some steps of one segment."""
+        return self._batch(segment, self._steps.offsets[segment] + np.array([begin, end]))
+
+    def _batch(self, first: int, offsets: Integers) -> pa.RecordBatch:
+        begin, end = int(offsets[0]), int(offsets[-1])
+        count = len(offsets) - 1
+        places = self._steps.rows[begin:end]
+        names, columns = [], []
+        if self._retracting:
+            retracts = self._steps.retracts
+            taken = np.zeros(end - begin, np.int8) if retracts is None else retracts[begin:end].astype(np.int8)
+            names.append(ROW_KIND)
+            columns.append(pa.array(_CODES[taken]))
+        names += [str(index) for index in range(len(self._arguments))]
+        columns += [argument.take(places) for argument in self._arguments]
+        if columns:
+            flat = pa.StructArray.from_arrays(columns, names=names)
+        else:
+            flat = pa.array([{}] * (end - begin), pa.struct([]))
+        rows = pa.ListArray.from_arrays(pa.array((offsets - begin).astype(np.int32)), flat, type=list_of(flat.type))
+        key = key_struct(self.keys(first, count), self._key_names, count)
+        return pa.RecordBatch.from_arrays([key, rows], names=[KEY, ROWS])
+
+
+class _Results:
+    """From the values of segments and steps, as they come, to those of rows, in the same order."""
+
+    def __init__(self, steps: Steps, type_: pa.DataType, *, each_row: bool) -> None:
+        self._steps = steps
+        self._type = type_
+        self._each_row = each_row
+        self.segment = 0
+        """The next one."""
+        self._row = 0
+
+    def of_segments(self, starting: pa.Array | None, values: pa.Array, segments: int) -> Iterator[Evaluated]:
+        """The rows of the next segments, of which these are all values after each step, or the one after the last."""
+        first, steps = self.segment, self._steps
+        self.segment += segments
+        rows = self._rows_before(self.segment)
+        segment = steps.segment[rows]
+        if not self._each_row:
+            yield from self._pieces(values, segment - first)
+            return
+        after = steps.offsets[segment] - steps.offsets[first] + steps.position[rows]
+        yield from self._picked(starting, values, after, segment - first, steps.position[rows] == 0)
+
+    def of_steps(self, starting: pa.Array | None, values: pa.Array, done: int) -> Iterator[Evaluated]:
+        """Rows of the next segment, whose values stand after these steps or before the first of them."""
+        segment_end = int(np.searchsorted(self._steps.segment, self.segment, side="right"))
+        here = self._steps.position[self._row : segment_end]
+        count = int(np.searchsorted(here, done + len(values), side="right"))
+        after = here[:count] - done
+        self._row += count
+        yield from self._picked(starting, values, after, np.zeros(count, np.int64), after == 0)
+
+    def end_segment(self) -> None:
+        """All steps of the next segment have been given."""
+        self.segment += 1
+
+    def of_failed(self, error: RowError) -> Iterator[Evaluated]:
+        """All rows of the next segment, without values."""
+        self._row = int(np.searchsorted(self._steps.segment, self.segment, side="left"))
+        self.segment += 1
+        rows = self._rows_before(self.segment)
+        for begin in range(rows.start, rows.stop, _FIRST_VALUES):
+            count = min(rows.stop - begin, _FIRST_VALUES)
+            yield Evaluated(pa.nulls(count, self._type), dict.fromkeys(range(count), error))
+
+    def _rows_before(self, segment: int) -> slice:
+        """The rows from the next one up to those of a segment."""
+        begin, self._row = self._row, int(np.searchsorted(self._steps.segment, segment, side="left"))
+        return slice(begin, self._row)
+
+    def _picked(
+        self, starting: pa.Array | None, values: pa.Array, after: Integers, segment: Integers, at_start: Any
+    ) -> Iterator[Evaluated]:
+        """The value after so many steps of all, or of a segment before its first."""
+        if at_start.any():
+            assert starting is not None
+            places = np.where(at_start, len(values) + segment, after - 1)
+            values = pa.concat_arrays([values, starting])
+        else:
+            places = after - 1
+        yield from self._pieces(values, places)
+
+    def _pieces(self, values: pa.Array, places: Integers) -> Iterator[Evaluated]:
+        for begin, end in cuts(row_bytes(values)[places]):
+            yield Evaluated(values.take(pa.array(places[begin:end])), {})

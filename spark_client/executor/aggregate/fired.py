@@ -1,0 +1,281 @@
+"""Windows of a bucket of keys on a stream that fire early or late: state in, changes and state out.
+
+All windows of a bucket have one last millisecond. State is an Arrow table with a row per key: the key, net rows,
+accumulators, the value now and the value last emitted, and the times of `Firing`. Values are compared when a
+window fires: +I for the first, -U and +U where it changed, -D where no rows are left, nothing where it is as it was.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.row_kinds import RowKind
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
+from spark_client.executor.aggregate.bundles import signs
+from spark_client.executor.aggregate.keys import combined
+from spark_client.executor.aggregate.outcomes import check_policy
+from spark_client.executor.aggregate.running import Running
+from spark_client.executor.aggregate.segment_columns import (
+    AggregateInput,
+    Grouping,
+    group_by_key,
+    key_struct,
+    rows_column,
+)
+from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.stream.opening import open_stream
+from spark_client.windows.emitting import EmitOptions, Firing
+
+__all__ = ["FirePlan", "FiredBucket", "Step"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FirePlan:
+    """What is computed: `remotes` and `runnings` of the rows' columns, shown in the order of `shown`.
+
+    `keys` and `kinds` are places of the rows' columns. `shown` holds (is remote, number) per value.
+    """
+
+    options: EmitOptions
+    remotes: tuple[AggregateInput, ...]
+    runnings: tuple[Running, ...]
+    shown: tuple[tuple[bool, int], ...]
+    keys: tuple[int, ...]
+    key_names: tuple[str, ...]
+    kinds: int | None
+    names: tuple[str, ...]
+    """Of the output's columns: the kind, the keys, the values."""
+
+    @property
+    def value_types(self) -> list[pa.DataType]:
+        """The types of the values as shown."""
+        return [
+            self.remotes[number].call.spec.result if remote else self.runnings[number].result
+            for remote, number in self.shown
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Where the stream stands: milliseconds of watermark and clock; `last` is the windows' last millisecond."""
+
+    last: int
+    watermark: int
+    now: int
+
+
+@dataclasses.dataclass
+class _Window:
+    """A key's window. Values and accumulators as Python has them."""
+
+    count: int
+    accumulators: list[Any]
+    states: list[Any]
+    values: list[Any]
+    emitted: list[Any] | None
+    firing: Firing
+
+
+class FiredBucket:
+    """Made from the state that was saved, or None. Ask for `changes` once, then for `saved`."""
+
+    def __init__(self, plan: FirePlan, saved: bytes | None, opening: OpenStream = open_stream) -> None:
+        self._plan = plan
+        self._opening = opening
+        self._keys: list[pa.Array] = []
+        self._windows: list[_Window] = []
+        self._out: list[tuple[RowKind, int, list[Any]]] = []
+        if saved:
+            self._load(pa.ipc.open_stream(saved).read_all())
+
+    def changes(self, step: Step, rows: pa.Table | None) -> pa.Table | None:
+        """The changes that time and these rows bring. Rows come after the watermark: late ones are dropped."""
+        plan = self._plan
+        for index, window in enumerate(self._windows):
+            if window.firing.time_passed(plan.options, step.last, step.watermark, step.now):
+                self._fire(index)
+        if self.is_over(step):
+            self._windows, kept = [], self._keys
+            return self._emitted(kept)
+        if rows is not None and rows.num_rows:
+            for index in self._accept(rows):
+                if self._windows[index].firing.rows_came(plan.options, step.last, step.watermark, step.now):
+                    self._fire(index)
+        return self._emitted(self._keys)
+
+    def is_over(self, step: Step) -> bool:
+        """Whether rows are late from now on and the state can go."""
+        return step.watermark >= step.last + self._plan.options.lateness
+
+    @property
+    def saved(self) -> bytes | None:
+        """The state; None if there is none."""
+        if not self._windows:
+            return None
+        plan, windows = self._plan, self._windows
+        columns: dict[str, pa.Array] = {f"key_{i}": key for i, key in enumerate(self._keys)}
+        columns["count"] = pa.array([window.count for window in windows], pa.int64())
+        for name in ("early_at", "late_at"):
+            columns[name] = pa.array([getattr(window.firing, name) for window in windows], pa.int64())
+        columns["on_time"] = pa.array([window.firing.on_time for window in windows])
+        columns["has_emitted"] = pa.array([window.emitted is not None for window in windows])
+        for i, source in enumerate(plan.remotes):
+            type_ = source.call.spec.accumulator
+            columns[f"accumulator_{i}"] = pa.array([window.accumulators[i] for window in windows], type_)
+        for i, running in enumerate(plan.runnings):
+            columns[f"state_{i}"] = pa.array([window.states[i] for window in windows], running.state)
+        for i, type_ in enumerate(plan.value_types):
+            columns[f"value_{i}"] = pa.array([window.values[i] for window in windows], type_)
+            emitted = [None if window.emitted is None else window.emitted[i] for window in windows]
+            columns[f"emitted_{i}"] = pa.array(emitted, type_)
+        table = pa.table(columns)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return bytes(sink.getvalue())
+
+    def _load(self, table: pa.Table) -> None:
+        plan = self._plan
+        self._keys = [combined(table.column(f"key_{i}")) for i in range(len(plan.keys))]
+        parts = {name: table.column(name).to_pylist() for name in table.column_names if not name.startswith("key_")}
+        for row in range(table.num_rows):
+            shown = range(len(plan.shown))
+            self._windows.append(
+                _Window(
+                    parts["count"][row],
+                    [parts[f"accumulator_{i}"][row] for i in range(len(plan.remotes))],
+                    [parts[f"state_{i}"][row] for i in range(len(plan.runnings))],
+                    [parts[f"value_{i}"][row] for i in shown],
+                    [parts[f"emitted_{i}"][row] for i in shown] if parts["has_emitted"][row] else None,
+                    Firing(parts["early_at"][row], parts["late_at"][row], parts["on_time"][row]),
+                )
+            )
+
+    def _accept(self, rows: pa.Table) -> list[int]:
+        """Adds rows to the windows of their keys, and returns which windows these are."""
+        plan, before = self._plan, len(self._windows)
+        grouping = group_by_key([rows.column(key) for key in plan.keys], rows.num_rows)
+        firsts = pa.array(grouping.first_rows())
+        new = [combined(rows.column(key)).take(firsts) for key in plan.keys]
+        places = self._places(new, grouping.segments)
+        windows = [self._windows[place] for place in places]
+        kinds = None if plan.kinds is None else rows.column(plan.kinds)
+        added = np.ones(rows.num_rows, np.int64) if kinds is None else signs(kinds)
+        for window, count in zip(windows, _sums(grouping, added), strict=True):
+            window.count += int(count)
+        self._apply_remotes(rows, grouping, new, windows, kinds)
+        self._apply_runnings(rows, grouping, windows, added)
+        assert before <= len(self._windows)
+        return places
+
+    def _places(self, new: Sequence[pa.Array], count: int) -> list[int]:
+        """The window of each of these keys, made anew where there is none."""
+        plan, before = self._plan, len(self._windows)
+        if not before:
+            self._keys, codes = list(new), np.arange(count)
+        else:
+            both = [pa.chunked_array([old, more.cast(old.type)]) for old, more in zip(self._keys, new, strict=True)]
+            together = group_by_key(both, before + count)
+            # By their first rows: the windows that are there keep their places.
+            firsts = together.first_rows()
+            order = np.argsort(firsts)
+            codes = np.argsort(order)[together.codes[before:]]
+            self._keys = [combined(each).take(pa.array(firsts[order])) for each in both]
+        for _ in range(int(codes.max(initial=-1)) + 1 - before):
+            remotes, runnings = len(plan.remotes), len(plan.runnings)
+            values = [None] * len(plan.shown)
+            self._windows.append(_Window(0, [None] * remotes, [None] * runnings, values, None, Firing()))
+        return [int(code) for code in codes]
+
+    def _apply_remotes(
+        self, rows: pa.Table, grouping: Grouping, keys: list[pa.Array], windows: Sequence[_Window],
+        kinds: pa.ChunkedArray | None,
+    ) -> None:  # fmt: skip
+        """One call per function, with the rows and the accumulators of all keys."""
+        plan = self._plan
+        if not plan.remotes:
+            return
+        columns, names, calls = [key_struct(keys, plan.key_names, grouping.segments)], [KEY], []
+        for number, source in enumerate(plan.remotes):
+            assert source.call.spec.accumulator is not None
+            before = [window.accumulators[number] for window in windows]
+            lists = [[] if each is None else [each] for each in before]
+            columns.append(pa.array(lists, list_of(source.call.spec.accumulator)))
+            columns.append(rows_column(source, rows, grouping, kinds))
+            names += [f"{number}a", f"{number}r"]
+            arguments, wire = [2 * number + 1, 2 * number + 2], [ACCUMULATORS, ROWS]
+            if source.call.spec.sees_key:
+                arguments, wire = [0, *arguments], [KEY, *wire]
+            applied = (AppliedField.ACCUMULATOR, AppliedField.FINAL_VALUE)
+            call = dataclasses.replace(source.call, applied=applied)
+            calls.append(PlannedCall(call, tuple(arguments), (), tuple(wire)))
+        engine = RowEngine(calls, self._opening, ordered=True, merging=False)
+        try:
+            completed = engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))
+            engine.finish()
+        finally:
+            engine.close()
+        for number, source in enumerate(plan.remotes):
+            check_policy(source.call, completed.errors[number], keys, plan.key_names)
+            accumulators, values = (each.to_pylist() for each in completed.values[number].flatten())
+            at = plan.shown.index((True, number))
+            for window, accumulator, value in zip(windows, accumulators, values, strict=True):
+                window.accumulators[number] = accumulator
+                window.values[at] = value
+
+    def _apply_runnings(
+        self, rows: pa.Table, grouping: Grouping, windows: Sequence[_Window], added: np.ndarray[Any, Any]
+    ) -> None:
+        order = np.arange(rows.num_rows) if grouping.order is None else grouping.order
+        bounds = list(zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True))
+        in_order = added[order].tolist()
+        for number, running in enumerate(self._plan.runnings):
+            values: list[Any] = [None] * rows.num_rows
+            if running.column is not None:
+                values = rows.column(running.column).take(pa.array(order)).to_pylist()
+            at = self._plan.shown.index((False, number))
+            for window, (start, end) in zip(windows, bounds, strict=True):
+                window.states[number] = running.added(window.states[number], values[start:end], in_order[start:end])
+                window.values[at] = running.value(window.states[number])
+
+    def _fire(self, index: int) -> None:
+        window = self._windows[index]
+        if window.count == 0:
+            if window.emitted is not None:
+                self._out.append((RowKind.DELETE, index, window.emitted))
+            window.emitted = None
+        elif window.emitted is None:
+            # A copy: rows that come later in this micro-batch change the window's values.
+            window.emitted = list(window.values)
+            self._out.append((RowKind.INSERT, index, window.emitted))
+        elif not _same(window.emitted, window.values):
+            before, window.emitted = window.emitted, list(window.values)
+            self._out.append((RowKind.UPDATE_BEFORE, index, before))
+            self._out.append((RowKind.UPDATE_AFTER, index, window.emitted))
+
+    def _emitted(self, keys: Sequence[pa.Array]) -> pa.Table | None:
+        if not self._out:
+            return None
+        at = pa.array([index for _, index, _ in self._out])
+        columns = [pa.array([kind.value for kind, _, _ in self._out]), *(key.take(at) for key in keys)]
+        for number, type_ in enumerate(self._plan.value_types):
+            columns.append(pa.array([values[number] for _, _, values in self._out], type_))
+        return pa.table(columns, names=list(self._plan.names))
+
+
+def _sums(grouping: Grouping, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    totals = np.zeros(grouping.segments, np.int64)
+    np.add.at(totals, grouping.codes, values)
+    return totals
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal values; NaN is equal to itself."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN

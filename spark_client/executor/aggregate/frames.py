@@ -1,0 +1,226 @@
+"""Frames: which rows each row's window holds, and the steps that lead from one frame to the next."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Context
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_client.executor.aggregate.keys import combined, run_starts
+from spark_client.functions.over import Frame
+
+__all__ = ["Steps", "bounds_of", "recomputed", "slid", "stretches"]
+
+Integers = npt.NDArray[np.int64]
+Limits = Sequence[pa.ChunkedArray | None]
+_WIDE = Context(prec=80)
+_MOST = 1 << 63
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Rows to apply, segment by segment, and where in them each row's value stands.
+
+    `rows` are row numbers of the table, `retracts` says which are taken back (None: none), `offsets` are
+    those of the segments. A row's value is the one after `position` steps of its `segment`.
+    """
+
+    rows: Integers
+    retracts: npt.NDArray[np.bool_] | None
+    offsets: Integers
+    segment: Integers
+    position: Integers
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "Steps":
+        """Without the rows that are not chosen; `chosen` has an entry per row of the table."""
+        kept = chosen[self.rows]
+        before = np.concatenate(([0], np.cumsum(kept)))
+        start = self.offsets[:-1][self.segment]
+        return Steps(
+            rows=self.rows[kept],
+            retracts=None if self.retracts is None else self.retracts[kept],
+            offsets=before[self.offsets],
+            segment=self.segment,
+            position=before[start + self.position] - before[start],
+        )
+
+
+def bounds_of(
+    frame: Frame, starts: Integers, order: list[pa.ChunkedArray], rows: int, limits: Limits = (None, None)
+) -> tuple[Integers, Integers]:
+    """Per row, the first row of its frame and the one after its last; equal where the frame is empty.
+
+    Rows are sorted by partition, whose first rows are `starts`, and within it by `order`. `limits` hold the order plus
+    the offset of the frame's start and end, where that is no plain addition.
+    """
+    lengths = np.diff(np.append(starts, rows))
+    first, last = np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
+    here = np.arange(rows)
+    if frame.rows:
+        low = first if frame.start is None else np.clip(here + int(frame.start), first, last)
+        high = last if frame.end is None else np.clip(here + int(frame.end) + 1, first, last)
+    else:
+        peers = _peer_starts(starts, order, rows)
+        peer_lengths = np.diff(np.append(peers, rows))
+        values = _Offsets(frame, order[0], starts, rows) if frame.has_offsets else None
+        low = _range_bound(frame.start, first, np.repeat(peers, peer_lengths), values, limits[0], side="left")
+        high = _range_bound(
+            frame.end, last, np.repeat(peers + peer_lengths, peer_lengths), values, limits[1], side="right"
+        )
+        if any(limit is not None for limit in limits):
+            # A day before 02:30 may come after a day before 02:10 if clocks were set back between the two. A frame of
+            # Spark's loses no row that it has got and gets none again that it has lost; so bounds never fall.
+            high = np.maximum.accumulate(high)
+            low = np.maximum.accumulate(np.minimum(low, high))
+    return low, np.maximum(low, high)
+
+
+def slid(low: Integers, high: Integers, starts: Integers) -> Steps:
+    """Steps that add the rows which enter a frame and take back those which leave it, row by row.
+
+    Both bounds must not fall within a partition. A frame that only grows takes nothing back.
+    """
+    rows = len(low)
+    firsts = np.zeros(rows, np.bool_)
+    firsts[starts] = True
+    low_before, high_before = np.roll(low, 1), np.roll(high, 1)
+    low_before[firsts] = high_before[firsts] = low[firsts]
+    # A frame that jumps over rows passes through them.
+    added = np.maximum(high - high_before, 0)
+    removed = low - low_before
+    total = np.cumsum(added + removed)
+    begin = total - added - removed
+    count = int(total[-1]) if rows else 0
+    steps = np.empty(count, np.int64)
+    steps[_spread(begin, added)] = _spread(high_before, added)
+    retracts = np.zeros(count, np.bool_)
+    leaving = _spread(begin + added, removed)
+    steps[leaving] = _spread(low_before, removed)
+    retracts[leaving] = True
+    segment = np.cumsum(firsts) - 1
+    offsets = np.append(begin[starts], count)
+    return Steps(steps, retracts if retracts.any() else None, offsets, segment, total - offsets[:-1][segment])
+
+
+def recomputed(low: Integers, high: Integers) -> Steps:
+    """Every frame from its first row on, by itself; rows with one frame share it."""
+    fresh = _fresh(low, high)
+    lengths = (high - low)[fresh]
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    segment = np.cumsum(fresh) - 1
+    return Steps(_spread(low[fresh], lengths), None, offsets, segment, lengths[segment])
+
+
+def stretches(low: Integers, high: Integers, most: int) -> Iterator[tuple[int, int]]:
+    """Rows, from one up to another, whose frames together have about `most` rows; rows with one frame stay together."""
+    fresh = _fresh(low, high)
+    total = np.cumsum(np.where(fresh, high - low, 0))
+    stretch = np.maximum.accumulate(np.where(fresh, total // most, 0))
+    cuts = np.flatnonzero(stretch[1:] != stretch[:-1]) + 1
+    yield from itertools.pairwise([0, *cuts.tolist(), len(low)])
+
+
+def _fresh(low: Integers, high: Integers) -> npt.NDArray[np.bool_]:
+    """Which rows have another frame than the row before."""
+    fresh = np.ones(len(low), np.bool_)
+    fresh[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    return fresh
+
+
+def _spread(begin: Integers, counts: Integers) -> Integers:
+    """begin[0], begin[0] + 1, ... counts[0] times, then the same of the next."""
+    ends = np.cumsum(counts)
+    return np.repeat(begin - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def _peer_starts(starts: Integers, order: list[pa.ChunkedArray], rows: int) -> Integers:
+    """Where rows begin that differ in their order from the row before; all rows of a partition are peers without."""
+    if not order:
+        return starts
+    changes = np.zeros(rows, np.bool_)
+    changes[run_starts(order, rows)] = changes[starts] = True
+    return np.flatnonzero(changes)
+
+
+class _Offsets:
+    """The values of the order, per partition, as numbers that can be searched."""
+
+    def __init__(self, frame: Frame, column: pa.ChunkedArray, starts: Integers, rows: int) -> None:
+        array = combined(column)
+        self.values, self.unit = _numbers(array, of_time=frame.of_time)
+        self.alone = array.is_null().to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(array.type):
+            self.alone |= np.isnan(self.values)
+        self.starts, self.rows, self.of_time = starts, rows, frame.of_time
+
+    def search(self, offset: float, plain: Integers, limit: pa.ChunkedArray | None, side: Any) -> Integers:
+        """Per row, where `its value + offset` would stand, which is the `limit` if there is one.
+
+        Nulls see each other only, and so do NaNs: `plain`.
+        """
+        found = plain.copy()
+        numbers = self.values
+        shift = self._shift(offset, side) if limit is None else 0
+        sought = None if limit is None else _numbers(combined(limit), of_time=self.of_time)[0]
+        if (
+            numbers.dtype == np.int64
+            and len(numbers)
+            and abs(shift) + max(-int(numbers.min()), int(numbers.max())) >= _MOST
+        ):
+            numbers = numbers.astype(object)
+        ends = np.append(self.starts[1:], self.rows)
+        for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True):
+            present = np.flatnonzero(~self.alone[start:end])
+            if not len(present):
+                continue
+            # Nulls stand together, before or after, and NaNs at the other end.
+            begin, stop = start + int(present[0]), start + int(present[-1]) + 1
+            values = numbers[begin:stop]
+            targets = values if sought is None else sought[begin:stop]
+            down = values[0] > values[-1] if sought is None else (targets[0] > values[0]) != (offset > 0)
+            if down:  # the largest first
+                values, targets = -values, -targets
+            found[begin:stop] = begin + np.searchsorted(values, targets + shift, side=side)
+        return found
+
+    def _shift(self, offset: float, side: Any) -> Any:
+        """The offset in the unit of the values: for whole numbers the last one that is still within it."""
+        if self.unit is None:
+            return offset
+        # Seconds come from text by way of floats, so they are exact to the microsecond and no further.
+        exact = Fraction(round(offset * 1_000_000), 1_000_000) if self.of_time else Fraction(repr(offset))
+        exact *= self.unit
+        return math.ceil(exact) if side == "left" else math.floor(exact)
+
+
+def _range_bound(
+    offset: float | None, whole: Integers, peers: Integers, values: "_Offsets | None",
+    limit: pa.ChunkedArray | None, *, side: Any,
+) -> Integers:  # fmt: skip
+    if offset is None:
+        return whole
+    if offset == 0 or values is None:
+        return peers
+    return values.search(offset, peers, limit, side)
+
+
+def _numbers(array: pa.Array, *, of_time: bool) -> tuple[npt.NDArray[Any], Fraction | None]:
+    """The values as numbers to compute with, and what one of the frame's offset is in them; None for floats."""
+    type_ = array.type
+    if pa.types.is_floating(type_):
+        return pc.fill_null(array, 0).to_numpy(zero_copy_only=False), None
+    if pa.types.is_decimal(type_):
+        # As whole numbers of the last digit: floats would not be exact, and 64 bits not always enough.
+        unscaled = [0 if value is None else int(value.scaleb(type_.scale, _WIDE)) for value in array.to_pylist()]
+        return np.array(unscaled, np.int64 if type_.precision <= 18 else object), Fraction(10**type_.scale)
+    unit = Fraction(1_000_000 if of_time else 1)
+    if pa.types.is_date(type_):
+        array, unit = array.cast(pa.int32()), Fraction(1, 86400 if of_time else 1)
+    return pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False), unit

@@ -1,0 +1,156 @@
+"""Aggregation of rows that are sorted by key, inside mapInArrow: one accumulator per key.
+
+Keys that end within a bundle are segments of their own, and many bundles are under way at once. A key
+with more rows than a bundle goes on in a chain: each part is applied to the accumulator of the part
+before, so that memory does not grow with the key.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls, signs
+from spark_client.executor.aggregate.chain import Chain
+from spark_client.executor.aggregate.cutting import BUNDLE_BYTES, tables_of
+from spark_client.executor.aggregate.keys import run_starts
+from spark_client.executor.aggregate.segment_columns import group_by_runs
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.row_engine import OpenStream, RowEngine
+from spark_client.executor.stream.opening import open_stream
+
+__all__ = ["map_grouped", "net_rows"]
+
+Integers = npt.NDArray[np.int64]
+
+
+def map_grouped(
+    plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+) -> Iterator[pa.RecordBatch]:
+    """Input batches, sorted by key, to output batches. Raises FunctionFailed, and what streams raise."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return
+    with ExitStack() as cleanup:
+        task = _Task(plan, opening, cleanup)
+        yield from task.run(first, batches)
+
+
+class _Task:
+    def __init__(self, plan: PartialPlan, opening: OpenStream, cleanup: ExitStack) -> None:
+        self._plan = plan
+        self._engine = RowEngine(planned_calls(plan), opening, ordered=True, merging=False)
+        self._chain = Chain(plan, opening)
+        cleanup.callback(self._engine.close)
+        cleanup.callback(self._chain.close)
+        self._under_way: deque[tuple[Bundle, Integers | None]] = deque()
+        self._count = 0
+        """Net rows of the chain so far, in a changelog."""
+
+    def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan = self._plan
+        sample = pa.Table.from_batches([first.slice(0, 1)])
+        self._engine.open(bundle_of(plan, sample, group_by_runs(np.zeros(1, np.int64), 1)).batch(plan).schema)
+        for step in self._steps(itertools.chain([first], batches)):
+            if isinstance(step, Bundle):
+                yield from self._outputs(self._engine.send(step.batch(plan)))
+            else:
+                yield from step
+        yield from self._outputs(self._engine.drain())
+        self._engine.finish()
+        self._chain.finish()
+
+    def _outputs(self, completed: Iterator[Completed]) -> Iterator[pa.RecordBatch]:
+        for each in completed:
+            bundle, counts = self._under_way.popleft()
+            yield from output_of(self._plan, bundle, each, counts)
+
+    def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator["Bundle | list[pa.RecordBatch]"]:
+        """Bundles of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
+        bounds = self._engine.bundles()
+        most_bytes = min(BUNDLE_BYTES, self._engine.segment_bytes())
+        held: pa.Table | None = None
+
+        def room() -> int:
+            # With what is held, a row more than a bundle: a key ends within it, or a bundle of one key is full.
+            return bounds.size + 1 - (0 if held is None else held.num_rows)
+
+        for more in tables_of(batches, room, bounds.allow_latency, bundle_bytes=most_bytes):
+            table = more if held is None else pa.concat_tables([held, more])
+            starts = self._starts(table)
+            last = int(starts[-1])
+            yield from self._complete(table.slice(0, last), starts[:-1])
+            held = table.slice(last)
+            if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= most_bytes):
+                # One row stays, for the end of the key to have something to come with.
+                yield self._part(held.slice(0, held.num_rows - 1), ends=False)
+                held = held.slice(held.num_rows - 1)
+        if held is not None:
+            yield from self._complete(held, np.zeros(1, np.int64))
+
+    def _starts(self, table: pa.Table) -> Integers:
+        return run_starts([table.column(key) for key in self._plan.keys], table.num_rows)
+
+    def _complete(self, table: pa.Table, starts: Integers) -> Iterator["Bundle | list[pa.RecordBatch]"]:
+        """Rows of keys that end here."""
+        if self._chain.started and table.num_rows:
+            end = int(starts[1]) if len(starts) > 1 else table.num_rows
+            yield self._part(table.slice(0, end), ends=True)
+            table, starts = table.slice(end), starts[1:] - end
+        counts = None
+        if self._plan.kinds is not None and table.num_rows:
+            table, starts, counts = self._without_orphans(table, starts)
+        if table.num_rows:
+            bundle = bundle_of(self._plan, table, group_by_runs(starts, table.num_rows))
+            self._under_way.append((bundle, counts))
+            yield bundle
+
+    def _part(self, table: pa.Table, *, ends: bool) -> list[pa.RecordBatch]:
+        """Output for a part of the key that is in a chain, or now begins one."""
+        output: list[pa.RecordBatch] = []
+        if self._plan.kinds is not None:
+            before = self._count if self._chain.started else 0
+            kept, net = net_rows(signs(table.column(self._plan.kinds)), np.zeros(1, np.int64), before)
+            table = table.filter(pa.array(kept))
+            self._count = int(net[0])
+        if table.num_rows:
+            bundle, completed = self._chain.apply(table)
+            counts = None if self._plan.kinds is None else np.array([self._count])
+            output = list(output_of(self._plan, bundle, completed, counts, ends=ends))
+        if ends:
+            self._chain.forget()
+        return output
+
+    def _without_orphans(self, table: pa.Table, starts: Integers) -> tuple[pa.Table, Integers, Integers]:
+        """The rows that count, where their keys start, and the net rows of each key."""
+        assert self._plan.kinds is not None
+        kept, net = net_rows(signs(table.column(self._plan.kinds)), starts, 0)
+        if kept.all():
+            return table, starts, net
+        lengths = np.add.reduceat(kept.astype(np.int64), starts)
+        present = lengths > 0
+        ends = np.cumsum(lengths[present])
+        return table.filter(pa.array(kept)), np.concatenate(([0], ends[:-1])).astype(np.int64), net[present]
+
+
+def net_rows(signs: Integers, starts: Integers, before: int) -> tuple[npt.NDArray[np.bool_], Integers]:
+    """Which rows of a changelog count, and the net rows of each key, of which there were `before` already.
+
+    A row taken back from a key that has none is dropped (Flink: a retraction without state). Counting
+    down from what is there, those are the rows that reach a new depth below zero.
+    """
+    lengths = np.diff(np.append(starts, len(signs)))
+    key = np.repeat(np.arange(len(starts)), lengths)
+    total = np.cumsum(signs)
+    depth = total - np.repeat(total[starts] - signs[starts], lengths) + before
+    # Each key's depths in a band of their own, lower than the one before: so one running minimum serves all.
+    band = key * (2 * len(signs) + abs(before) + 2)
+    lowest = np.minimum(np.minimum.accumulate(depth - band) + band, 0)
+    previous = np.concatenate(([0], lowest[:-1]))
+    previous[starts] = 0
+    ends = np.append(starts[1:], len(signs)) - 1
+    return lowest == previous, (depth - lowest)[ends]

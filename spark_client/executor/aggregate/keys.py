@@ -1,0 +1,114 @@
+"""Keys: which rows of a batch have equal keys, without looking at them one by one in Python."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_client.executor.engine.pieces import WHOLE_BYTES
+
+__all__ = ["combined", "key_codes", "run_starts"]
+
+Integers = npt.NDArray[np.int64]
+
+NEAR = 4
+"""Integers are near each other if their range is no more than so many times their number."""
+
+
+def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, int]:
+    """A number per row, equal for equal keys, and how many numbers there are, from 0 up.
+
+    Nulls are equal to each other, and so are NaNs, and -0.0 and 0.0, as in Spark's GROUP BY; in lists and
+    maps the last two are told apart. Without columns all rows have one key.
+    """
+    codes, count = np.zeros(rows, np.int64), 1 if rows else 0
+    for column in columns:
+        more, distinct = _column_codes(combined(column))
+        if count <= 1:
+            codes, count = more, distinct
+        elif distinct > 1:
+            codes, count = _compact(codes * distinct + more, count * distinct)
+    return codes, count
+
+
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """The column in one piece."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def run_starts(columns: Sequence[pa.ChunkedArray], rows: int) -> Integers:
+    """Where rows of another key begin than that of the row before, 0 included, in rows sorted by key."""
+    if not rows:
+        return np.zeros(0, np.int64)
+    # In one piece, if that is not too large for one array; each piece begins with the last row of the one before.
+    pieces = 1 + sum(column.nbytes for column in columns) // WHOLE_BYTES
+    step = max(rows // pieces, 1)
+    found = [np.zeros(1, np.int64)]
+    for begin in range(0, rows, step):
+        first = max(begin - 1, 0)
+        parts = [column.slice(first, begin + step - first) for column in columns]
+        codes, _ = key_codes(parts, min(begin + step, rows) - first)
+        found.append(np.flatnonzero(codes[1:] != codes[:-1]) + first + 1)
+    return np.concatenate(found)
+
+
+def _column_codes(column: pa.Array) -> tuple[Integers, int]:
+    if pa.types.is_struct(column.type):
+        return _struct_codes(column)
+    if pa.types.is_nested(column.type):
+        return _codes_of_objects(column.to_pylist())
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), np.int64), 1
+    if pa.types.is_floating(column.type):
+        # One NaN for all, and 0.0 for -0.0; Arrow goes by their bits.
+        column = pc.if_else(
+            pc.is_nan(column), pa.scalar(float("nan"), column.type), pc.add(column, pa.scalar(0.0, column.type))
+        )
+    if pa.types.is_signed_integer(column.type) and (found := _codes_of_near(column)) is not None:
+        return found
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
+
+
+def _struct_codes(column: pa.Array) -> tuple[Integers, int]:
+    """A struct is as its fields; a null one is not as one of nulls."""
+    present = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+    codes, count = present, 2
+    for part in column.flatten():
+        more, distinct = _column_codes(part)
+        codes, count = _compact(codes * distinct + more, count * distinct)
+    return codes, count
+
+
+def _codes_of_near(column: pa.Array) -> tuple[Integers, int] | None:
+    """Of integers that lie close together, as numbers of customers do: without hashing them. None for others."""
+    bounds = pc.min_max(column)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is None or high - low >= NEAR * len(column):
+        return None
+    codes = pc.subtract(column.cast(pa.int64()), pa.scalar(low, pa.int64()))
+    if column.null_count:
+        return _compact(pc.fill_null(codes, high - low + 1).to_numpy(), high - low + 2)
+    return _compact(codes.to_numpy(), high - low + 1)
+
+
+def _codes_of_objects(values: list[Any]) -> tuple[Integers, int]:
+    known: dict[str, int] = {}
+    codes = np.fromiter((known.setdefault(repr(value), len(known)) for value in values), np.int64, len(values))
+    return codes, len(known)
+
+
+def _compact(codes: Integers, bound: int) -> tuple[Integers, int]:
+    """The same distinctions with numbers from 0 up, of codes below the bound.
+
+    So another column can be added without overflow, and every number is that of a key that is there.
+    """
+    if bound <= NEAR * len(codes) + 2:
+        present = np.bincount(codes, minlength=bound) > 0
+        count = int(np.count_nonzero(present))
+        return (codes, count) if count == bound else ((np.cumsum(present) - 1)[codes], count)
+    encoded = pc.dictionary_encode(pa.array(codes))
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)

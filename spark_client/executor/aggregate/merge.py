@@ -1,0 +1,81 @@
+"""Finishing inside mapInArrow: the accumulators of a key, or its rows, become its values."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_client.base.calls import AggregateCall
+from spark_client.executor.aggregate.keys import key_codes
+from spark_client.executor.aggregate.outcomes import check_policy
+from spark_client.executor.engine.pieces import WHOLE_BYTES
+from spark_client.executor.engine.policy import error_array
+from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.scalar.rows import OutputColumn, Source
+from spark_client.executor.stream.opening import open_stream
+
+__all__ = ["FinishPlan", "map_finish", "without_repeats"]
+
+
+@dataclass(frozen=True)
+class FinishPlan:
+    """What one finishing operator does: its input has a row per key, and so has its output.
+
+    `distinct` are the columns of lists whose equal rows count once.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    keys: tuple[int, ...]
+    key_names: tuple[str, ...]
+    output: tuple[OutputColumn, ...]
+    distinct: tuple[int, ...] = ()
+
+
+def map_finish(
+    plan: FinishPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+) -> Iterator[pa.RecordBatch]:
+    """Input batches to output batches. Raises FunctionFailed, and what streams raise."""
+    engine = RowEngine(plan.calls, opening, ordered=True, most_bytes=WHOLE_BYTES)
+    for completed in engine.run(_settled(plan, batch) for batch in batches):
+        table = completed.table
+        keys = [table.column(key) for key in plan.keys]
+        for planned, errors in zip(plan.calls, completed.errors, strict=True):
+            assert isinstance(planned.call, AggregateCall)
+            check_policy(planned.call, errors, keys, plan.key_names)
+        columns = []
+        for column in plan.output:
+            if column.source is Source.INPUT:
+                columns.append(table.column(column.index))
+            elif column.source is Source.VALUE:
+                columns.append(completed.values[column.index].flatten()[0])
+            else:
+                columns.append(error_array(table.num_rows, completed.errors[column.index]))
+        yield from pa.Table.from_arrays(columns, names=[column.name for column in plan.output]).to_batches()
+
+
+def _settled(plan: FinishPlan, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without the equal rows that Spark leaves in a set.
+
+    Where Spark's hash aggregation falls back to sorting, a struct that was collected before that and an equal one
+    that was collected after it are two elements of a collect_set.
+    """
+    for column in plan.distinct:
+        batch = batch.set_column(column, batch.schema.field(column), without_repeats(batch.column(column)))
+    return batch
+
+
+def without_repeats(lists: pa.Array) -> pa.Array:
+    """The lists of structs with the first of equal elements of each list."""
+    flat = lists.flatten()
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    owners = np.repeat(np.arange(len(lists)), lengths)
+    parts = [pa.chunked_array([part]) for part in (pa.array(owners), *flat.flatten())]
+    codes, _ = key_codes(parts, len(flat))
+    _, firsts = np.unique(codes, return_index=True)
+    if len(firsts) == len(flat):
+        return lists
+    firsts.sort()
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(owners[firsts], minlength=len(lists)))))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat.take(pa.array(firsts)), type=lists.type)

@@ -1,0 +1,112 @@
+"""Partial aggregation inside mapInArrow: rows become segments, segments become accumulators.
+
+Every bundle is by itself, so that many are under way at once. A key that comes out of several bundles of
+a task is merged before the shuffle if that fits in memory; what is left is for the merge after it.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls
+from spark_client.executor.aggregate.combining import can_combine, combined_bundles
+from spark_client.executor.aggregate.cutting import tables_of
+from spark_client.executor.aggregate.segment_columns import group_by_key
+from spark_client.executor.engine.row_engine import OpenStream, RowEngine
+from spark_client.executor.stream.opening import open_stream
+
+__all__ = ["map_partial"]
+
+FIRST_ROWS = 262_144
+GROWTH = 4
+ROWS_PER_KEY = 8
+"""With fewer rows per key than this, bundles grow."""
+GROWN_BYTES = 64 << 20
+"""Input of one bundle at most. Its segments go out in several messages."""
+
+
+def map_partial(
+    plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+) -> Iterator[pa.RecordBatch]:
+    """Input batches to output batches. Raises FunctionFailed, and what streams raise."""
+    with closing(_applied(plan, batches, opening)) as bundles:
+        if can_combine(plan):
+            yield from combined_bundles(plan, bundles, partial(_merged, opening))
+        else:
+            yield from itertools.chain.from_iterable(bundles)
+
+
+def _merged(opening: OpenStream, plan: PartialPlan, held: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The output of a plan over accumulators, which are one bundle."""
+    rows = iter([pa.Table.from_batches(held).combine_chunks().to_batches()[0]])
+    return list(itertools.chain.from_iterable(_applied(plan, rows, opening, whole=True)))
+
+
+def _applied(
+    plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream, *, whole: bool = False
+) -> Generator[list[pa.RecordBatch]]:
+    """The output of each bundle; of a bundle per batch if these are to stay whole."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return
+    engine = RowEngine(planned_calls(plan), opening, ordered=True, merging=False)
+    under_way: deque[Bundle] = deque()
+    with ExitStack() as cleanup:
+        cleanup.callback(engine.close)
+        engine.open(_grouped(plan, pa.Table.from_batches([first.slice(0, 1)])).batch(plan).schema)
+        bounds = engine.bundles()
+
+        def bundles() -> Iterator[pa.RecordBatch]:
+            growing = _GrowingSize(bounds.size)
+            rows = itertools.chain([first], batches)
+            tables = (
+                (pa.Table.from_batches([batch]) for batch in rows)
+                if whole
+                else tables_of(rows, growing, bounds.allow_latency, bundle_bytes=GROWN_BYTES)
+            )
+            for table in tables:
+                for bundle in _bundles(plan, table, engine.segment_bytes()):
+                    growing.saw(bundle.table.num_rows, bundle.grouping.segments)
+                    under_way.append(bundle)
+                    yield bundle.batch(plan)
+
+        for completed in engine.run(bundles()):
+            yield list(output_of(plan, under_way.popleft(), completed))
+
+
+class _GrowingSize:
+    """Rows of the next bundle: more where keys hardly repeat within one, since what comes out has a row per key."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rows = min(most, FIRST_ROWS)
+
+    def __call__(self) -> int:
+        return self._rows
+
+    def saw(self, rows: int, segments: int) -> None:
+        """A bundle of so many rows had so many keys."""
+        if segments * ROWS_PER_KEY > rows >= self._rows:
+            self._rows = min(self._rows * GROWTH, self._most)
+
+
+def _bundles(plan: PartialPlan, table: pa.Table, segment_bytes: int) -> Iterator[Bundle]:
+    """The rows as one bundle; as two or more where a key would not fit a message: only segments go out alone."""
+    bundle = _grouped(plan, table)
+    largest = int(np.diff(bundle.grouping.offsets).max())
+    if largest == 1 or largest * (table.nbytes / table.num_rows) <= segment_bytes:
+        yield bundle
+        return
+    half = table.num_rows // 2
+    yield from _bundles(plan, table.slice(0, half), segment_bytes)
+    yield from _bundles(plan, table.slice(half), segment_bytes)
+
+
+def _grouped(plan: PartialPlan, table: pa.Table) -> Bundle:
+    keys = [table.column(key) for key in plan.keys]
+    return bundle_of(plan, table, group_by_key(keys, table.num_rows))

@@ -1,0 +1,171 @@
+"""Builds bundles: rows that have been told apart by key become Arrow columns of segments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from remote_udf.functions import NullCall
+from remote_udf.row_kinds import ROW_KIND
+from remote_udf.segments import list_of
+from spark_client.base.calls import AggregateCall
+from spark_client.executor.aggregate.keys import Integers, combined, key_codes
+
+__all__ = [
+    "AggregateInput",
+    "Grouping",
+    "accumulator_lists",
+    "accumulators_column",
+    "errors_column",
+    "group_by_key",
+    "group_by_runs",
+    "key_struct",
+    "rows_column",
+]
+
+
+@dataclass(frozen=True)
+class AggregateInput:
+    """An aggregate call, and where in the input its arguments and its condition (a boolean column) stand.
+
+    Or, to merge: where its accumulators stand, null in rows that have none, and the errors of those that
+    could not be had.
+    """
+
+    call: AggregateCall
+    columns: tuple[int, ...]
+    condition: int | None = None
+    accumulator: int | None = None
+    error: int | None = None
+
+    def takes(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
+        """Which rows the function gets; None for all of them.
+
+        Rows whose condition is not true are left out, and with `nulls="skip"` those with a null argument.
+        """
+        chosen = None
+        if self.condition is not None:
+            chosen = pc.fill_null(table.column(self.condition), False).to_numpy()
+        if self.call.spec.nulls is NullCall.SKIP:
+            for column in self.columns:
+                if table.column(column).null_count:
+                    valid = table.column(column).is_valid().to_numpy()
+                    chosen = valid if chosen is None else chosen & valid
+        return None if chosen is None or chosen.all() else chosen
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Rows by key: `order` lists them segment by segment, each in input order; None if they stand so already."""
+
+    segments: int
+    order: Integers | None
+    offsets: Integers
+    codes: Integers
+    """Per row, its segment."""
+
+    def first_rows(self) -> Integers:
+        """Per segment, its first row."""
+        return self.offsets[:-1] if self.order is None else self.order[self.offsets[:-1]]
+
+    def last_rows(self) -> Integers:
+        """Per segment, its last row."""
+        return self.offsets[1:] - 1 if self.order is None else self.order[self.offsets[1:] - 1]
+
+
+def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> Grouping:
+    """One segment per key that is there, in no particular order."""
+    codes, count = key_codes(keys, rows)
+    lengths = np.bincount(codes, minlength=count)
+    if not lengths.all():  # a dictionary may hold what no row has
+        encoded = pc.dictionary_encode(pa.array(codes))
+        codes, count = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+        lengths = np.bincount(codes, minlength=count)
+    order = None if _ascends(codes) else _stable_order(codes, count)
+    return Grouping(count, order, np.concatenate(([0], np.cumsum(lengths))), codes)
+
+
+def group_by_runs(starts: Integers, rows: int) -> Grouping:
+    """One segment per run of rows."""
+    offsets = np.append(starts, rows)
+    return Grouping(len(starts), None, offsets, np.repeat(np.arange(len(starts)), np.diff(offsets)))
+
+
+def rows_column(source: AggregateInput, table: pa.Table, grouping: Grouping, kinds: pa.ChunkedArray | None) -> pa.Array:
+    """The `rows` of each segment: the arguments of one call, with their kinds if the input is a changelog."""
+    order, offsets = grouping.order, grouping.offsets
+    chosen = source.takes(table)
+    if chosen is not None:
+        order = np.flatnonzero(chosen) if order is None else order[chosen[order]]
+        lengths = np.bincount(grouping.codes[chosen], minlength=grouping.segments)
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+    parts = [] if kinds is None else [(ROW_KIND, kinds)]
+    parts += [(str(index), table.column(column)) for index, column in enumerate(source.columns)]
+    count = int(offsets[-1])
+    if parts:
+        flat = pa.StructArray.from_arrays(
+            [_taken(column, order) for _, column in parts],
+            fields=[pa.field(name, column.type) for name, column in parts],
+        )
+    else:
+        flat = pa.array([{}] * count, pa.struct([]))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(flat.type))
+
+
+def accumulators_column(accumulators: pa.ChunkedArray, grouping: Grouping) -> pa.Array:
+    """The `accumulators` of each segment: those of its rows that are not null."""
+    flat = _taken(accumulators, grouping.order)
+    offsets = grouping.offsets
+    if flat.null_count:
+        present = flat.is_valid().to_numpy(zero_copy_only=False)
+        offsets = np.concatenate(([0], np.cumsum(present)))[offsets]
+        flat = flat.drop_null()
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(flat.type))
+
+
+def errors_column(errors: pa.ChunkedArray, grouping: Grouping) -> pa.Array:
+    """The first error among each segment's rows, or null."""
+    present = np.flatnonzero(errors.is_valid().to_numpy())
+    places = np.full(grouping.segments, -1, np.int64)
+    # From the last, so that the first one stays.
+    places[grouping.codes[present[::-1]]] = present[::-1]
+    return combined(errors).take(pa.array(places, mask=places < 0))
+
+
+def key_struct(keys: Sequence[pa.Array], names: Sequence[str], segments: int) -> pa.Array:
+    """The `key` of each segment."""
+    if not keys:
+        return pa.array([{}] * segments, pa.struct([]))
+    fields = [pa.field(name, key.type) for name, key in zip(names, keys, strict=True)]
+    return pa.StructArray.from_arrays(list(keys), fields=fields)
+
+
+def accumulator_lists(accumulators: Sequence[pa.Array | None], type_: pa.DataType) -> pa.Array:
+    """The `accumulators` of one segment: those of the arrays that are given."""
+    offsets = np.array([0, sum(len(each) for each in accumulators if each is not None)])
+    present = [each for each in accumulators if each is not None]
+    flat = pa.concat_arrays(present) if present else pa.array([], type_)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=list_of(type_))
+
+
+def _taken(column: pa.ChunkedArray, order: Integers | None) -> pa.Array:
+    array = combined(column)
+    return array if order is None else array.take(pa.array(order))
+
+
+def _stable_order(codes: Integers, count: int) -> Integers:
+    """The rows by code, those of one code in the order they have.
+
+    By 16 bits at a time, which numpy sorts by counting instead of comparing, several times as fast.
+    """
+    order = np.argsort(codes.astype(np.uint16), kind="stable")
+    for shift in range(16, count.bit_length(), 16):
+        order = order[np.argsort((codes >> shift).astype(np.uint16)[order], kind="stable")]
+    return order
+
+
+def _ascends(codes: Integers) -> bool:
+    return len(codes) < 2 or bool((codes[1:] >= codes[:-1]).all())

@@ -1,0 +1,195 @@
+"""Group: one input batch on its way through its calls, and the rows of it that are complete."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.outcomes import RowError
+from spark_client.executor.engine.pieces import Column, Integers, cuts
+from spark_client.executor.stream.chunks import COMPACT_BELOW, IntArray, Rows, as_array
+from spark_client.executor.stream.parts import Parts
+
+__all__ = ["Completed", "Group"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """Rows with an outcome of every call: input rows, and per call the values and the errors by row."""
+
+    table: pa.Table
+    values: Sequence[pa.Array]
+    errors: Sequence[Mapping[int, RowError]]
+    first: int = 0
+    """The first of these rows in its batch."""
+    parts: Mapping[int, Parts] = field(default_factory=dict)
+    """By row, what precedes its value, in a piece of a batch."""
+
+
+class _Picked(NamedTuple):
+    """Outcomes of some rows: `errors` is indexed like `values`."""
+
+    values: pa.Array
+    errors: Mapping[int, RowError]
+
+
+class _Outcomes:
+    """The outcomes of one call, as they come."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """What the values hold, about."""
+        self._rows: list[Rows] = []
+        self._values: list[pa.Array] = []
+        self._errors: dict[int, RowError] = {}
+
+    def add(self, rows: Rows, values: pa.Array, errors: Mapping[int, RowError]) -> None:
+        self._rows.append(rows)
+        self._values.append(values)
+        self.bytes += values.nbytes
+        for index, error in errors.items():
+            self._errors[int(rows[index])] = error
+
+    def column(self) -> tuple[Column, Integers]:
+        """Every row's values, and the place of each row in them, once they are there."""
+        have = np.concatenate([as_array(part) for part in self._rows])
+        return Column(pa.chunked_array(self._values)), np.argsort(have, kind="stable")
+
+    def errors(self, start: int, end: int) -> dict[int, RowError]:
+        """The errors from one row up to another, indexed from the first."""
+        return {row - start: error for row, error in self._errors.items() if start <= row < end}
+
+    def all(self) -> _Picked:
+        """Every row's, in order, once they are there."""
+        if not all(isinstance(part, range) for part in self._rows):
+            return self.take(np.arange(sum(map(len, self._rows))))
+        starts = sorted(range(len(self._rows)), key=lambda part: self._rows[part][0])
+        return _Picked(_joined([self._values[part] for part in starts]), self._errors)
+
+    def take(self, rows: IntArray) -> _Picked:
+        """These rows' in this order, which are let go; each must be there."""
+        have = np.concatenate([as_array(part) for part in self._rows])
+        values = _joined(self._values)
+        order = np.argsort(have, kind="stable")
+        places = order[np.searchsorted(have, rows, sorter=order)]
+        stay = np.ones(len(have), np.bool_)
+        stay[places] = False
+        self._rows, self._values = ([have[stay]], [values.filter(pa.array(stay))]) if stay.any() else ([], [])
+        self.bytes = sum(part.nbytes for part in self._values)
+        errors: dict[int, RowError] = {}
+        if self._errors:
+            for place, row in enumerate(rows.tolist()):
+                if row in self._errors:
+                    errors[place] = self._errors.pop(row)
+        return _Picked(values.take(pa.array(places)), errors)
+
+
+class Group:
+    """`sources` says, per call, which call of this batch it shares its outcomes with: itself, or an equal one."""
+
+    def __init__(self, table: pa.Table, sources: Sequence[int], most_bytes: int | None = None) -> None:
+        """Above `most_bytes` of values of a call, the rows leave in pieces; None for never."""
+        self.rows = table.num_rows
+        self._most_bytes = most_bytes
+        self._table = table
+        self._table_bytes = table.nbytes
+        self._sources = sources
+        self._outcomes = {source: _Outcomes() for source in sources}
+        self._owed = self.rows * len(self._outcomes)
+        """Outcomes that have not come."""
+        # With unordered output only.
+        self._held: IntArray | None = None
+        """The rows `_batch` holds; None for all."""
+        self._missing: np.ndarray[tuple[int], np.dtype[np.int32]] | None = None
+        """Calls each row still waits for; -1 once it has left. None until a row is asked for alone."""
+        self._left = self.rows
+
+    @property
+    def bytes(self) -> int:
+        """What its rows that are here hold, about: input and values."""
+        return self._table_bytes + sum(outcomes.bytes for outcomes in self._outcomes.values()) if self._left else 0
+
+    @property
+    def complete(self) -> bool:
+        """Every row has all its outcomes."""
+        return not self._owed
+
+    @property
+    def done(self) -> bool:
+        """Every row has left."""
+        return not self._left
+
+    def add(
+        self, call: int, rows: Rows, values: pa.Array, errors: Mapping[int, RowError],
+        parts: Mapping[int, Parts] | None = None,
+    ) -> None:  # fmt: skip
+        """Takes outcomes of one call. Only values that leave in pieces have parts."""
+        self._outcomes[call].add(rows, values, errors)
+        self._owed -= len(rows)
+        if self._missing is not None:
+            self._missing[as_array(rows)] -= 1
+
+    def take_front(self) -> Iterator[Completed]:
+        """What may leave in input order: every row, once the group is complete."""
+        if not self.complete:
+            return
+        most = max((outcomes.bytes for outcomes in self._outcomes.values()), default=0)
+        if self._most_bytes is None or most <= self._most_bytes:
+            yield self.take_all()
+        else:
+            yield from self._take_pieces()
+
+    def _take_pieces(self) -> Iterator[Completed]:
+        columns = {source: outcomes.column() for source, outcomes in self._outcomes.items()}
+        widths = sum((column.row_bytes()[places] for column, places in columns.values()), np.zeros(self.rows, np.int64))
+        for start, end in cuts(widths):
+            picked = {
+                source: _Picked(column.take(places[start:end]), self._outcomes[source].errors(start, end))
+                for source, (column, places) in columns.items()
+            }
+            self._left -= end - start
+            yield self._completed(self._table.slice(start, end - start), picked, start)
+
+    def take_all(self) -> Completed:
+        """Every row, in input order, once the group is complete."""
+        self._left = 0
+        return self._completed(self._table, {source: outcomes.all() for source, outcomes in self._outcomes.items()})
+
+    def track(self) -> None:
+        """Rows of this group will be taken as they complete. To be called before outcomes come."""
+        self._missing = np.full(self.rows, len(self._outcomes), np.int32)
+
+    def take_complete(self) -> Completed | None:
+        """The complete rows that have not left yet, in input order; None if there are none."""
+        assert self._missing is not None
+        rows = np.flatnonzero(self._missing == 0)
+        if not len(rows):
+            return None
+        self._missing[rows] = -1
+        self._left -= len(rows)
+        table = self._table
+        if len(rows) < table.num_rows:
+            places = rows if self._held is None else np.searchsorted(self._held, rows)
+            table = table.take(pa.array(places))
+        return self._completed(table, {source: outcomes.take(rows) for source, outcomes in self._outcomes.items()})
+
+    def compact(self) -> None:
+        """Lets go of input rows that have left, once most have."""
+        if not self._left or self._left * COMPACT_BELOW > self._table.num_rows:
+            return
+        assert self._missing is not None
+        stay = self._missing >= 0 if self._held is None else self._missing[self._held] >= 0
+        kept = np.flatnonzero(stay)
+        self._table = self._table.take(pa.array(kept))
+        self._held = kept if self._held is None else self._held[kept]
+        self._table_bytes = self._table.nbytes
+
+    def _completed(self, table: pa.Table, picked: Mapping[int, _Picked], first: int = 0) -> Completed:
+        chosen = [picked[source] for source in self._sources]
+        return Completed(table, [part.values for part in chosen], [part.errors for part in chosen], first)
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)

@@ -1,0 +1,70 @@
+"""PiecewiseGroup: one input batch whose rows leave from the front, before the last of them is complete."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.outcomes import RowError
+from spark_client.executor.engine.groups import Completed, Group
+from spark_client.executor.stream.chunks import Rows, as_array
+from spark_client.executor.stream.parts import Parts
+
+__all__ = ["PiecewiseGroup"]
+
+
+class _Run(NamedTuple):
+    """Outcomes of consecutive rows, which are indexed from the first."""
+
+    values: pa.Array
+    errors: Mapping[int, RowError]
+    parts: Mapping[int, Parts]
+
+
+class PiecewiseGroup(Group):
+    """Of one call. Outcomes are not joined, as those of a whole batch might not fit one array."""
+
+    def __init__(self, table: pa.Table) -> None:
+        super().__init__(table, [0])
+        self._runs: dict[int, _Run] = {}
+        """First row to the outcomes that have come and not left."""
+        self._next = 0
+        self._run_bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """What its input and the values that wait hold in memory, about."""
+        return self._table_bytes + self._run_bytes if self._left else 0
+
+    def add(
+        self, call: int, rows: Rows, values: pa.Array, errors: Mapping[int, RowError],
+        parts: Mapping[int, Parts] | None = None,
+    ) -> None:  # fmt: skip
+        """Takes outcomes."""
+        for start, stop in _runs(rows):
+            run = _Run(
+                values.slice(start, stop - start),
+                {row - start: error for row, error in errors.items() if start <= row < stop},
+                {row - start: each for row, each in (parts or {}).items() if start <= row < stop},
+            )
+            self._runs[int(rows[start])] = run
+            self._run_bytes += run.values.nbytes
+
+    def take_front(self) -> Iterator[Completed]:
+        """The rows that are complete up to the first that is not."""
+        while (run := self._runs.pop(self._next, None)) is not None:
+            first, count = self._next, len(run.values)
+            self._next += count
+            self._left -= count
+            self._run_bytes -= run.values.nbytes
+            yield Completed(self._table.slice(first, count), [run.values], [run.errors], first, run.parts)
+
+
+def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
+    """Where runs of consecutive rows begin and end."""
+    if isinstance(rows, range):
+        yield 0, len(rows)
+        return
+    cuts = np.flatnonzero(np.diff(as_array(rows)) != 1) + 1
+    yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True)

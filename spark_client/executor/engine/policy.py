@@ -1,0 +1,120 @@
+"""What becomes of rows that failed: the caller's policy, applied to complete rows."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode, capped
+from remote_udf.options import OnError
+from remote_udf.outcomes import RowError
+from spark_client.base.calls import ErrorPolicy, ScalarCall
+from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
+
+__all__ = ["ERROR_TYPE", "PolicyKeeper", "blocking_errors", "error_array"]
+
+ERROR_TYPE = pa.struct(
+    [
+        pa.field("code", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("attempts", pa.int32()),
+        pa.field("retryable", pa.bool_()),
+    ]
+)
+"""The type of an error column."""
+
+ARGUMENT_LIMIT = 80
+"""Characters of one argument shown in an error."""
+RATE_FROM_ROWS = 100
+"""A share of so few rows says nothing; before, max-error-rate is looked at only at the end."""
+
+
+def error_array(rows: int, errors: Mapping[int, RowError]) -> pa.Array:
+    """An error column: null for rows that did not fail."""
+    if not errors:
+        return pa.nulls(rows, ERROR_TYPE)
+    values = [
+        {
+            "code": error.code.value,
+            "message": error.message,
+            "attempts": error.attempts,
+            "retryable": error.retryable,
+        }
+        if (error := errors.get(row)) is not None
+        else None
+        for row in range(rows)
+    ]
+    return pa.array(values, ERROR_TYPE)
+
+
+def blocking_errors(table: pa.Table, columns: Sequence[int]) -> dict[int, RowError]:
+    """The errors that stand in these error columns, by row; of several in a row the first."""
+    found: dict[int, RowError] = {}
+    for index in columns:
+        column = table.column(index)
+        if column.null_count == len(column):
+            continue
+        for row, value in enumerate(column.to_pylist()):
+            if value is not None:
+                error = RowError(ErrorCode(value["code"]), value["message"], value["attempts"], value["retryable"])
+                found.setdefault(row, error)
+    return dict(sorted(found.items()))
+
+
+class PolicyKeeper:
+    """Watches the outcomes of one call in one task: fails the task where the policy says so."""
+
+    def __init__(self, call: ScalarCall, argument_columns: tuple[int, ...]) -> None:
+        self._call = call
+        self._columns = argument_columns
+        self.policy: ErrorPolicy = call.policy
+        self.rows = 0
+        self.failed = 0
+
+    def look(self, table: pa.Table, errors: Mapping[int, RowError]) -> None:
+        """Counts the rows. Raises FunctionFailed for the first failed row, or ErrorBudgetExceeded."""
+        self.rows += table.num_rows
+        self.failed += len(errors)
+        if not errors:
+            return
+        row = min(errors)
+        if self.policy.on_error is OnError.FAIL:
+            raise FunctionFailed(self._described(table, row, errors[row]))
+        most, rate = self.policy.max_errors, self.policy.max_error_rate
+        over_count = most is not None and self.failed > most
+        over_rate = rate is not None and self.rows >= RATE_FROM_ROWS and self.failed > rate * self.rows
+        if over_count or over_rate:
+            raise ErrorBudgetExceeded(f"{self._budget()}; one of them: {self._described(table, row, errors[row])}")
+
+    def finish(self) -> None:
+        """The task's last row has been looked at. Raises ErrorBudgetExceeded."""
+        rate = self.policy.max_error_rate
+        if rate is not None and self.failed > rate * self.rows:
+            raise ErrorBudgetExceeded(self._budget())
+
+    def _budget(self) -> str:
+        policy = self.policy
+        limits = [f"max-errors {policy.max_errors}"] if policy.max_errors is not None else []
+        limits += [f"max-error-rate {policy.max_error_rate:.6g}"] if policy.max_error_rate is not None else []
+        return (
+            f"function {self._call.spec.key}: {self.failed} of {self.rows} rows of this task failed, "
+            f"more than {' and '.join(limits)} allow"
+        )
+
+    def _described(self, table: pa.Table, row: int, error: RowError) -> str:
+        spec = self._call.spec
+        shown = []
+        for position, column in enumerate(self._columns):
+            value = _shown(table.column(column), row)
+            cut = value if len(value) <= ARGUMENT_LIMIT else value[:ARGUMENT_LIMIT] + "..."
+            shown.append(f"{spec.parameter(position).name}={cut}")
+        trace = f"\nRemote traceback:\n{capped(error.traceback)}" if error.traceback else ""
+        attempts = f"{error.attempts} attempt{'s' if error.attempts != 1 else ''}"
+        called = f"{spec.name}({', '.join(shown)})"
+        return f"{called} of {spec.key} failed: {error.code}: {error.message} ({attempts}){trace}"
+
+
+def _shown(column: pa.Array, row: int) -> str:
+    try:
+        return repr(column[row].as_py())
+    except (ValueError, OverflowError):
+        return "(a value Python cannot hold)"

@@ -1,0 +1,395 @@
+"""RowEngine: sends the rows of a task through its calls and gives them back complete."""
+
+import contextlib
+import dataclasses
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.options import AggregateOptions
+from spark_client.base.calls import ScalarCall
+from spark_client.executor.engine.groups import Completed, Group
+from spark_client.executor.engine.merging import merged
+from spark_client.executor.engine.piecewise import PiecewiseGroup
+from spark_client.executor.engine.policy import blocking_errors
+from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.chunks import Answer, Chunk, Rows
+
+__all__ = ["OpenStream", "PlannedCall", "RowEngine"]
+
+HELD_BYTES = 64 << 20
+"""Input that waits for outcomes, and values that wait for their neighbours; no more is read beyond it."""
+
+OpenStream = Callable[[ScalarCall, pa.Schema], CallStream]
+"""Opens the stream of a call whose arguments have this schema."""
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call and the input columns that are its arguments.
+
+    `errors` are error columns of calls whose values are among the arguments. A row with an error there
+    is not sent; it gets that error. `names` are what the arguments are called on the wire; by default as
+    their columns.
+    """
+
+    call: ScalarCall
+    columns: tuple[int, ...]
+    errors: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def arguments(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the arguments in an input of this schema."""
+        names = self.names or [schema.field(column).name for column in self.columns]
+        return pa.schema([schema.field(c).with_name(name) for c, name in zip(self.columns, names, strict=True)])
+
+
+class RowEngine:
+    """All calls of a row are under way together; equal calls of a row are made once.
+
+    With `ordered` rows come back in the order they went in. Otherwise they come back as they complete,
+    across the borders of batches, and a slow row holds nothing back but its own memory.
+    """
+
+    def __init__(
+        self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True,
+        piecewise: bool = False, most_bytes: int | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """Without `merging`, an ordered engine gives back one Completed for each batch that has rows.
+
+        `piecewise`, for one ordered call without merging: a batch comes back in several pieces, each as soon as it
+        and all before it are complete.
+
+        `most_bytes`: an ordered batch of which a call has more bytes of values comes back in several pieces, once it
+        is complete.
+        """
+        self._piecewise = piecewise
+        self._most_bytes = most_bytes
+        self._calls = calls
+        self._open_stream = open_stream
+        self._ordered = ordered
+        self._merging = merging
+        self._streams: dict[int, CallStream] = {}
+        self._here: dict[Group, None] = {}
+        """The groups with rows that have not left, oldest first."""
+        self._touched: dict[Group, None] = {}
+        """Groups that got outcomes since rows last left."""
+        self._held_bytes = 0
+        self._readers: _Readers | None = None
+        self._clock = clock
+        self._left: float | None = None
+        """Since when the task is elsewhere; None while it is here."""
+        self._away_seconds = 0.0
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Completed]:
+        """Rows in, rows out. Streams are opened with the first batch that has rows, and closed at the end.
+
+        Raises what CallStream raises. Closing the generator early cancels what is under way.
+        """
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(self.close)
+            for table in merged(self._taken(batches), self._wanted_rows):
+                self.open(table.schema)
+                yield from self._handed(self._feed(table))
+            yield from self.drain()
+            self.finish()
+
+    def send(self, batch: pa.RecordBatch) -> Iterator[Completed]:
+        """Sends a batch and gives back what is complete by now. `drain` and `finish` are due after the last one."""
+        self.open(batch.schema)
+        yield from self._handed(self._feed(pa.Table.from_batches([batch])))
+
+    def exchange(self, batch: pa.RecordBatch) -> Completed:
+        """Sends one batch, by itself, and waits for its outcomes. `close` is due when something is raised."""
+        (completed,) = self.exchange_pieces(batch)
+        return completed
+
+    def exchange_pieces(self, batch: pa.RecordBatch) -> Iterator[Completed]:
+        """The same where the outcomes come in pieces."""
+        yield from self.send(batch)
+        yield from self.drain()
+
+    def finish(self) -> None:
+        """Ends the streams after the last outcome and compares accounts."""
+        self._come()
+        for stream in self._streams.values():
+            stream.finish()
+
+    def bundles(self) -> AggregateOptions:
+        """How rows are to be bundled for all calls, once open: the tightest bounds of each."""
+        agreed = [stream.bundles for stream in self._streams.values() if stream.bundles is not None]
+        return dataclasses.replace(
+            agreed[0],
+            size=min(options.size for options in agreed),
+            allow_latency=min(options.allow_latency for options in agreed),
+        )
+
+    def segment_bytes(self) -> int:
+        """What one segment may take, by the average row, so that even one of wide rows fits a message."""
+        return min(stream.message_bytes for stream in self._streams.values()) // 4
+
+    def drain(self) -> Iterator[Completed]:
+        """Waits for everything that was sent."""
+        yield from self._handed(self._drain())
+
+    def _drain(self) -> Iterator[Completed]:
+        while self._here:
+            self._receive()
+            yield from self._ready()
+
+    def _taken(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The input. While it is made the task is not here."""
+        while True:
+            self._leave()
+            batch = next(batches, None)
+            self._come()
+            if batch is None:
+                return
+            yield batch
+
+    def _handed(self, completed: Iterator[Completed]) -> Iterator[Completed]:
+        """The output. While somebody does something with it the task is not here."""
+        self._come()
+        for rows in completed:
+            self._leave()
+            yield rows
+            self._come()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._left is None and self._streams:
+            self._left = self._clock()
+
+    def _come(self) -> None:
+        if self._left is not None:
+            self._away_seconds += self._clock() - self._left
+            self._left = None
+
+    def _wanted_rows(self) -> int:
+        """Rows that the fastest of the calls would take in one message."""
+        if not self._merging:
+            return 0
+        return max((stream.message_rows for stream in self._streams.values()), default=1)
+
+    def open(self, schema: pa.Schema) -> None:
+        """Opens the streams for input of this schema, unless they are open."""
+        if self._streams:
+            return
+        for index, planned in enumerate(self._calls):
+            self._streams[index] = self._open_stream(planned.call, planned.arguments(schema))
+        if not self._ordered and len(self._streams) > 1:
+            self._readers = _Readers(self._streams)
+
+    def _feed(self, table: pa.Table) -> Iterator[Completed]:
+        """Sends a batch through all its calls, as far as their windows allow at a time."""
+        columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
+        sources = self._sources(table)
+        group = PiecewiseGroup(table) if self._piecewise else Group(table, sources, self._most_bytes)
+        self._here[group] = None
+        if not self._ordered:
+            group.track()
+        self._held_bytes += group.bytes
+        unsent = {source: self._unsent(source, group, columns[source], table) for source in dict.fromkeys(sources)}
+        while any(part.left for part in unsent.values()):
+            for index, part in unsent.items():
+                stream = self._streams[index]
+                while part.left and stream.has_room():
+                    self._add(index, part.submit(stream))
+                    if self._readers is not None:
+                        self._readers.wake(index)
+            blocked = [index for index, part in unsent.items() if part.left]
+            if blocked:
+                self._receive(blocked[0])
+            yield from self._ready()
+        self._take_read()
+        yield from self._ready()
+        while self._held_bytes > HELD_BYTES and self._here:
+            self._receive()
+            yield from self._ready()
+
+    def _unsent(self, index: int, group: Group, columns: Sequence[pa.Array], table: pa.Table) -> "_Unsent":
+        """The rows a call is made for; those blocked by another call's error get that error at once."""
+        blocked = blocking_errors(table, self._calls[index].errors)
+        if not blocked:
+            return _Unsent(group, columns, range(group.rows))
+        rows = np.fromiter(blocked, np.int64, len(blocked))
+        nulls = pa.nulls(len(rows), self._calls[index].call.result_type)
+        self._add(index, [Answer(group, rows, nulls, dict(enumerate(blocked.values())))])
+        rest = np.setdiff1d(np.arange(group.rows), rows)
+        return _Unsent(group, [column.take(pa.array(rest)) for column in columns], rest)
+
+    def _sources(self, table: pa.Table) -> list[int]:
+        """Per call, the first call of the same function and options whose arguments are equal in this batch.
+
+        Comparing values is sound where comparing expressions is not: two columns may print alike.
+        """
+        sources: list[int] = []
+        for index, planned in enumerate(self._calls):
+            inputs = (*planned.columns, *planned.errors)
+            for other in dict.fromkeys(sources):
+                earlier = self._calls[other]
+                others = (*earlier.columns, *earlier.errors)
+                if (
+                    _same_call(earlier.call, planned.call)
+                    and len(earlier.columns) == len(planned.columns)
+                    and len(others) == len(inputs)
+                    and all(_equal(table, one, two) for one, two in zip(others, inputs, strict=True))
+                ):
+                    sources.append(other)
+                    break
+            else:
+                sources.append(index)
+        return sources
+
+    def _receive(self, index: int | None = None) -> None:
+        """Waits for outcomes: of this call, or of any that owes some."""
+        if self._readers is not None:
+            self._add(*self._readers.get())
+            self._take_read()
+            return
+        if index is None:
+            index = next(index for index, stream in self._streams.items() if stream.unanswered)
+        self._add(index, self._streams[index].receive())
+
+    def _take_read(self) -> None:
+        """Takes the outcomes that other threads have received already, without waiting."""
+        while self._readers is not None and self._readers.ready():
+            self._add(*self._readers.get())
+
+    def _add(self, index: int, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            group: Group = answer.owner
+            self._held_bytes -= group.bytes
+            group.add(index, answer.rows, answer.values, answer.errors, answer.parts)
+            self._held_bytes += group.bytes
+            self._touched[group] = None
+
+    def _ready(self) -> Iterator[Completed]:
+        """Rows that may leave now."""
+        if self._ordered:
+            self._touched.clear()
+            while self._here:
+                group, before = (oldest := next(iter(self._here))), oldest.bytes
+                for front in group.take_front():
+                    self._held_bytes += group.bytes - before
+                    before = group.bytes
+                    yield front
+                if not group.done:
+                    return
+                del self._here[group]
+            return
+        touched, self._touched = self._touched, {}
+        for group in touched:
+            self._held_bytes -= group.bytes
+            completed = group.take_complete()
+            group.compact()
+            self._held_bytes += group.bytes
+            if group.done:
+                del self._here[group]
+            if completed is not None:
+                yield completed
+
+    def close(self) -> None:
+        """Cancels what is under way. Safe to call twice."""
+        if self._readers is not None:
+            self._readers.stop()
+        self._come()
+        for stream in self._streams.values():
+            stream.close()
+            stream.report(self._away_seconds)
+
+
+class _Unsent:
+    """The rows of one group that one call is still to be sent; `columns` holds just these."""
+
+    def __init__(self, group: Group, columns: Sequence[pa.Array], rows: Rows) -> None:
+        self._group = group
+        self._columns = columns
+        self._rows = rows
+        self._sent = 0
+        self._row_bytes = sum(column.nbytes for column in columns) / max(len(rows), 1)
+
+    @property
+    def left(self) -> int:
+        return len(self._rows) - self._sent
+
+    def submit(self, stream: CallStream) -> list[Answer]:
+        """Sends one message's worth."""
+        count = stream.next_rows(self.left, self._row_bytes)
+        start, self._sent = self._sent, self._sent + count
+        columns = [column.slice(start, count) for column in self._columns]
+        return stream.submit(
+            Chunk(self._group, self._rows[start : self._sent], columns, int(self._row_bytes * count) + 1)
+        )
+
+
+class _Readers:
+    """A thread per stream, so that results of one call are seen while another one's are waited for."""
+
+    def __init__(self, streams: dict[int, CallStream]) -> None:
+        # Bounded by the rows under way.
+        self._inbox: queue.SimpleQueue[tuple[int, list[Answer]] | BaseException] = queue.SimpleQueue()
+        self._streams = streams
+        self._work = {index: threading.Event() for index in streams}
+        self._stopped = False
+        for index in streams:
+            threading.Thread(target=self._read, args=(index,), name="remote-udf-reader", daemon=True).start()
+
+    def wake(self, index: int) -> None:
+        """Rows were submitted to this stream."""
+        self._work[index].set()
+
+    def ready(self) -> bool:
+        """Whether `get` would return at once."""
+        return not self._inbox.empty()
+
+    def get(self) -> tuple[int, list[Answer]]:
+        """The next outcomes of any stream. Raises what reading it raised."""
+        item = self._inbox.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def stop(self) -> None:
+        """Lets the threads end, which they do once no row is unanswered or their stream is closed."""
+        self._stopped = True
+        for event in self._work.values():
+            event.set()
+
+    def _read(self, index: int) -> None:
+        stream, work = self._streams[index], self._work[index]
+        try:
+            while not self._stopped:
+                work.wait()
+                work.clear()
+                while stream.unanswered and not self._stopped:
+                    self._inbox.put((index, stream.receive()))
+        except BaseException as error:
+            self._inbox.put(error)
+
+
+def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
+    same = one.spec.key == other.spec.key and one.config == other.config and one.options == other.options
+    return same and one.spec.deterministic
+
+
+def _equal(table: pa.Table, one: int, other: int) -> bool:
+    """Whether two columns hold the same values, in the eyes of any function."""
+    if one == other:
+        return True
+    column, another = table.column(one), table.column(other)
+    # To Arrow 0.0 equals -0.0, to a function it may not.
+    return column.equals(another) and (not _has_floats(column.type) or _bits(column) == _bits(another))
+
+
+def _has_floats(type_: pa.DataType) -> bool:
+    return pa.types.is_floating(type_) or any(_has_floats(type_.field(n).type) for n in range(type_.num_fields))
+
+
+def _bits(column: pa.ChunkedArray) -> pa.Buffer:
+    return pa.record_batch([column.combine_chunks()], ["bits"]).serialize()

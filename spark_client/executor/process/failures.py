@@ -1,0 +1,44 @@
+"""Segments that failed fail the job: a row that is missing might have changed everything after it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from remote_udf.errors import capped
+from spark_client.base.errors import FunctionFailed
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.process.segment_batches import Segments
+
+__all__ = ["require_segments", "require_success"]
+
+KEY_LIMIT = 200
+"""Characters of a key shown in an error."""
+
+
+def require_success(segments: Segments, completed: Completed) -> None:
+    """Raises FunctionFailed for the first segment that failed, with its key."""
+    require_segments(segments.plan, segments.keys, completed)
+
+
+def require_segments(plan: ProcessPlan, keys: Callable[[], Sequence[Any]], completed: Completed) -> None:
+    """The same, for segments with these columns of keys."""
+    errors = completed.errors[0]
+    if not errors:
+        return
+    place, error = min(errors.items(), key=lambda each: each[0])
+    names = plan.key_names
+    shown = ", ".join(f"{name}={_shown(key[completed.first + place])}" for name, key in zip(names, keys(), strict=True))
+    whose = f"of the key ({shown})" if names else "without a key"
+    trace = f"\nRemote traceback:\n{capped(error.traceback)}" if error.traceback else ""
+    attempts = f"{error.attempts} attempt{'s' if error.attempts != 1 else ''}"
+    raise FunctionFailed(
+        f"function {plan.call.spec.key}: a segment {whose} failed: {error.code}: {error.message} ({attempts}){trace}"
+    )
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value.as_py())  # type: ignore[attr-defined]
+    except (ValueError, OverflowError):
+        text = "(a value Python cannot hold)"
+    return text if len(text) <= KEY_LIMIT else text[:KEY_LIMIT] + "..."

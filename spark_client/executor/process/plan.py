@@ -1,0 +1,55 @@
+"""ProcessPlan: what a task needs to know to send rows of tables through a process table function."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import pyarrow as pa
+
+from remote_udf.process_calls import ProcessCall, segments_schema
+from spark_client.base.calls import ProcessTableCall
+
+__all__ = ["OutputSource", "ProcessPlan"]
+
+
+class OutputSource(Enum):
+    """Where a column of the result comes from."""
+
+    KEY = auto()
+    THROUGH = auto()
+    """A column of the row it came from."""
+    VALUE = auto()
+    """The function."""
+    TIME = auto()
+    ROW_KIND = auto()
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """Where things are in the input: positions of columns. `table`, `row_kind` and `time` may be missing.
+
+    `rows` has the struct column of each table, which is null in rows of the others. `output` says for each
+    column of the result where it comes from, and which one it is there. `by_key` is false for row
+    semantics, where rows are cut as it suits. With `bounded` the input ends, and with it all timers fire.
+    """
+
+    call: ProcessTableCall
+    keys: tuple[int, ...]
+    key_names: tuple[str, ...]
+    table: int | None
+    row_kind: int | None
+    time: int | None
+    rows: tuple[int, ...]
+    output: tuple[tuple[OutputSource, int], ...]
+    schema: pa.Schema
+    by_key: bool = True
+    bounded: bool = True
+
+    @property
+    def process(self) -> ProcessCall:
+        assert self.call.process is not None
+        return self.call.process
+
+    @property
+    def segments(self) -> pa.Schema:
+        """The columns of segments."""
+        return segments_schema(self.call.spec, self.process)

@@ -1,0 +1,129 @@
+"""Process table functions inside mapInArrow: rows sorted by key, bundled over keys.
+
+Keys that end within a bundle are segments of their own, and many bundles are under way at once. A key with
+more rows than a bundle goes on in a chain: each part gets the state and timers that the part before left,
+so that memory does not grow with the key. The end of the input is the watermark at the end of time.
+"""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_client.executor.aggregate.cutting import BUNDLE_BYTES, tables_of
+from spark_client.executor.aggregate.keys import run_starts
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.process.failures import require_success
+from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.process.segment_batches import Before, Segments, after
+from spark_client.executor.stream.opening import open_stream
+
+__all__ = ["END_OF_INPUT", "map_processed"]
+
+Integers = npt.NDArray[np.int64]
+END_OF_INPUT = 2**63 - 1
+ROWS_PER_SEGMENT = 1024
+"""Of row semantics, where rows do not depend on each other."""
+
+
+def map_processed(
+    plan: ProcessPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+) -> Iterator[pa.RecordBatch]:
+    """Input batches, sorted by key, to rows of the result. Raises FunctionFailed, and what streams raise."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return
+    with ExitStack() as cleanup:
+        task = _Task(plan, opening, cleanup)
+        yield from task.run(first, batches)
+
+
+class _Task:
+    def __init__(self, plan: ProcessPlan, opening: OpenStream, cleanup: ExitStack) -> None:
+        self._plan = plan
+        planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
+        self._engine = RowEngine([planned], opening, ordered=True, merging=False, piecewise=True)
+        self._chain = RowEngine([planned], opening, ordered=True, merging=False, piecewise=True)
+        cleanup.callback(self._engine.close)
+        cleanup.callback(self._chain.close)
+        self._chained = False
+        self._before: Before | None = None
+        """Of the key in a chain."""
+        self._under_way: deque[Segments] = deque()
+        self._now = int(time.time() * 1000)
+
+    def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self._engine.open(self._plan.segments)
+        for step in self._steps(itertools.chain([first], batches)):
+            if isinstance(step, Segments):
+                self._under_way.append(step)
+                yield from self._outputs(self._engine.send(step.batch()))
+            else:
+                yield step
+        yield from self._outputs(self._engine.drain())
+        self._engine.finish()
+        if self._chained:
+            self._chain.finish()
+
+    def _outputs(self, completed: Iterator[Completed]) -> Iterator[pa.RecordBatch]:
+        for each in completed:
+            segments = self._under_way[0]
+            require_success(segments, each)
+            yield from segments.output(each)
+            if each.first + len(each.values[0]) == segments.count:
+                self._under_way.popleft()
+
+    def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Segments | pa.RecordBatch]:
+        """Segments of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
+        bounds = self._engine.bundles()
+        if not self._plan.by_key:
+            for table in tables_of(batches, lambda: bounds.size, bounds.allow_latency):
+                yield self._segments(table, np.arange(0, table.num_rows, ROWS_PER_SEGMENT), ends=False)
+            return
+        held: pa.Table | None = None
+        # With what is held, a row more than a bundle: either a key ends within it, or a bundle of one key is full.
+        tables = tables_of(
+            batches, lambda: bounds.size + 1 - (0 if held is None else held.num_rows), bounds.allow_latency
+        )
+        for more in tables:
+            table = more if held is None else pa.concat_tables([held, more])
+            starts = run_starts([table.column(key) for key in self._plan.keys], table.num_rows)
+            last = int(starts[-1])
+            yield from self._complete(table.slice(0, last), starts[:-1])
+            held = table.slice(last)
+            if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= BUNDLE_BYTES):
+                # One row stays, for the end of the key to have something to come with.
+                yield from self._part(held.slice(0, held.num_rows - 1), ends=False)
+                held = held.slice(held.num_rows - 1)
+        if held is not None:
+            yield from self._complete(held, np.zeros(1, np.int64))
+
+    def _complete(self, table: pa.Table, starts: Integers) -> Iterator[Segments | pa.RecordBatch]:
+        """Rows of keys that end here."""
+        if self._before is not None and table.num_rows:
+            end = int(starts[1]) if len(starts) > 1 else table.num_rows
+            yield from self._part(table.slice(0, end), ends=True)
+            table, starts = table.slice(end), starts[1:] - end
+        if table.num_rows:
+            yield self._segments(table, starts, ends=True)
+
+    def _segments(self, table: pa.Table, starts: Integers, *, ends: bool) -> Segments:
+        tables = len(self._plan.process.tables)
+        advance_to = END_OF_INPUT if ends and self._plan.bounded else None
+        return Segments(self._plan, table, starts, self._now, self._before, advance_to, [None] * tables)
+
+    def _part(self, table: pa.Table, *, ends: bool) -> Iterator[pa.RecordBatch]:
+        """The output for a part of the key that is in a chain, or now begins one."""
+        segments = self._segments(table, np.zeros(1, np.int64), ends=ends)
+        self._chained = True
+        # Of one segment, so it is one piece.
+        (completed,) = self._chain.exchange_pieces(segments.batch())
+        require_success(segments, completed)
+        self._before = None if ends else after(completed.values[0])
+        yield from segments.output(completed)

@@ -1,0 +1,208 @@
+"""BucketWork: what happens in one bucket of keys when rows come or the watermark advances.
+
+What was due by the watermark comes first, then the rows, as a watermark is there before the rows of its
+micro-batch; `rows_first` turns that around. Each of the two is one exchange with the server for all keys.
+"""
+
+import itertools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from remote_udf.process_calls import ADVANCE_TO, NOW, STATE, TABLE, TIMERS, WATERMARKS
+from remote_udf.segments import KEY, ROWS
+from spark_client.executor.aggregate.cutting import BUNDLE_BYTES
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.process.output import OutputRows
+from spark_client.executor.process.segment_batches import Before, after
+from spark_client.executor.process.state.entries import HELD, Entries, page_schema
+from spark_client.executor.process.state.held_rows import Held, order_times
+from spark_client.executor.process.state.pages import NEVER, Pages, page_of
+from spark_client.executor.process.state.plan import StatePlan
+
+__all__ = ["Arrived", "BucketWork", "Moment"]
+
+Integers = npt.NDArray[np.int64]
+Exchange = Callable[[pa.RecordBatch, Sequence[pa.Array]], Iterator[Completed]]
+"""Segments, and the columns of their keys, to what processing them gave, in pieces."""
+Batches = Generator[pa.RecordBatch, None, None]
+"""Rows of the result."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Watermarks in microseconds, None before the first; `now` in milliseconds."""
+
+    before: int | None
+    """What this bucket saw last."""
+    watermark: int | None
+    now: int
+
+    @property
+    def advanced(self) -> bool:
+        return self.watermark is not None and (self.before is None or self.watermark > self.before)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Rows of a bucket in their order, with key and hash of each."""
+
+    rows: pa.StructArray
+    keys: pa.StructArray
+    hashes: Integers
+
+
+class BucketWork:
+    """One bucket in one micro-batch."""
+
+    def __init__(
+        self, plan: StatePlan, pages: Pages, due: Integers, moment: Moment, size: int, exchange: Exchange
+    ) -> None:
+        """`due` says for each page when something in it is; `size` bounds the rows of an exchange."""
+        self._plan = plan
+        self._pages = pages
+        self.due = due
+        self._moment = moment
+        self._size = size
+        self._exchange = exchange
+        self._schema = page_schema(plan.plan, orders=plan.orders)
+
+    def run(self, arrived: Arrived) -> Batches:
+        """The rows of the result; the pages that changed are written after the last of them."""
+        moment = self._moment
+        grown = set(self._pages.grow())
+        count = len(self.due)
+        wanted = set(page_of(arrived.hashes, count).tolist()) | grown
+        if moment.watermark is not None and moment.advanced:
+            wanted |= set(np.flatnonzero(self.due <= moment.watermark).tolist())
+        entries = Entries(self._pages.load(sorted(wanted)), arrived.keys, arrived.hashes)
+        held = yield from self._work(entries, arrived)
+        held_times = None
+        if held is not None:
+            lists, held_times = held.lists(entries.count)
+            entries.hold(lists.cast(self._schema.field(HELD).type))
+        self._write(entries, wanted, grown, count, held_times)
+
+    def _work(self, entries: Entries, arrived: Arrived) -> Generator[pa.RecordBatch, None, Held | None]:
+        moment, process, orders = self._moment, self._plan.plan.process, self._plan.orders
+        rows, of_row = arrived.rows, entries.of_row
+        held = Held.of(process, entries.held) if orders else None
+        seen = moment.before if self._plan.rows_first else moment.watermark
+        if held is not None:
+            ordered = np.isin(
+                rows.field(TABLE).to_numpy(zero_copy_only=False),
+                [i for i, t in enumerate(process.tables) if t.order_by],
+            )
+            late = ordered & (order_times(process, rows) <= (-NEVER if seen is None else seen))
+            kept = ordered & ~late
+            more = (rows.filter(pa.array(kept)), of_row[kept])
+            entries.changed[of_row[kept]] = True
+            rows, of_row = rows.filter(pa.array(~ordered)), of_row[~ordered]
+            if self._plan.rows_first:
+                held = held.with_rows(*more)
+        if self._plan.rows_first:
+            flushed, held = self._flushed(held, rows)
+            yield from self._rows(entries, *_joined((rows, of_row), flushed), moment.before, advance=moment.advanced)
+            return held
+        if moment.advanced:
+            flushed, held = self._flushed(held, rows)
+            yield from self._rows(entries, *flushed, moment.before, advance=True)
+        yield from self._rows(entries, rows, of_row, moment.watermark, advance=False)
+        return held if held is None else held.with_rows(*more)
+
+    def _flushed(self, held: Held | None, like: pa.StructArray) -> tuple[tuple[pa.StructArray, Integers], Held | None]:
+        """The rows that are no longer held by this watermark, with their entries, and what is still held."""
+        if held is None or not self._moment.advanced:
+            return (like.slice(0, 0), np.zeros(0, np.int64)), held
+        assert self._moment.watermark is not None
+        rows, numbers, rest = held.due(self._moment.watermark)
+        return (rows, numbers), rest
+
+    def _rows(
+        self, entries: Entries, rows: pa.StructArray, of_row: Integers, seen: int | None, *, advance: bool
+    ) -> Batches:
+        """Processes rows, and with `advance` the timers that the watermark reaches, a segment for each entry."""
+        watermark = self._moment.watermark
+        numbers = np.unique(of_row)
+        if advance and watermark is not None:
+            numbers = np.union1d(numbers, np.flatnonzero(entries.earliest() <= watermark))
+        if not len(numbers):
+            return
+        order = np.argsort(of_row, kind="stable")
+        if len(of_row) and not np.array_equal(order, np.arange(len(order))):
+            rows, of_row = rows.take(pa.array(order)), of_row[order]
+        starts = np.searchsorted(of_row, numbers)
+        stops = np.searchsorted(of_row, numbers, side="right")
+        limit = max(1, min(self._size, int(BUNDLE_BYTES / max(rows.nbytes / max(len(rows), 1), 1e-9))))
+        for first, last in _bundles(starts, stops, limit):
+            begin, end = int(starts[first]), int(stops[last - 1])
+            to = watermark if advance else None
+            if last - first == 1 and end - begin > limit:
+                # A key with more rows than a bundle goes in parts, each from what the one before left.
+                cuts = [*range(begin, end, limit), end]
+                for one, two in itertools.pairwise(cuts):
+                    part, so_far = rows.slice(one, two - one), np.zeros(1, np.int64)
+                    yield from self._send(entries, numbers[first:last], part, so_far, seen, to if two == end else None)
+            else:
+                part = rows.slice(begin, end - begin)
+                yield from self._send(entries, numbers[first:last], part, starts[first:last] - begin, seen, to)
+
+    def _send(
+        self, entries: Entries, numbers: Integers, rows: pa.StructArray, starts: Integers, seen: int | None,
+        advance_to: int | None,
+    ) -> Batches:  # fmt: skip
+        plan, count = self._plan.plan, len(numbers)
+        schema, before, keys = plan.segments, entries.before(numbers), entries.keys_of(numbers)
+        offsets = pa.array(np.append(starts, len(rows)).astype(np.int32))
+        parts = {
+            KEY: keys, STATE: before.state, TIMERS: before.timers,
+            ROWS: pa.ListArray.from_arrays(offsets, rows, type=schema.field(ROWS).type),
+            WATERMARKS: pa.array([[seen] * len(plan.process.tables)] * count, schema.field(WATERMARKS).type),
+            ADVANCE_TO: pa.array([advance_to] * count, pa.int64()),
+            NOW: pa.array(np.full(count, self._moment.now)),
+        }  # fmt: skip
+        batch = pa.RecordBatch.from_arrays([parts[name] for name in schema.names], schema=schema)
+        columns = keys.flatten()
+        output = OutputRows(plan, columns, starts, rows.field("0") if plan.process.tables else None)
+        left = []
+        for completed in self._exchange(batch, columns):
+            left.append(after(completed.values[0]))
+            yield from output.batches(completed)
+        entries.update(
+            numbers,
+            Before(pa.concat_arrays([each.state for each in left]), pa.concat_arrays([each.timers for each in left])),
+        )
+
+    def _write(
+        self, entries: Entries, loaded: set[int], grown: set[int], count: int, held_times: Integers | None
+    ) -> None:
+        pages = self._pages
+        kept, numbers = entries.table(self._schema)
+        places = page_of(entries.hashes, pages.count)
+        changed = set(places[entries.changed].tolist())
+        if grown:
+            changed |= grown | set(range(count, pages.count))
+            self.due = np.concatenate([self.due, np.full(pages.count - count, NEVER, np.int64)])
+            loaded = loaded | changed
+        pages.store(kept, places[numbers], sorted(changed))
+        self.due[sorted(loaded)] = NEVER
+        np.minimum.at(self.due, places[numbers], entries.earliest(held_times)[numbers])
+
+
+def _joined(
+    one: tuple[pa.StructArray, Integers], two: tuple[pa.StructArray, Integers]
+) -> tuple[pa.StructArray, Integers]:
+    return pa.concat_arrays([one[0], two[0]]), np.concatenate([one[1], two[1]])
+
+
+def _bundles(starts: Integers, stops: Integers, limit: int) -> list[tuple[int, int]]:
+    """Ranges of segments with so many rows at most; one that has more is alone."""
+    bundles, first = [], 0
+    while first < len(starts):
+        last = max(int(np.searchsorted(stops, starts[first] + limit, side="right")), first + 1)
+        bundles.append((first, last))
+        first = last
+    return bundles

@@ -1,0 +1,124 @@
+"""Entries: the keys of a bucket that a call is about, with what is kept of each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from remote_udf.process_calls import STATE, TIME, TIMERS
+from remote_udf.segments import KEY, ROWS
+from spark_client.executor.aggregate.keys import combined, key_codes
+from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.process.segment_batches import Before, empty_lists
+from spark_client.executor.process.state.pages import NEVER
+
+__all__ = ["HASH", "HELD", "Entries", "earliest", "page_schema"]
+
+HASH = "hash"
+HELD = "held"
+"""Rows that ORDER BY holds back."""
+Integers = npt.NDArray[np.int64]
+
+
+def page_schema(plan: ProcessPlan, *, orders: bool) -> pa.Schema:
+    """The columns of a page: a row per key."""
+    segments = plan.segments
+    fields = [pa.field(HASH, pa.int64()), segments.field(KEY), segments.field(STATE), segments.field(TIMERS)]
+    return pa.schema([*fields, pa.field(HELD, segments.field(ROWS).type)] if orders else fields)
+
+
+class Entries:
+    """Keys that are stored, and then those that are new. Everything goes by their numbers."""
+
+    def __init__(self, stored: pa.Table, keys: pa.StructArray, hashes: Integers) -> None:
+        """`keys` and `hashes` are of rows; `of_row` then says which entry each row belongs to."""
+        known, schema = stored.num_rows, stored.schema
+        before = combined(stored.column(KEY))
+        both = [pa.chunked_array([one, two]) for one, two in zip(before.flatten(), keys.flatten(), strict=True)]
+        codes, count = key_codes(both, known + len(keys))
+        number = np.full(count, -1, np.int64)
+        number[codes[:known]] = np.arange(known)
+        of_row = codes[known:]
+        fresh = np.flatnonzero(number[of_row] < 0)
+        # In the order they came, so that results do not depend on how keys hash.
+        first_rows = fresh[np.sort(np.unique(of_row[fresh], return_index=True)[1])]
+        new = of_row[first_rows]
+        number[new] = known + np.arange(len(new))
+        self.of_row: Integers = number[of_row]
+        self.count = known + len(new)
+        taken = pa.array(first_rows)
+        self.hashes: Integers = np.concatenate([combined(stored.column(HASH)).to_numpy(), hashes[first_rows]])
+        self.keys = pa.concat_arrays([before, keys.take(taken)])
+        self._kept: dict[str, Any] = {}
+        for name in (STATE, TIMERS, HELD):
+            if name not in schema.names:
+                continue
+            type_ = schema.field(name).type
+            more = pa.nulls(len(new), type_) if name == STATE else empty_lists(len(new), type_)
+            self._kept[name] = pa.concat_arrays([combined(stored.column(name)), more])
+        self.changed = np.zeros(self.count, np.bool_)
+
+    @property
+    def timers(self) -> pa.ListArray:
+        return self._kept[TIMERS]
+
+    @property
+    def held(self) -> pa.ListArray:
+        return self._kept[HELD]
+
+    def keys_of(self, numbers: Integers) -> pa.StructArray:
+        return self.keys.take(pa.array(numbers))
+
+    def before(self, numbers: Integers) -> Before:
+        """State and timers of these entries."""
+        wanted = pa.array(numbers)
+        return Before(self._kept[STATE].take(wanted), self._kept[TIMERS].take(wanted))
+
+    def update(self, numbers: Integers, after: Before) -> None:
+        """Takes on what processing left of these entries."""
+        self._replace(STATE, numbers, after.state)
+        self._replace(TIMERS, numbers, after.timers)
+
+    def hold(self, held: pa.ListArray) -> None:
+        """Takes on the rows that are held, of all entries."""
+        self._kept[HELD] = held
+
+    def _replace(self, name: str, numbers: Integers, values: pa.Array) -> None:
+        place = np.arange(self.count)
+        place[numbers] = self.count + np.arange(len(numbers))
+        self._kept[name] = pa.concat_arrays([self._kept[name], values]).take(pa.array(place))
+        self.changed[numbers] = True
+
+    def earliest(self, held_times: Integers | None = None) -> Integers:
+        """When something is due for each entry: a timer, or a row that is held."""
+        times = earliest(self.timers)
+        return times if held_times is None else np.minimum(times, held_times)
+
+    def table(self, schema: pa.Schema) -> tuple[pa.Table, Integers]:
+        """What is to be kept, in the columns of pages, and the numbers of these entries."""
+        alive = self._kept[STATE].is_valid().to_numpy(zero_copy_only=False) | (_lengths(self.timers) > 0)
+        if HELD in self._kept:
+            alive |= _lengths(self.held) > 0
+        numbers = np.flatnonzero(alive)
+        columns: Sequence[Any] = [
+            pa.array(self.hashes), self.keys, *(self._kept[name] for name in schema.names if name in self._kept)
+        ]  # fmt: skip
+        return pa.Table.from_arrays(list(columns), schema=schema).take(pa.array(numbers)), numbers
+
+
+def earliest(timers: pa.ListArray) -> Integers:
+    """The earliest time of each list; NEVER of an empty one."""
+    found = np.full(len(timers), NEVER, np.int64)
+    times = timers.flatten().field(TIME).to_numpy()
+    if len(times):
+        lengths = _lengths(timers)
+        filled = np.flatnonzero(lengths)
+        starts = (np.cumsum(lengths) - lengths)[filled]
+        found[filled] = np.minimum.reduceat(times, starts)
+    return found
+
+
+def _lengths(lists: pa.ListArray) -> Integers:
+    return np.diff(lists.offsets.to_numpy()).astype(np.int64)

@@ -1,0 +1,94 @@
+"""Rows that ORDER BY holds back until the watermark says that no earlier ones will come."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from remote_udf.process_calls import TABLE, ProcessCall, TableCall
+from spark_client.executor.process.segment_batches import empty_lists
+from spark_client.executor.process.state.pages import NEVER
+
+__all__ = ["Held", "order_times"]
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Held:
+    """Rows and the entries they belong to."""
+
+    def __init__(self, process: ProcessCall, rows: pa.StructArray, entries: Integers) -> None:
+        self._process = process
+        self._rows = rows
+        self._entries = entries
+        self._times = order_times(process, rows)
+
+    @classmethod
+    def of(cls, process: ProcessCall, lists: pa.ListArray) -> "Held":
+        """What pages had, one list per entry."""
+        lengths = np.diff(lists.offsets.to_numpy())
+        return cls(process, lists.flatten(), np.repeat(np.arange(len(lists)), lengths))
+
+    def with_rows(self, rows: pa.StructArray, entries: Integers) -> "Held":
+        return Held(self._process, pa.concat_arrays([self._rows, rows]), np.concatenate([self._entries, entries]))
+
+    def due(self, watermark: int) -> tuple[pa.StructArray, Integers, "Held"]:
+        """Rows up to the watermark by entry and in order, their entries, and what stays."""
+        is_due = self._times <= watermark
+        rows, entries = self._chosen(is_due)
+        order = self._order(rows, entries, self._times[is_due])
+        return rows.take(pa.array(order)), entries[order], Held(self._process, *self._chosen(~is_due))
+
+    def _chosen(self, flags: Flags) -> tuple[pa.StructArray, Integers]:
+        return self._rows.filter(pa.array(flags)), self._entries[flags]
+
+    def _order(self, rows: pa.StructArray, entries: Integers, times: Integers) -> Integers:
+        columns: dict[str, pa.Array] = {"entry": pa.array(entries), "time": pa.array(times)}
+        sorting = [("entry", "ascending"), ("time", "ascending")]
+        for number, table in enumerate(self._process.tables):
+            row = rows.field(str(number)).flatten()
+            for each in table.order_by[1:]:
+                direction = "descending" if each.descending else "ascending"
+                for name, values in _ranked(row[each.column], nulls_last=each.nulls_last):
+                    key = f"{number} {each.column} {name}"
+                    columns[key] = values
+                    sorting.append((key, "ascending" if name == "missing" else direction))
+        # The order they came in is the last thing to go by: Arrow's sort is not stable.
+        columns["place"] = pa.array(np.arange(len(rows)))
+        sorting.append(("place", "ascending"))
+        found: Integers = pc.sort_indices(pa.table(columns), sort_keys=sorting).to_numpy().astype(np.int64)
+        return found
+
+    def lists(self, count: int) -> tuple[pa.ListArray, Integers]:
+        """The rows as lists, one per entry of so many, and when the first row of each is due."""
+        type_ = pa.list_(pa.field("element", self._rows.type))
+        earliest = np.full(count, NEVER, np.int64)
+        if not len(self._rows):
+            return empty_lists(count, type_), earliest
+        np.minimum.at(earliest, self._entries, self._times)
+        order = np.argsort(self._entries, kind="stable")
+        offsets = np.concatenate(([0], np.cumsum(np.bincount(self._entries, minlength=count)))).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), self._rows.take(pa.array(order))), earliest
+
+
+def order_times(process: ProcessCall, rows: pa.StructArray) -> Integers:
+    """The time each row is ordered by, in microseconds; the beginning of 1970 for null, NEVER without ORDER BY."""
+    numbers = rows.field(TABLE).to_numpy(zero_copy_only=False)
+    times = np.full(len(rows), NEVER, np.int64)
+    for number, table in enumerate(process.tables):
+        if table.order_by:
+            mine = numbers == number
+            times[mine] = _times(rows, number, table)[mine]
+    return times
+
+
+def _times(rows: pa.StructArray, number: int, table: TableCall) -> Integers:
+    column = rows.field(str(number)).flatten()[table.order_by[0].column]
+    micros = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0)
+    return np.asarray(micros.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _ranked(column: pa.Array, *, nulls_last: bool) -> list[tuple[str, pa.Array]]:
+    missing = column.is_null() if nulls_last else column.is_valid()
+    return [("missing", missing.cast(pa.int8())), ("value", column)]

@@ -1,0 +1,75 @@
+"""Rows in parcels: Arrow streams in binary columns, so that Spark's state operator moves few and large rows.
+
+That operator hands rows to Python one by one. A parcel has the rows of one bucket in one input batch.
+"""
+
+import io
+import itertools
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_client.executor.aggregate.keys import combined
+from spark_client.executor.stream.task import current_task
+
+__all__ = ["PARCEL", "bucket_of", "packed", "read", "unpacked", "written"]
+
+PARCEL = pa.schema([
+    pa.field("bucket", pa.int32()), pa.field("part", pa.int32()), pa.field("place", pa.int64()),
+    pa.field("rows", pa.binary()),
+])  # fmt: skip
+"""`part` and `place` say where in the input the rows were: which partition, and which batch of it."""
+Integers = npt.NDArray[np.int64]
+
+
+def bucket_of(hashes: Integers, buckets: int) -> Integers:
+    """By the upper half of the hash; the lower half is for pages."""
+    return (hashes.view(np.uint64) >> np.uint64(32)).astype(np.int64) % buckets
+
+
+def packed(batches: Iterable[pa.RecordBatch], buckets: int) -> Iterator[pa.RecordBatch]:
+    """Rows, whose last column is the hash of their key, as parcels. Rows of a bucket keep their order."""
+    part = current_task().partition
+    for place, batch in enumerate(batches):
+        if not batch.num_rows:
+            continue
+        codes = bucket_of(combined(pa.chunked_array([batch.columns[-1]])).to_numpy(), buckets)
+        order = np.argsort(codes, kind="stable")
+        present, starts = np.unique(codes[order], return_index=True)
+        ordered = batch.take(pa.array(order)) if len(present) > 1 else batch
+        bounds = np.append(starts, batch.num_rows)
+        parcels = [written([ordered.slice(a, b - a)]) for a, b in itertools.pairwise(bounds)]
+        count = len(present)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(present.astype(np.int32)), pa.array(np.full(count, part, np.int32)),
+                pa.array(np.full(count, place, np.int64)), pa.array(parcels, pa.binary()),
+            ],
+            schema=PARCEL,
+        )  # fmt: skip
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of parcels, which are the only column."""
+    for batch in batches:
+        for parcel in batch.column(0):
+            yield from pa.ipc.open_stream(parcel.as_buffer())
+
+
+def written(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Batches of one schema, of which there is at least one, as one parcel."""
+    sink, writer = io.BytesIO(), None
+    for batch in batches:
+        if writer is None:
+            writer = pa.ipc.new_stream(sink, batch.schema)
+        writer.write(batch)
+    assert writer is not None
+    writer.close()
+    return sink.getvalue()
+
+
+def read(parcel: bytes) -> list[pa.RecordBatch]:
+    """The batches of a parcel."""
+    return list(pa.ipc.open_stream(parcel))

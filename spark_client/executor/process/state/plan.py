@@ -1,0 +1,89 @@
+"""StatePlan: what a task needs to know to keep the state of a process table function on a stream."""
+
+import json
+from dataclasses import dataclass
+
+from remote_udf.segments import KEY
+from remote_udf.types import spelled
+from spark_client.base.errors import StateMismatch
+from spark_client.executor.process.plan import ProcessPlan
+
+__all__ = ["StatePlan"]
+
+FORMAT = 1
+"""Of pages and their description."""
+
+
+@dataclass(frozen=True)
+class StatePlan:
+    """A call with state. `hash` is the column with the hash of the key.
+
+    With `rows_first` the rows of a micro-batch come before its watermark: they are of a function before,
+    whose timers fired by that watermark, and must not find themselves late. Otherwise the watermark comes
+    first, since it was there when the rows came. Without a watermark no timer ever fires.
+    """
+
+    plan: ProcessPlan
+    uid: str
+    buckets: int
+    hash: int
+    has_watermark: bool
+    rows_first: bool = False
+
+    @property
+    def orders(self) -> bool:
+        """Whether some table has ORDER BY, so that rows are held."""
+        return any(table.order_by for table in self.plan.process.tables)
+
+    def description(self) -> str:
+        """What a bucket remembers of the call that wrote it, as JSON."""
+        spec, process = self.plan.call.spec, self.plan.process
+        assert spec.table is not None
+        key = process.key_type(spec)
+        rows = {
+            argument.name: spelled(self.plan.segments.field("rows").type.value_type.field(str(index)).type)
+            for index, (argument, table) in enumerate(zip(spec.table.tables, process.tables, strict=True))
+            if table.order_by
+        }
+        return json.dumps({
+            "format": FORMAT, "uid": self.uid, "function": spec.name, "version": spec.version,
+            "buckets": self.buckets, KEY: [spelled(each.type) for each in key],
+            "state": {each.name: spelled(each.type) for each in spec.table.state}, "held rows": rows,
+            "times": process.on_time, "kinds": process.has_row_kinds,
+        })  # fmt: skip
+
+    def require_fit(self, found: str) -> None:
+        """Compares what a checkpoint has with this call. Raises StateMismatch, which names what differs."""
+        expected = self.description()
+        if found == expected:
+            return
+        there, here = json.loads(found), json.loads(expected)
+        problems = [_differs(name, there.get(name), here[name]) for name in ("format", "uid", "function", "buckets")]
+        problems.append(_differs("types of the key", there[KEY], here[KEY]))
+        states = dict.fromkeys([*here["state"], *there["state"]])
+        problems += [
+            _differs(f"state entry {name!r}", there["state"].get(name), here["state"].get(name)) for name in states
+        ]
+        if not any(problems):
+            problems.append(_differs("order of state entries", list(there["state"]), list(here["state"])))
+        if here["held rows"]:
+            for name in ("held rows", "times", "kinds"):
+                problems.append(_differs(name, there[name], here[name]))
+        told = [problem for problem in problems if problem]
+        if told:
+            key = self.plan.call.spec.key
+            wrote = f"{there.get('function')}@{there.get('version')}"
+            raise StateMismatch(
+                f"function {key}, uid {self.uid!r}: its state does not fit the checkpoint, which {wrote} wrote: "
+                f"{'; '.join(told)}. Start from a new checkpoint, or call the function as it was"
+            )
+
+
+def _differs(what: str, found: object, expected: object) -> str | None:
+    if found == expected:
+        return None
+    return f"{what}: found {_shown(found)} in the checkpoint, expected {_shown(expected)}"
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else str(value)

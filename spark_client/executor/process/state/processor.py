@@ -1,0 +1,152 @@
+"""BucketProcessor: Spark's stateful processor for buckets of keys of a process table function."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+from remote_udf.segments import KEY
+from spark_client.executor.aggregate.keys import combined
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.process.failures import require_segments
+from spark_client.executor.process.output import cast
+from spark_client.executor.process.segment_batches import rows_of
+from spark_client.executor.process.state.bucket import Arrived, BucketWork, Moment
+from spark_client.executor.process.state.entries import page_schema
+from spark_client.executor.process.state.packing import read, written
+from spark_client.executor.process.state.pages import NEVER, Pages
+from spark_client.executor.process.state.plan import StatePlan
+from spark_client.executor.stream.opening import open_stream
+
+__all__ = ["BucketProcessor"]
+
+ABOUT = "description string, pages int, bytes bigint, watermark bigint, alarm bigint, due binary"
+"""Of a bucket: what wrote it, how many pages it has and what they take, the last watermark, the timer set in
+Spark (milliseconds), and per page when something is due."""
+
+PARCEL_BYTES = 4 << 20
+
+
+class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
+    """Gets parcels of rows of a bucket, gives parcels of rows of the result.
+
+    One timer of Spark per bucket stands for the earliest of all its keys.
+    """
+
+    def __init__(self, plan: StatePlan, opening: OpenStream = open_stream) -> None:
+        self._plan = plan
+        self._opening = opening
+        self._engine: RowEngine | None = None
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._about = handle.getValueState("remote_udf_bucket", ABOUT)
+        self._pages = handle.getMapState("remote_udf_pages", "page int", "keys binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        parcels = sorted(rows, key=lambda row: (row.part, row.place))
+        batches = [batch for parcel in parcels for batch in read(parcel.rows)]
+        yield from self._process(pa.Table.from_batches(batches), timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802, N803
+        yield from self._process(None, timerValues, fired=True)
+
+    def close(self) -> None:
+        """Ends the stream, with its accounts compared. Raises AccountingMismatch."""
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            try:
+                engine.finish()
+            finally:
+                engine.close()
+
+    def _process(self, table: pa.Table | None, times: Any, *, fired: bool = False) -> Iterator[Any]:
+        engine = self._opened()
+        try:
+            for batches in _together(self._worked(engine, table, times, fired)):
+                yield Row(rows=written(batches))
+        except BaseException:
+            self._engine = None
+            engine.close()
+            raise
+
+    def _opened(self) -> RowEngine:
+        if self._engine is None:
+            plan = self._plan.plan
+            planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
+            self._engine = RowEngine([planned], self._opening, ordered=True, merging=False, piecewise=True)
+            self._engine.open(plan.segments)
+        return self._engine
+
+    def _worked(self, engine: RowEngine, table: pa.Table | None, times: Any, fired: bool) -> Iterator[pa.RecordBatch]:
+        plan = self._plan
+        found = self._about.get()
+        if found is None:
+            count, total, before, alarm, due = 1, 0, None, None, np.full(1, NEVER, np.int64)
+        else:
+            description, count, total, before, alarm, packed_due = found
+            plan.require_fit(description)
+            due = np.frombuffer(packed_due, np.int64).copy()
+        # Spark's watermark is at the beginning of 1970 until there is one.
+        milliseconds = times.getCurrentWatermarkInMs() if plan.has_watermark else 0
+        watermark = milliseconds * 1000 if milliseconds > 0 else None
+        pages = Pages(self._pages, page_schema(plan.plan, orders=plan.orders), count, total)
+
+        def exchange(batch: pa.RecordBatch, keys: Any) -> Iterator[Completed]:
+            for completed in engine.exchange_pieces(batch):
+                require_segments(plan.plan, lambda: keys, completed)
+                yield completed
+
+        # Without a watermark Spark tells no time; then it is that of this machine.
+        now = times.getCurrentProcessingTimeInMs() if plan.has_watermark else int(time.time() * 1000)
+        moment = Moment(before, watermark, now)
+        work = BucketWork(plan, pages, due, moment, engine.bundles().size, exchange)
+        yield from work.run(self._arrived(table))
+        # Spark itself takes away the timer that fired.
+        set_to = self._set_alarm(None if fired else alarm, int(work.due.min()), milliseconds)
+        last = watermark if moment.advanced else before
+        self._about.update((plan.description(), pages.count, pages.total, last, set_to, work.due.tobytes()))
+
+    def _arrived(self, table: pa.Table | None) -> Arrived:
+        plan = self._plan.plan
+        type_ = plan.segments.field(KEY).type
+        if table is None:
+            empty = pa.array([], plan.segments.field("rows").type.value_type)
+            return Arrived(empty, pa.array([], type_), np.zeros(0, np.int64))
+        columns = [combined(table.column(key)) for key in plan.keys]
+        if columns:
+            fields = list(type_)
+            arrays = [cast(column, each.type) for column, each in zip(columns, fields, strict=True)]
+            keys = pa.StructArray.from_arrays(arrays, fields=fields)
+        else:
+            keys = pa.array([{}] * table.num_rows, type_)
+        hashes = combined(table.column(self._plan.hash)).to_numpy()
+        return Arrived(rows_of(plan, table), keys, hashes)
+
+    def _set_alarm(self, alarm: int | None, due: int, watermark: int) -> int | None:
+        """Sets Spark's timer of the bucket and gives it back; what is due already waits for the next watermark."""
+        never = due == NEVER or not self._plan.has_watermark
+        wanted = None if never else max(-(-due // 1000), watermark + 1)
+        if wanted != alarm:
+            if alarm is not None:
+                self._handle.deleteTimer(alarm)
+            if wanted is not None:
+                self._handle.registerTimer(wanted)
+        return wanted
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Small batches together, as few rows are what Spark's operator moves well; at least one each."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= PARCEL_BYTES:
+            yield held
+            held = []
+    if held:
+        yield held

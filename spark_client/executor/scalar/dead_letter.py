@@ -1,0 +1,149 @@
+"""DeadLetterWriter: failed rows as Parquet, one file per task, there in full or not at all."""
+
+import contextlib
+import datetime
+import posixpath
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from remote_udf.errors import capped
+from remote_udf.outcomes import RowError
+from remote_udf.types import TIMESTAMP
+from spark_client.base.errors import DeadLetterFailed
+from spark_client.executor.engine.policy import ERROR_TYPE, error_array
+from spark_client.executor.files import file_system
+from spark_client.executor.scalar.earlier_letters import EarlierLetters
+from spark_client.executor.stream.task import TaskInfo
+
+__all__ = ["LETTER_COLUMNS", "DeadLetterWriter", "Operator"]
+
+LETTER_COLUMNS = pa.schema(
+    [
+        pa.field("_function", pa.string()),
+        pa.field("_error", ERROR_TYPE),
+        pa.field("_time", TIMESTAMP),
+        pa.field("_run", pa.string()),
+        pa.field("_micro_batch", pa.int64()),
+        pa.field("_partition", pa.int32()),
+    ]
+)
+"""What a dead letter has besides the columns of the input: the function as name@version, the error, when it was
+written, and which run, micro-batch (null outside of streaming queries) and partition it is of."""
+SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
+"""Where Spark looks for its own schema in a Parquet file."""
+PROBLEM_LIMIT = 1_000
+"""Characters of what a file system says."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a plan: the id of its `with_columns` or `select`, and which of the operators of that it is.
+
+    `driver` is an id of the process that made the plan.
+    """
+
+    operation: str
+    level: int = 0
+    driver: str = ""
+
+
+class DeadLetterWriter:
+    """Writes into the directory `path`, a local path or a URI pyarrow.fs knows (file, s3, gs, hdfs).
+
+    The file's name comes from the run, the micro-batch, the partition and the operator, so that a task that is run
+    again replaces its own file instead of adding one. It appears under that name when the task ends; a task that
+    fails leaves nothing. A run is an operation of a batch job, or a streaming query with all its restarts: the
+    micro-batch that a restarted query runs again replaces the files it had before the restart.
+    """
+
+    def __init__(
+        self, path: str, operator: Operator, task: TaskInfo, spark_schema: str = "",
+        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+    ) -> None:  # fmt: skip
+        """Writes nothing yet: a task without failed rows has no file. Raises DeadLetterFailed for an unknown URI."""
+        self._path = path
+        self._task = task
+        self._run = task.query or operator.operation
+        self._spark_schema = spark_schema
+        self._now = now
+        self._base: str
+        with self._naming_the_path():
+            self._system, self._base = file_system(path)
+        self._earlier = EarlierLetters(self._system, self._base, task, operator.driver) if task.query else None
+        parts = [self._run, task.partition, f"{operator.operation[:8]}_{operator.level}"]
+        if self._earlier is not None:
+            parts = [self._run, task.micro_batch, *parts[1:], self._earlier.restart]
+        name = f"part-{'-'.join(map(str, parts))}.parquet"
+        self._file = posixpath.join(self._base, name)
+        # Hidden from Spark, which passes over names that start with an underscore.
+        self._temporary = posixpath.join(self._base, f"_{name}.{uuid.uuid4().hex}")
+        self._sink: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, rows: pa.Table, functions: Sequence[str], errors: Sequence[RowError]) -> None:
+        """Adds rows that failed: per row, whose function and why. Raises DeadLetterFailed."""
+        count, task = len(errors), self._task
+        own = [
+            pa.array(functions, pa.string()),
+            error_array(count, dict(enumerate(errors))),
+            pa.repeat(pa.scalar(self._now(), TIMESTAMP), count),
+            pa.repeat(self._run, count),
+            pa.repeat(pa.scalar(task.micro_batch if task.query else None, pa.int64()), count),
+            pa.repeat(pa.scalar(task.partition, pa.int32()), count),
+        ]
+        schema = pa.schema([*rows.schema, *LETTER_COLUMNS])
+        if self._spark_schema:
+            schema = schema.with_metadata({SPARK_SCHEMA: self._spark_schema})
+        letters = pa.Table.from_arrays([*rows.columns, *own], schema=schema)
+        with self._naming_the_path():
+            self._open(letters.schema).write_table(letters)
+
+    def commit(self) -> None:
+        """The task has ended well: its file appears, and an earlier attempt's is gone. Raises DeadLetterFailed."""
+        with self._naming_the_path():
+            if self._writer is not None and self._sink is not None:
+                self._writer.close()
+                self._sink.close()
+                self._system.move(self._temporary, self._file)
+                self._sink = self._writer = None
+            elif self._system.get_file_info(self._file).type is not fs.FileType.NotFound:
+                self._system.delete_file(self._file)
+            if self._earlier is not None:
+                self._earlier.delete()
+
+    def abort(self) -> None:
+        """The task has failed: nothing of it stays. Safe to call after commit."""
+        if self._sink is None:
+            return
+        # The task fails for another reason, which these must not hide.
+        for last in (self._close_writer, self._sink.close, self._delete_temporary):
+            with contextlib.suppress(OSError, pa.ArrowException):
+                last()
+        self._sink = self._writer = None
+
+    def _open(self, schema: pa.Schema) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._system.create_dir(self._base, recursive=True)
+            self._sink = self._system.open_output_stream(self._temporary)
+            self._writer = pq.ParquetWriter(self._sink, schema)
+        return self._writer
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def _delete_temporary(self) -> None:
+        self._system.delete_file(self._temporary)
+
+    @contextlib.contextmanager
+    def _naming_the_path(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            problem = capped(str(error), PROBLEM_LIMIT)
+            raise DeadLetterFailed(f"option dead-letter: cannot write to {self._path!r}: {problem}") from error

@@ -1,0 +1,142 @@
+"""Inside mapInArrow: whole rows, several calls at once, ordered or not, every policy."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.options import OnError
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.pieces import WHOLE_BYTES
+from spark_client.executor.engine.policy import PolicyKeeper, error_array
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
+from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.task import current_task
+
+__all__ = ["OutputColumn", "RowPlan", "Source", "map_rows"]
+
+NO_OPERATOR = Operator("")
+"""Of a plan without dead letters."""
+
+
+class Source(Enum):
+    """Where an output column comes from."""
+
+    INPUT = auto()
+    VALUE = auto()
+    ERROR = auto()
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """`index` is a column of the input, or a call."""
+
+    name: str
+    source: Source
+    index: int
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """What one mapInArrow does: its calls, its output columns, and the names of the input columns, the first ones,
+    that go into a dead letter.
+
+    `letter_schema` is Spark's schema of a dead letter as JSON, for the types that Parquet has no name for.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    output: tuple[OutputColumn, ...]
+    letter: tuple[str, ...]
+    ordered: bool
+    operator: Operator = NO_OPERATOR
+    letter_schema: str = ""
+
+
+def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Input batches to output batches. Raises what the policies and streams raise."""
+    engine = RowEngine(plan.calls, open_stream, ordered=plan.ordered, most_bytes=WHOLE_BYTES)
+    keepers = [PolicyKeeper(planned.call, planned.columns) for planned in plan.calls]
+    letters = _Letters(plan)
+    try:
+        for completed in engine.run(batches):
+            for keeper, errors in zip(keepers, completed.errors, strict=True):
+                keeper.look(completed.table, errors)
+            yield from _output(plan, letters.sort_out(completed)).to_batches()
+        for keeper in keepers:
+            keeper.finish()
+        letters.commit()
+    finally:
+        letters.abort()
+
+
+def _output(plan: RowPlan, completed: Completed) -> pa.Table:
+    columns = []
+    for column in plan.output:
+        if column.source is Source.INPUT:
+            columns.append(completed.table.column(column.index))
+        elif column.source is Source.VALUE:
+            columns.append(completed.values[column.index])
+        else:
+            columns.append(error_array(completed.table.num_rows, completed.errors[column.index]))
+    return pa.Table.from_arrays(columns, names=[column.name for column in plan.output])
+
+
+class _Letters:
+    """The dead-letter files of the task: one per directory that a call names."""
+
+    def __init__(self, plan: RowPlan) -> None:
+        self._plan = plan
+        task = current_task()
+        self._writers: list[DeadLetterWriter | None] = []
+        by_path: dict[str, DeadLetterWriter] = {}
+        for planned in plan.calls:
+            path = planned.call.policy.dead_letter
+            if planned.call.policy.on_error is not OnError.DEAD_LETTER or path is None:
+                self._writers.append(None)
+                continue
+            if path not in by_path:
+                by_path[path] = DeadLetterWriter(path, plan.operator, task, plan.letter_schema)
+            self._writers.append(by_path[path])
+
+    def sort_out(self, completed: Completed) -> Completed:
+        """Writes the rows of which a call failed that has this policy; the others remain."""
+        guilty: dict[int, int] = {}
+        for call, (writer, errors) in enumerate(zip(self._writers, completed.errors, strict=True)):
+            if writer is not None:
+                for row in errors:
+                    guilty.setdefault(row, call)
+        if not guilty:
+            return completed
+        for writer in dict.fromkeys(self._writers):
+            rows = sorted(row for row, call in guilty.items() if self._writers[call] is writer)
+            if writer is not None and rows:
+                failed = completed.table.select(range(len(self._plan.letter))).take(pa.array(rows))
+                writer.write(
+                    failed.rename_columns(list(self._plan.letter)),
+                    [self._plan.calls[guilty[row]].call.spec.key for row in rows],
+                    [completed.errors[guilty[row]][row] for row in rows],
+                )
+        rest = np.setdiff1d(np.arange(completed.table.num_rows), np.fromiter(guilty, np.int64, len(guilty)))
+        left = pa.array(rest)
+        place = {int(row): index for index, row in enumerate(rest)}
+        return Completed(
+            completed.table.take(left),
+            [values.take(left) for values in completed.values],
+            [{place[row]: error for row, error in errors.items() if row in place} for errors in completed.errors],
+        )
+
+    def commit(self) -> None:
+        """The task has ended well."""
+        for writer in self._distinct():
+            writer.commit()
+
+    def abort(self) -> None:
+        """Nothing of a task that failed stays. Safe after commit."""
+        for writer in self._distinct():
+            writer.abort()
+
+    def _distinct(self) -> list[DeadLetterWriter]:
+        return [writer for writer in dict.fromkeys(self._writers) if writer is not None]

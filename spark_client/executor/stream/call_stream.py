@@ -1,0 +1,430 @@
+"""CallStream: one call's rows on their way to a server and back, whatever happens to the server."""
+
+import contextlib
+import functools
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from remote_udf.arrow import read_columns
+from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
+from remote_udf.options import AggregateOptions
+from remote_udf.outcomes import RowError, read_errors
+from remote_udf.tracing import NO_SPAN, Span, flush_spans
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.calls import ScalarCall
+from spark_client.base.errors import AccountingMismatch, ServerUnavailable
+from spark_client.base.figures import Figures, TaskReport
+from spark_client.executor.stream.chunks import Answer, Chunk
+from spark_client.executor.stream.connecting import Connector, backoff
+from spark_client.executor.stream.connection import Connection
+from spark_client.executor.stream.message_sizing import Window
+from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.task import TaskInfo
+from spark_client.executor.stream.transport import Transport, TransportLost
+
+__all__ = ["CallStream"]
+
+
+class CallStream:
+    """Sends chunks of rows, gives back their outcomes, and sends again what a lost server left unanswered.
+
+    The caller asks `has_room` before `submit`, so that no more rows are under way than the window
+    allows. One thread may submit while another receives; any may close.
+    """
+
+    def __init__(
+        self,
+        call: ScalarCall,
+        arguments: pa.Schema,
+        task: TaskInfo,
+        transport: Transport,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] | None = None,
+        span: Span = NO_SPAN,
+    ) -> None:
+        """Connects and opens. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
+
+        A function's `open` hook may take its time, of which the server says nothing: it gets as long as a
+        row may take. `sleep` is by default one that `close` interrupts. `span` is ended with the stream.
+        """
+        self._span = span
+        self.call = call
+        self.figures = Figures(streams=1)
+        """What has happened so far."""
+        self._task = task
+        self._began = clock()
+        self._reported = False
+        self._clock = clock
+        # With some spread, so that the tasks of a job do not all move at once.
+        self._max_age = call.config.max_stream_seconds * random.uniform(0.75, 1.0)
+        self._closed = threading.Event()
+        self._sleep = sleep or self._closed.wait
+        self._connector = Connector(
+            call, functools.partial(Connection, call, arguments, task, transport, clock), transport.servers, clock,
+            self._sleep, span,
+        )  # fmt: skip
+        self._lock = threading.RLock()
+        self._pending = Pending(self._answered)
+        self._finishing = False
+        self._done = False
+        self._lost_at: float | None = None
+        """When the server was lost and no result has come since; None while all is well."""
+        self._losses = 0
+        """Times it was lost since then."""
+        self._counts = pb.StreamCounts()
+        self._moving = False
+        """The connection gets no more rows: it is to end once those on it are answered, and another one to begin."""
+        seconds = call.config.connect_seconds
+        timeout = call.timeout
+        try:
+            self._connection = self._connector.connect(clock() + seconds, max(seconds, timeout))
+        except BaseException as error:
+            self._end_span(type(error).__name__)
+            raise
+        options = self._connection.options
+        self._window = Window(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether results of one chunk come in order; as agreed with the server."""
+        return self._connection.ordered
+
+    @property
+    def unanswered(self) -> int:
+        """Rows submitted and not answered."""
+        return self._pending.rows
+
+    @property
+    def bundles(self) -> AggregateOptions | None:
+        """How rows are to be bundled, as agreed with the server; None for a scalar function."""
+        return self._connection.bundles
+
+    @property
+    def message_bytes(self) -> int:
+        """What the rows of one message may take, as agreed with the server."""
+        return self._connection.payload_bytes
+
+    @property
+    def message_rows(self) -> int:
+        """Rows the next message should have, if there are as many."""
+        return self._window.rows
+
+    def has_room(self) -> bool:
+        """Whether `submit` may be called now."""
+        if not self._moving and self._clock() - self._connection.opened_at > self._max_age:
+            self._moving = True
+        if self._moving and self._pending.rows:
+            return False
+        return self._window.has_room(self._pending.rows, self._pending.bytes)
+
+    def next_rows(self, available: int, bytes_per_row: float) -> int:
+        """How many of the available rows the next chunk should have."""
+        return self._window.next_rows(available, bytes_per_row)
+
+    def submit(self, chunk: Chunk) -> list[Answer]:
+        """Sends a chunk.
+
+        Returns the outcomes of rows that cannot be sent, because they are too large; mostly none.
+        """
+        with self._lock:
+            if self._moving and not self._pending.rows and (refused := self._move(chunk)) is not None:
+                return [refused]
+            return self._send(chunk)
+
+    def receive(self) -> list[Answer]:
+        """Waits for outcomes. Empty only if no row is unanswered or the stream was closed.
+
+        Raises StreamError when the server ends the stream for good, AccountingMismatch, or
+        ProtocolViolation. A server that is lost is replaced; where that fails until the deadline, the
+        rows under way get the error SERVER_UNAVAILABLE.
+        """
+        while self._pending.rows and not self._done:
+            answers = self._receive_one()
+            if answers:
+                return answers
+        return []
+
+    def finish(self) -> pb.StreamCounts:
+        """Ends the stream after the last answer and compares the server's counts with this end's.
+
+        Raises AccountingMismatch if they differ. A server that is lost now took its counts with it, and
+        nothing else that anybody waits for.
+        """
+        if self._pending.rows:
+            raise AccountingMismatch(f"function {self.call.spec.key}: {self._pending.rows} rows without an outcome")
+        with self._lock:
+            self._finishing = True
+            self._connection.send_finish()
+        try:
+            while not self._done:
+                self._receive_one()
+            return self._counts
+        finally:
+            self.close()
+
+    @property
+    def replays(self) -> int:
+        """Times that rows were sent again."""
+        return self.figures.replays
+
+    @property
+    def moves(self) -> int:
+        """Times that the stream went on on another connection, with nothing under way."""
+        return self.figures.reconnects
+
+    def report(self, spark_seconds: float) -> None:
+        """Hands the figures to whom the plan says, the first time; so long was the task in Spark meanwhile."""
+        reporter, call, task = self.call.config.reporter, self.call, self._task
+        if reporter is None or self._reported:
+            return
+        self._reported = True
+        figures = self.figures
+        figures.task_seconds, figures.spark_seconds = self._clock() - self._began, spark_seconds
+        reporter.report(
+            TaskReport(
+                call.spec.key, call.operation_id, call.policy.on_error.value, task.stage, task.partition,
+                task.task_attempt, task.micro_batch, figures,
+            )
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Gives up whatever is under way. Safe to call twice."""
+        done, self._done = self._done, True
+        self._closed.set()
+        self._connector.close()
+        self._connection.close(cancel=not done)
+        self._pending.close()
+        self._end_span("" if done or not self._pending.rows else "closed with rows under way")
+
+    def _end_span(self, error: str = "") -> None:
+        if self._span is NO_SPAN:
+            return
+        figures = self.figures
+        self._span.set(
+            rows=figures.rows, ok=figures.ok, failed=figures.failed, skipped=figures.skipped, retries=figures.retries,
+            batches=figures.batches, replays=figures.replays, reconnects=figures.reconnects,
+        )  # fmt: skip
+        self._span.end(error)
+        # Spark ends its workers without a word. Nothing waits for this.
+        threading.Thread(target=flush_spans, name="remote-udf-spans", daemon=True).start()
+
+    # Sending.
+
+    def _send(self, chunk: Chunk, waited: float = 0.0) -> list[Answer]:
+        connection = self._connection
+        payload = connection.payload(chunk)
+        size = sum(map(len, payload)) if payload is not None else 0
+        if size > connection.payload_bytes or len(chunk.rows) > connection.message_rows:
+            return self._send_halves(chunk, size, waited)
+        self.figures.bytes_out += size
+        chunk.sent_at = chunk.sent_at or self._clock()
+        connection.send(chunk, payload, waited)
+        self._pending.add(chunk)
+        return []
+
+    def _send_halves(self, chunk: Chunk, size: int, waited: float) -> list[Answer]:
+        rows = len(chunk.rows)
+        if rows == 1:
+            most = self._connection.payload_bytes
+            message = f"the arguments of this row take {size} bytes; a message holds {most}"
+            return [self._refused(chunk, RowError(ErrorCode.ARGUMENT_TOO_LARGE, message, attempts=0))]
+        half = rows // 2
+        parts = (chunk.part(0, half), chunk.part(half, rows - half))
+        return [answer for part in parts for answer in self._send(part, waited)]
+
+    def _refused(self, chunk: Chunk, error: RowError) -> Answer:
+        """The same error for every row of a chunk that is not on its way."""
+        count = len(chunk.rows)
+        self.figures.rows += count
+        self.figures.failed += count
+        nulls = pa.nulls(count, self.call.result_type)
+        return Answer(chunk.owner, chunk.rows, nulls, dict.fromkeys(range(count), error))
+
+    # Receiving.
+
+    def _receive_one(self) -> list[Answer]:
+        """The outcomes in the next message; none in most kinds of message."""
+        asked = self._clock()
+        try:
+            envelope, data = self._connection.read()
+        except TransportLost as lost:
+            return self._recover(lost, 0.0)
+        except StreamError as error:
+            if not error.retryable:
+                raise
+            return self._recover(error, error.retry_after or 0.0)
+        finally:
+            self.figures.waiting_seconds += self._clock() - asked
+        kind = envelope.WhichOneof("response")
+        if kind == "progress" and envelope.progress.draining:
+            self._connection.distrust()
+            self._moving = True
+        if kind == "result":
+            with self._lock:
+                return self._take(envelope.result, data)
+        if kind == "finished":
+            self._check_finished(envelope.finished)
+            self._done = True
+        elif kind != "progress":
+            raise ProtocolViolation(f"the server sent {kind} in the middle of the stream")
+        return []
+
+    def _take(self, result: pb.Result, data: memoryview | None) -> list[Answer]:
+        if data is None:
+            raise ProtocolViolation("a result without data")
+        if result.part:
+            return self._take_part(result, data)
+        columns = read_columns(data, self._connection.schema, result.rows)
+        values = columns[-1]
+        errors = read_errors(result.errors) if result.errors else {}
+        if errors and not 0 <= min(errors) <= max(errors) < result.rows:
+            raise ProtocolViolation(f"an error for row {max(errors)} of a result of {result.rows} rows")
+        self._lost_at, self._losses = None, 0
+        self._window.answered(result.rows)
+        counts = self._counts
+        counts.rows_ok += result.rows - len(errors) - result.skipped
+        counts.rows_failed += len(errors)
+        counts.rows_skipped += result.skipped
+        counts.calls += result.calls
+        counts.retries += result.retries
+        figures = self.figures
+        figures.rows += result.rows
+        figures.ok += result.rows - len(errors) - result.skipped
+        figures.failed += len(errors)
+        figures.skipped += result.skipped
+        figures.calls += result.calls
+        figures.retries += result.retries
+        figures.bytes_in += len(data)
+        if self.ordered:
+            return self._pending.answer(result.first_row, values, errors, result.parts)
+        return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
+
+    def _take_part(self, result: pb.Result, data: memoryview) -> list[Answer]:
+        """Keeps a part of a value until its answer comes. Only the answer ends the time since a server was lost."""
+        if not self.call.takes_parts or not self.ordered or result.rows or result.errors or result.skipped:
+            raise ProtocolViolation("a part of a value that was not asked for, or that answers rows")
+        self.figures.bytes_in += len(data)
+        self._pending.add_part(result.first_row, result.part, data, self._connection.schema)
+        return []
+
+    def _answered(self, chunk: Chunk) -> None:
+        self.figures.answered(self._clock() - chunk.sent_at)
+
+    def _check_finished(self, finished: pb.Finished) -> None:
+        self._check_counts(finished.counts)
+        figures, times = self.figures, finished.times
+        figures.queue_seconds += times.queue.ToNanoseconds() / 1e9
+        figures.function_seconds += times.function.ToNanoseconds() / 1e9
+
+    def _check_counts(self, theirs: pb.StreamCounts) -> None:
+        ours = self._counts
+        ours.rows_in = self._connection.rows_sent
+        if self._pending.rows or ours != theirs:
+            raise AccountingMismatch(
+                f"function {self.call.spec.key}: rows do not add up; sent and received here: {_shown(ours)}, "
+                f"unanswered {self._pending.rows}; the server says: {_shown(theirs)}"
+            )
+
+    # Losing a server and going on with another.
+
+    def _move(self, chunk: Chunk) -> Answer | None:
+        """Ends a connection on which nothing is under way and opens another, on the next server.
+
+        None if that went well; otherwise the refusal of the chunk that would have been the next.
+        """
+        # If it is lost now, it takes its counts with it, and nothing else.
+        with contextlib.suppress(TransportLost, StreamError):
+            self._end_connection()
+        deadline = self._clock() + self._connection.options.timeout
+        try:
+            connection = self._connector.connect(deadline, max(self.call.config.connect_seconds, self.call.timeout))
+        except ServerUnavailable as unavailable:
+            error = RowError(ErrorCode.SERVER_UNAVAILABLE, str(unavailable), attempts=0, retryable=True)
+            return self._refused(chunk, error)
+        self._connection, self._moving, self._counts = connection, False, pb.StreamCounts()
+        self.figures.reconnects += 1
+        self._span.event("reconnect")
+        return None
+
+    def _end_connection(self) -> None:
+        """Finishes the connection and compares counts, as `finish` does for the last one. Safe to call twice."""
+        connection = self._connection
+        if connection.finished:
+            return
+        connection.send_finish()
+        while True:
+            envelope, _ = connection.read()
+            if envelope.HasField("finished"):
+                self._check_finished(envelope.finished)
+                break
+        connection.close(cancel=False)
+
+    def _recover(self, problem: Exception, hint: float) -> list[Answer]:
+        """Sends what is unanswered again, on a new stream, until the deadline that began with the loss."""
+        if self._done or self._finishing:
+            self._done = True
+            return []
+        with self._lock:
+            now = self._clock()
+            self._lost_at = now if self._lost_at is None else self._lost_at
+            deadline = self._lost_at + self._connection.options.timeout
+            # The first time at once; a server that takes streams and loses them needs a rest.
+            pause = max(hint, backoff(self._losses - 1) if self._losses else 0.0)
+            self._losses += 1
+            self._span.event("server lost", rows=self._pending.rows, error=type(problem).__name__, pause=pause)
+            self._connection.distrust(hint)
+            self._connection.close(cancel=True)
+            if now + pause >= deadline:
+                return self._give_up(f"function {self.call.spec.key}: the server was lost: {problem}")
+            try:
+                self._sleep(pause)
+                self._connection = self._connector.connect(deadline, deadline - now - pause)
+            except ServerUnavailable as unavailable:
+                return [] if self._done else self._give_up(f"{unavailable} (the server was lost: {problem})")
+            if self._done:  # closed meanwhile
+                self._connection.close(cancel=True)
+                return []
+            self.figures.replays += 1
+            self._moving = False
+            waited = self._clock() - self._lost_at
+            self._span.event("replay", rows=self._pending.rows, waited=waited)
+            return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
+
+    def _send_again(self, chunk: Chunk, waited: float, problem: Exception) -> list[Answer]:
+        """Sends rows of a lost server to the next one, unless they were on every one that was lost."""
+        most = self.call.config.max_replays
+        if chunk.replays <= most:
+            return self._send(chunk, waited)
+        message = (
+            f"function {self.call.spec.key}: the server was lost {chunk.replays} times with these rows on it, and "
+            f"max_replays is {most}; perhaps a row ends the server's process. The last time: {problem}"
+        )
+        return [self._refused(chunk, RowError(ErrorCode.SERVER_UNAVAILABLE, message, attempts=0, retryable=False))]
+
+    def _give_up(self, problem: str) -> list[Answer]:
+        """The deadline has passed without a server: the rows under way fail, and the next ones try anew."""
+        self._lost_at, self._losses = None, 0
+        self._span.event("gave up", rows=self._pending.rows)
+        error = RowError(ErrorCode.SERVER_UNAVAILABLE, problem, attempts=0, retryable=True)
+        return [self._refused(chunk, error) for chunk in self._start_anew()]
+
+    def _start_anew(self) -> list[Chunk]:
+        """Nothing is under way any more; what was is returned.
+
+        Not before there is a server: the room in the window would be taken for room on one.
+        """
+        rest = self._pending.rest()
+        self._pending, self._counts = Pending(self._answered), pb.StreamCounts()
+        return rest
+
+
+def _shown(counts: pb.StreamCounts) -> str:
+    return (
+        f"in {counts.rows_in}, ok {counts.rows_ok}, failed {counts.rows_failed}, skipped {counts.rows_skipped}, "
+        f"calls {counts.calls}, retries {counts.retries}"
+    )

@@ -1,0 +1,121 @@
+"""Channels of this process to its servers: one per endpoint, closed once it has failed.
+
+Spark forks its Python workers from a daemon, and gRPC's threads do not survive a fork (grpc: doc/fork_support.md).
+So a channel belongs to the process that made it and is made on first use. A channel that fails is never used
+again: gRPC would go on connecting, and writing to standard error, for as long as the process lives.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import grpc
+
+from spark_client.base.security import Security
+from spark_client.executor.stream.endpoints import Endpoint
+
+__all__ = ["Channel", "Channels", "process_channels"]
+
+CHANNEL_OPTIONS = (
+    # The server decides what is too large; this end takes whatever it sends.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A server that is frozen or cut off without a word is found by its silence.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # Without it, gRPC waits a minute for the answer to the ping, whatever the line above says.
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_retries", 0),
+)
+
+
+CallT = TypeVar("CallT", bound=grpc.RpcContext)
+
+
+@dataclass(eq=False)
+class Channel:
+    """One connection to an endpoint, and the calls on it."""
+
+    grpc: grpc.Channel
+    calls: "weakref.WeakSet[grpc.RpcContext]" = field(default_factory=weakref.WeakSet)
+
+    @property
+    def unused(self) -> bool:
+        return not any(call.is_active() for call in self.calls)
+
+
+class Channels:
+    """The channels of one process. Safe to use from any thread."""
+
+    def __init__(self, connect: "Callable[[Endpoint, Security], grpc.Channel] | None" = None) -> None:
+        self._connect = connect or _connected
+        self._lock = threading.Lock()
+        self._usable: dict[tuple[str, str, Security], tuple[tuple[int, ...], Channel]] = {}
+        self._retired: list[Channel] = []
+        """Not used for new calls any more; each is closed once its last call has ended."""
+
+    def start(
+        self, endpoint: Endpoint, security: Security, begin: Callable[[grpc.Channel], CallT]
+    ) -> tuple[Channel, CallT]:
+        """The call that `begin` starts on the channel to the endpoint, and the channel for `failed`.
+
+        The channel has the certificates there are now. Raises AccessDenied.
+        """
+        key, stamp = (endpoint.address, endpoint.name, security), security.stamp()
+        with self._lock:
+            known = self._usable.get(key)
+            if known is not None and known[0] != stamp:
+                self._retired.append(self._usable.pop(key)[1])
+                known = None
+            if known is None:
+                known = self._usable[key] = (stamp, Channel(self._connect(endpoint, security)))
+            channel = known[1]
+            # Under the lock: a channel without calls may be closed by another thread.
+            call = begin(channel.grpc)
+            channel.calls.add(call)
+        self._close_unused()
+        return channel, call
+
+    def failed(self, channel: Channel) -> None:
+        """A call on it was lost: the next call to its endpoint gets a new one."""
+        with self._lock:
+            for key, (_, usable) in self._usable.items():
+                if usable is channel:
+                    del self._usable[key]
+                    self._retired.append(channel)
+                    break
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        with self._lock:
+            unused = [channel for channel in self._retired if channel.unused]
+            self._retired = [channel for channel in self._retired if channel not in unused]
+        for channel in unused:
+            channel.grpc.close()
+
+
+def _connected(endpoint: Endpoint, security: Security) -> grpc.Channel:
+    credentials = security.credentials()
+    if credentials is None:
+        return grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
+    name = security.server_name or endpoint.name
+    # The certificate is for the name, though the connection is to one of its addresses.
+    named = (("grpc.ssl_target_name_override", name),) if name else ()
+    return grpc.secure_channel(endpoint.address, credentials, options=(*CHANNEL_OPTIONS, *named))
+
+
+_channels: dict[int, Channels] = {}
+_lock = threading.Lock()
+
+
+def process_channels() -> Channels:
+    """The channels of this process."""
+    with _lock:
+        return _channels.setdefault(os.getpid(), Channels())

@@ -1,0 +1,136 @@
+"""Chunk: rows of one message under way, kept until they are answered, so that they can be sent again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.errors import ProtocolViolation
+from remote_udf.outcomes import RowError
+from spark_client.executor.stream.parts import Parts
+
+__all__ = ["COMPACT_BELOW", "Answer", "Chunk", "IntArray", "Rows", "as_array"]
+
+COMPACT_BELOW = 4
+"""Rows are let go when fewer than one in so many is unanswered."""
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Rows = range | IntArray
+"""Positions of rows: consecutive ones, which is nearly always, or any."""
+
+
+def as_array(rows: Rows) -> IntArray:
+    """The positions as an array."""
+    return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Outcomes of some rows of one owner: `rows` are positions in it, `errors` is indexed like `values`."""
+
+    owner: Any
+    rows: Rows
+    values: pa.Array
+    errors: Mapping[int, RowError]
+    parts: Mapping[int, Parts] = field(default_factory=dict)
+    """Of the values that came in parts, what precedes them."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows of `owner`, whatever that is: `columns` holds, per argument, their values."""
+
+    owner: Any
+    rows: Rows
+    columns: Sequence[pa.ChunkedArray]
+    bytes: int
+    first_row: int = 0
+    """Position in the stream it was last sent on."""
+    answered: int = 0
+    replays: int = 0
+    """Times its rows were sent again."""
+    sent_at: float = 0.0
+    """When it, or the chunk its rows were in before, was first sent; 0.0 before."""
+    parts: dict[int, Parts] = field(default_factory=dict)
+    """Of rows without an answer, counted from the first: what came of their values."""
+    _open: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    """True for rows without an answer; None while there is none at all."""
+    _held: IntArray | None = None
+    """The rows `columns` holds, after compaction; None for all."""
+
+    @property
+    def unanswered(self) -> int:
+        return len(self.rows) - self.answered
+
+    def answer(self, inside: Rows) -> Rows:
+        """Marks rows, counted from the chunk's first, as answered; returns their rows in the owner.
+
+        Raises ProtocolViolation if one was answered before.
+        """
+        if isinstance(inside, range) and len(inside) == len(self.rows) and not self.answered:
+            self.answered = len(inside)
+            return self.rows
+        if self._open is None:
+            self._open = np.ones(len(self.rows), np.bool_)
+        chosen = slice(inside.start, inside.stop) if isinstance(inside, range) else inside
+        if not self._open[chosen].all():
+            raise ProtocolViolation("the server answered a row twice")
+        self._open[chosen] = False
+        self.answered += len(inside)
+        if not isinstance(chosen, slice) and np.count_nonzero(self._open) != self.unanswered:
+            raise ProtocolViolation("the server answered a row twice in one result")
+        if not isinstance(self.rows, range):
+            return self.rows[chosen]
+        return self.rows[chosen] if isinstance(chosen, slice) else chosen + self.rows.start
+
+    def part(self, start: int, rows: int) -> "Chunk":
+        """Some consecutive rows of a chunk that was not sent."""
+        columns = [column.slice(start, rows) for column in self.columns]
+        size = self.bytes * rows // len(self.rows)
+        return Chunk(
+            self.owner, self.rows[start : start + rows], columns, size, replays=self.replays, sent_at=self.sent_at
+        )
+
+    def compact(self) -> int:
+        """Lets go of rows that were answered, once most were; returns the bytes that freed.
+
+        A single slow row would otherwise hold the memory of its whole chunk.
+        """
+        if self._open is None or not self.unanswered or self.unanswered * COMPACT_BELOW > self._holding:
+            return 0
+        before, self.bytes = self.bytes, self._open_bytes()
+        self.columns, self._held = self._open_columns(), np.flatnonzero(self._open)
+        return before - self.bytes
+
+    def rest(self) -> "Chunk":
+        """The rows without an answer, as a chunk to be sent again. What came of their values is void."""
+        self.forget_parts(range(len(self.rows)))
+        if self._open is None:
+            again = (self.rows, self.columns, self.bytes)
+        else:
+            again = (as_array(self.rows)[self._open], self._open_columns(), self._open_bytes())
+        return Chunk(self.owner, *again, replays=self.replays + 1, sent_at=self.sent_at)
+
+    def awaits(self, inside: int) -> bool:
+        """Whether this row, counted from the first, has no answer."""
+        return inside < len(self.rows) and (self._open is None or bool(self._open[inside])) and self.unanswered > 0
+
+    def forget_parts(self, inside: Rows) -> None:
+        """What came of the values of these rows does not count."""
+        for row in [row for row in self.parts if row in inside]:
+            self.parts.pop(row).close()
+
+    @property
+    def _holding(self) -> int:
+        """Rows in `columns`."""
+        return len(self.rows) if self._held is None else len(self._held)
+
+    def _open_bytes(self) -> int:
+        return self.bytes * self.unanswered // self._holding
+
+    def _open_columns(self) -> Sequence[pa.ChunkedArray]:
+        assert self._open is not None
+        kept = np.flatnonzero(self._open if self._held is None else self._open[self._held])
+        return [column.take(pa.array(kept)) for column in self.columns]

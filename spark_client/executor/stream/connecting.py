@@ -1,0 +1,134 @@
+"""Connector: opens connections until a server takes one, with pauses in between, up to a deadline."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from remote_udf.errors import ErrorCode, StreamError
+from remote_udf.tracing import Span
+from spark_client.base.calls import ScalarCall
+from spark_client.base.errors import ServerUnavailable
+from spark_client.executor.stream.connection import Connection
+from spark_client.executor.stream.transport import TransportLost
+
+__all__ = ["BACKOFF_SECONDS", "Connector", "backoff"]
+
+BACKOFF_SECONDS = (0.05, 2.0)
+"""First and longest wait between attempts to reach a server."""
+SHARE_SECONDS = 1.0
+"""A server gets at least this long for a sign of life, unless a quarter of what is left of the deadline is less."""
+_ELSEWHERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_FUNCTION,
+        ErrorCode.UNKNOWN_VERSION,
+        ErrorCode.FUNCTION_CHANGED,
+        ErrorCode.UNSUPPORTED_PROTOCOL,
+    }
+)
+"""Refusals that another server may not repeat, as in the middle of a rolling update."""
+
+
+class NewConnection(Protocol):
+    """Asks a server for a stream, one that is not to `avoid` if there is such a one. Raises TransportLost."""
+
+    def __call__(self, *, avoid: set[str]) -> Connection: ...
+
+
+class Connector:
+    """Connects one stream to the servers of its target. One thread connects; any may close."""
+
+    def __init__(
+        self,
+        call: ScalarCall,
+        new: NewConnection,
+        servers: Callable[[], Sequence[str]],
+        clock: Callable[[], float],
+        sleep: Callable[[float], object],
+        span: Span,
+    ) -> None:
+        """`servers` lists the addresses there are now; `sleep` is one that `close` interrupts."""
+        self._call = call
+        self._new = new
+        self._servers = servers
+        self._clock = clock
+        self._sleep = sleep
+        self._span = span
+        self._closed = False
+        self._opening: Connection | None = None
+        """The connection that is being made."""
+
+    def close(self) -> None:
+        """Gives up the connection that is being made and makes no other. Safe to call twice."""
+        self._closed = True
+        if (opening := self._opening) is not None:
+            opening.close(cancel=True)
+
+    def connect(self, deadline: float, open_seconds: float) -> Connection:
+        """Opens a stream on one of the servers. A function's `open` hook may take up to `open_seconds`.
+
+        Servers are tried in rounds, each once per round. For its first sign of life a server gets its share of the
+        time until the deadline, so that one that hangs does not use up the time of the others. A refusal that another
+        server may not repeat ends the attempt only if all servers of a round refuse so.
+
+        Raises ServerUnavailable after the deadline or close, StreamError if the stream is refused for good.
+        """
+        function, target = self._call.spec.key, self._call.config.target
+        attempts = 0
+        tried: set[str] = set()
+        refused: dict[str, StreamError] = {}
+        while not self._closed:
+            hint = 0.0
+            connection: Connection | None = None
+            try:
+                servers = frozenset(self._servers())
+                if tried >= servers:
+                    tried, refused = set(), {}
+                connection = self._opening = self._new(avoid=tried)
+                tried.add(connection.server)
+                if self._closed:  # before it could know of this connection
+                    connection.close(cancel=True)
+                first = open_seconds if len(servers) == 1 else self._share(deadline, len(servers - tried) + 1)
+                connection.open(open_seconds, first)
+                return connection
+            except TransportLost as lost:
+                if connection is not None:
+                    connection.distrust()
+                problem: Exception = lost
+                why = f"no server at {target}: {lost}"
+            except StreamError as error:
+                assert connection is not None
+                if error.code in _ELSEWHERE:
+                    refused[connection.server] = error
+                    if refused.keys() >= servers:
+                        raise
+                elif error.retryable:
+                    connection.distrust(error.retry_after or 0.0)
+                else:
+                    raise
+                problem, hint = error, error.retry_after or 0.0
+                why = f"the server at {target} does not take the stream: {error}"
+            finally:
+                self._opening = None
+            pause = max(backoff(attempts), hint)
+            attempts += 1
+            self._span.event("connect failed", attempt=attempts, error=type(problem).__name__, pause=pause)
+            if self._clock() + pause > deadline:
+                if refused:  # which says more than the servers that are away
+                    raise next(iter(refused.values()))
+                raise ServerUnavailable(f"function {function}: {why}") from problem
+            self._sleep(pause)
+        raise ServerUnavailable(f"function {function}: the stream was closed")
+
+    def _share(self, deadline: float, servers: int) -> float:
+        """How long a server may take to its first sign of life, with so many of the round left, itself among them.
+
+        One share stays in reserve: a server that is being restarted may be back in the next round.
+        """
+        left = deadline - self._clock()
+        return max(left / (servers + 1), min(SHARE_SECONDS, left / 4), 0.0)
+
+
+def backoff(attempts: int) -> float:
+    """Seconds to wait after so many attempts; with jitter, so that the tasks of a job do not come back all at once."""
+    first, longest = BACKOFF_SECONDS
+    return min(first * 2.0 ** min(attempts, 16), longest) * random.uniform(0.5, 1.0)

@@ -1,0 +1,212 @@
+"""Connection: one Execute stream on one server, from Open to its end. Knows messages, not rows."""
+
+import math
+import queue
+import time
+from collections.abc import Callable, Container, Iterator
+
+import pyarrow as pa
+
+from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
+from remote_udf.errors import ProtocolViolation
+from remote_udf.functions import VALUE
+from remote_udf.messages import Message, encode, read_error, read_response
+from remote_udf.options import AggregateOptions, OutputMode, resolve_aggregate, resolve_scalar
+from remote_udf.segments import applied_to_proto
+from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
+from spark_client.executor.stream.chunks import Chunk
+from spark_client.executor.stream.silence import process_watch
+from spark_client.executor.stream.task import TaskInfo
+from spark_client.executor.stream.transport import Transport, TransportLost
+
+__all__ = ["PROTOCOL_VERSION", "Connection"]
+
+PROTOCOL_VERSION = 1
+SILENT_INTERVALS, SILENT_SECONDS = 3, (2.0, 15.0)
+"""A server is given up after so many missed signs of life, within these bounds."""
+HEADROOM = 4096
+"""Bytes of a message left for its envelope."""
+
+
+class Connection:
+    """One thread may send while another reads."""
+
+    def __init__(
+        self,
+        call: ScalarCall,
+        arguments: pa.Schema,
+        task: TaskInfo,
+        transport: Transport,
+        clock: Callable[[], float] = time.monotonic,
+        avoid: Container[str] = (),
+    ) -> None:
+        """Asks for a stream, on a server that is not one to `avoid` if there is such a one.
+
+        `open` waits for the answer. Raises TransportLost.
+        """
+        self._arguments = arguments
+        self._writer = BatchWriter(arguments)
+        self._clock = clock
+        self._waiting_since: float | None = None
+        self._last_message = clock()
+        self._silent_after = call.config.connect_seconds
+        self._open_until = math.inf
+        self._given_up = False
+        self._sequence = 0
+        self.opened_at = clock()
+        self.finished = False
+        self.rows_sent = 0
+        # Bounded by the rows the window lets under way.
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._responses = transport.execute(_until_none(self._requests), avoid)
+        self.server = self._responses.server
+        """The address of the server."""
+        self._offered = offer_memory() if call.config.shared_memory and self._responses.same_host else None
+        self._shared: SharedMemory | None = None
+        spec = call.spec
+        request = pb.Open(
+            protocol_version=PROTOCOL_VERSION,
+            function=spec.name,
+            version=spec.version,
+            fingerprint=spec.fingerprint,
+            arguments=write_schema(arguments),
+            options=call.options,
+            context=task.to_proto(call.operation_id),
+            applied=applied_to_proto(call.applied) if isinstance(call, AggregateCall) else (),
+            process=call.process.to_proto() if isinstance(call, ProcessTableCall) and call.process else None,
+            shared_memory=self._offered.offer if self._offered else None,
+            takes_parts=call.takes_parts,
+        )
+        self._call = call
+        self._requests.put(encode(pb.ExecuteRequest(open=request)))
+
+    def open(self, seconds: float, first_seconds: float | None = None) -> None:
+        """Waits for the server's consent, up to `seconds`; its first sign of life must come within `first_seconds`.
+
+        A server whose function takes long to open sends Progress meanwhile, so that it is told from one that hangs.
+        Raises StreamError if the server refuses, TransportLost if there is none or it is unresponsive, and
+        ends the stream then.
+        """
+        self._silent_after = seconds if first_seconds is None else first_seconds
+        self._open_until = self._clock() + seconds
+        process_watch().add(self)
+        try:
+            self._agree(self._read_opened())
+        except BaseException:
+            self.close(cancel=True)
+            raise
+        finally:
+            if self._offered is not None:
+                self._offered.close()
+                self._offered = None
+
+    def _agree(self, opened: pb.Opened) -> None:
+        """Takes on what the server decided."""
+        if isinstance(self._call, (AggregateCall, ProcessTableCall)):
+            self.bundles: AggregateOptions | None = resolve_aggregate(opened.options)
+            self.options = self.bundles.for_segments()
+        else:
+            self.bundles = None
+            self.options = resolve_scalar(opened.options)
+        if opened.shared_memory and self._offered is not None:
+            self._shared = self._offered.accepted()
+        self.ordered = self.options.output_mode is OutputMode.ORDERED
+        result = read_schema(opened.result)
+        if len(result) != 1:
+            raise ProtocolViolation(f"the server announced results of {len(result)} columns instead of one")
+        value = result.field(0).with_name(VALUE)
+        self.schema = pa.schema([value] if self.ordered else [pa.field("row", pa.int64(), nullable=False), value])
+        self.payload_bytes = opened.max_message_bytes - HEADROOM
+        """What the Arrow data of one message may take."""
+        self.message_rows = min(self.options.batch_rows, opened.max_batch_rows or self.options.batch_rows)
+        """Most rows of one message."""
+        interval = opened.progress_interval.ToNanoseconds() / 1e9
+        self._silent_after = min(max(SILENT_INTERVALS * interval, SILENT_SECONDS[0]), SILENT_SECONDS[1])
+
+    def payload(self, chunk: Chunk) -> Buffers | None:
+        """The chunk's arguments; None for a function called without any."""
+        if not chunk.columns:
+            return None
+        table = pa.Table.from_arrays(list(chunk.columns), schema=self._arguments)
+        # In one piece: joining several costs less here than reading each of them costs the server.
+        return self._writer.write(table.combine_chunks())
+
+    def send(self, chunk: Chunk, payload: Buffers | None, waited: float) -> None:
+        """Sends the chunk and notes in it where in the stream it stands."""
+        chunk.first_row = self.rows_sent
+        batch = pb.Batch(sequence=self._sequence, first_row=chunk.first_row, rows=len(chunk.rows))
+        if waited:
+            batch.waited.FromNanoseconds(round(waited * 1e9))
+        self._sequence += 1
+        self.rows_sent += len(chunk.rows)
+        self._requests.put(encode(pb.ExecuteRequest(batch=batch), payload, self._shared))
+
+    def send_finish(self) -> None:
+        """No more chunks will come."""
+        self.finished = True
+        self._requests.put(encode(pb.ExecuteRequest(finish=pb.Finish())))
+
+    def read(self) -> Message[pb.ExecuteResponse]:
+        """The next message; an Error is raised as StreamError. Blocks. Raises TransportLost if the server is gone."""
+        message = self._next("the stream ended before its last message")
+        if message.envelope.HasField("error"):
+            raise read_error(message.envelope.error)
+        return message
+
+    def check_silence(self) -> None:
+        """Gives the connection up if somebody waits for the server and it has said nothing for too long."""
+        since = self._waiting_since
+        now = self._clock()
+        if since is not None and (now - max(since, self._last_message) > self._silent_after or now > self._open_until):
+            self._given_up = True
+            self._responses.cancel()
+
+    def distrust(self, seconds: float = 0.0) -> None:
+        """The server was lost or sends streams away: the next connections are to others for a while."""
+        self._responses.distrust(seconds)
+
+    def close(self, *, cancel: bool) -> None:
+        """Ends this side. With `cancel` the server stops what is under way. Safe to call twice."""
+        process_watch().discard(self)
+        self._requests.put(None)
+        if cancel:
+            self._responses.cancel()
+        if self._shared is not None:
+            self._shared.close()
+
+    def _read_opened(self) -> pb.Opened:
+        while True:
+            envelope, _ = self._next("the server ended the stream at once")
+            if envelope.HasField("error"):
+                raise read_error(envelope.error)
+            if envelope.HasField("opened"):
+                self._open_until = math.inf
+                return envelope.opened
+            if not envelope.HasField("progress"):
+                raise ProtocolViolation(f"the server answered Open with {envelope.WhichOneof('response')}")
+            self._silent_after = SILENT_SECONDS[1]
+
+    def _next(self, ended: str) -> Message[pb.ExecuteResponse]:
+        """The next message of any kind; `ended` says what it means that there is none."""
+        self._waiting_since = self._clock()
+        try:
+            message = read_response(next(self._responses), self._shared)
+        except StopIteration:
+            raise TransportLost(ended) from None
+        except SharedMemoryClosed:
+            raise TransportLost("the stream was closed meanwhile") from None
+        except TransportLost:
+            if not self._given_up:
+                raise
+            raise TransportLost(f"the server has said nothing for {self._silent_after:.3g} s") from None
+        finally:
+            self._waiting_since = None
+        self._last_message = self._clock()
+        return message
+
+
+def _until_none(requests: "queue.SimpleQueue[bytes | None]") -> Iterator[bytes]:
+    while (message := requests.get()) is not None:
+        yield message

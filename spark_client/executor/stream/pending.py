@@ -1,0 +1,122 @@
+"""Pending: the chunks of one stream that are under way, and which of their rows a result answers."""
+
+import bisect
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.errors import ProtocolViolation
+from remote_udf.outcomes import RowError
+from spark_client.executor.stream.chunks import Answer, Chunk, IntArray, Rows
+from spark_client.executor.stream.parts import Parts
+
+__all__ = ["Pending"]
+
+
+class Pending:
+    """Chunks by their place in the stream. An answered row is forgotten; an answer for it is a violation."""
+
+    def __init__(self, answered: Callable[[Chunk], object] = lambda chunk: None) -> None:
+        """`answered` is told of each chunk whose last row was answered."""
+        self._answered = answered
+        self.rows = 0
+        """Rows without an answer."""
+        self.bytes = 0
+        """What they hold, about."""
+        self._chunks: dict[int, Chunk] = {}
+        """First row in the stream to the chunk, in order."""
+        self._starts: list[int] = []
+        """The keys of `_chunks`."""
+
+    def add(self, chunk: Chunk) -> None:
+        """A chunk was sent, after all others."""
+        self._chunks[chunk.first_row] = chunk
+        self._starts.append(chunk.first_row)
+        self.rows += len(chunk.rows)
+        self.bytes += chunk.bytes
+
+    def rest(self) -> list[Chunk]:
+        """What is without an answer, as chunks to be sent again."""
+        return [chunk.rest() for chunk in self._chunks.values()]
+
+    def close(self) -> None:
+        """Lets go of what came of values that are not complete. Safe to call twice."""
+        for chunk in list(self._chunks.values()):
+            chunk.forget_parts(range(len(chunk.rows)))
+
+    def add_part(self, row: int, number: int, data: memoryview, schema: pa.Schema) -> None:
+        """A part of the value of a row. Raises ProtocolViolation if the row is not awaited, or another part is."""
+        chunk = self._chunk_at(row)
+        inside = row - chunk.first_row
+        if not chunk.awaits(inside):
+            raise _not_awaited(row)
+        if number == 1:
+            chunk.forget_parts(range(inside, inside + 1))
+            chunk.parts[inside] = Parts(schema)
+        if inside not in chunk.parts:
+            raise ProtocolViolation(f"part {number} of row {row} came without those before it")
+        chunk.parts[inside].add(number, data)
+
+    def answer(self, first_row: int, values: pa.Array, errors: Mapping[int, RowError], parts: int = 0) -> list[Answer]:
+        """Outcomes of consecutive rows of one chunk; `parts` is the number of parts of the first.
+
+        Raises ProtocolViolation if they are not awaited, or have other parts than came.
+        """
+        if not len(values):
+            return []
+        chunk = self._chunk_at(first_row)
+        first = first_row - chunk.first_row
+        if first + len(values) > len(chunk.rows):
+            raise ProtocolViolation(f"a result for {len(values)} rows from {first_row} on exceeds its batch")
+        kept: dict[int, Parts] = {}
+        if parts and 0 not in errors:
+            found = chunk.parts.pop(first, None)
+            if found is None or found.count != parts:
+                came = 0 if found is None else found.count
+                raise ProtocolViolation(f"the value of row {first_row} has {parts} parts, but {came} came")
+            kept[0] = found
+        return [self._answer(chunk, range(first, first + len(values)), values, errors, kept)]
+
+    def answer_scattered(self, rows: IntArray, values: pa.Array, errors: Mapping[int, RowError]) -> list[Answer]:
+        """Outcomes of rows of several chunks in any order, sorted out by chunk. Raises as `answer`."""
+        places = np.searchsorted(self._starts, rows, side="right") - 1
+        answers = []
+        # From the last, since an answered chunk leaves the list.
+        for place in sorted(set(places.tolist()), reverse=True):
+            chosen = np.flatnonzero(places == place)
+            chunk = self._chunk_at(int(rows[chosen[0]]))
+            inside = rows[chosen] - chunk.first_row
+            if inside.max() >= len(chunk.rows):
+                raise _not_awaited(rows[chosen].max())
+            own = {at: errors[index] for at, index in enumerate(chosen.tolist()) if index in errors}
+            part = values if len(chosen) == len(rows) else values.take(pa.array(chosen))
+            answers.append(self._answer(chunk, inside, part, own))
+        return answers
+
+    def _chunk_at(self, row: int) -> Chunk:
+        place = bisect.bisect_right(self._starts, row) - 1
+        if place < 0:
+            raise _not_awaited(row)
+        return self._chunks[self._starts[place]]
+
+    def _answer(
+        self, chunk: Chunk, inside: Rows, values: pa.Array, errors: Mapping[int, RowError],
+        parts: Mapping[int, Parts] | None = None,
+    ) -> Answer:  # fmt: skip
+        rows = chunk.answer(inside)
+        if chunk.parts:
+            chunk.forget_parts(inside)
+        self.rows -= len(rows)
+        if chunk.unanswered:
+            self.bytes -= chunk.compact()
+        else:
+            del self._chunks[chunk.first_row]
+            self._starts.remove(chunk.first_row)
+            self.bytes -= chunk.bytes
+            self._answered(chunk)
+        return Answer(chunk.owner, rows, values, errors, parts or {})
+
+
+def _not_awaited(row: int) -> ProtocolViolation:
+    return ProtocolViolation(f"a result for row {row}, which was answered or never sent")

@@ -1,0 +1,224 @@
+"""Transport: the network as one method, and gRPC behind it."""
+
+import queue
+import random
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, Protocol
+
+import grpc
+
+from remote_udf.tracing import Headers
+from remote_udf.v1 import service_pb2
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
+from spark_client.executor.stream.channels import Channel, process_channels
+from spark_client.executor.stream.endpoints import Endpoint, Endpoints, process_endpoints
+
+__all__ = ["GrpcTransport", "NoGrpcServer", "Responses", "Transport", "TransportLost", "translated", "transport_for"]
+
+SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
+
+MOST_ASKED = 16
+"""Servers of a target that are asked which functions they have; with more of them a random choice."""
+PATIENCE_SECONDS = 1.0
+"""How long the other servers may take to answer once one has answered or failed."""
+
+_LOST = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    }
+)
+"""Status codes after which the rows under way are sent again: the server died, or the way to it broke."""
+
+_NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an http1.x server")
+"""Words of gRPC's that tell what answers from nobody who does, for which it has no status of its own."""
+
+
+class TransportLost(Exception):
+    """The connection broke or was never made; whatever was under way may be sent again."""
+
+
+class NoGrpcServer(TransportLost):
+    """What answers speaks no HTTP/2: a web server, say. Or a proxy does, while the server behind it is away."""
+
+
+class Responses(Protocol):
+    """What comes back on one stream."""
+
+    same_host: bool
+    """Whether the server seems to be on this host."""
+    server: str
+    """The address of the server, as `Transport.servers` lists it."""
+
+    def __next__(self) -> bytes:
+        """The next message. Blocks. Raises StopIteration at the end, TransportLost, or an error of spark_client."""
+        ...
+
+    def cancel(self) -> None:
+        """Gives the stream up; a blocked __next__ raises TransportLost. From any thread, safe to call twice."""
+        ...
+
+    def distrust(self, seconds: float = 0.0) -> None:
+        """The server behind it was lost or sends streams away: the next ones go elsewhere for a while."""
+        ...
+
+
+class Transport(Protocol):
+    """A way to a server."""
+
+    def servers(self) -> Sequence[str]:
+        """The addresses of the servers that streams may go to. Raises TransportLost if none is known."""
+        ...
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
+        """Opens an Execute stream, on a server that is not one to `avoid` if there is such a one.
+
+        `requests` is consumed on another thread.
+        """
+        ...
+
+    def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
+        """What each server that answers offers; at least one answer.
+
+        Raises TransportLost after `seconds` at most, or an error of spark_client, if no server answers.
+        """
+        ...
+
+
+class GrpcTransport:
+    """Streams over the process's channels, to the endpoints of the target in turn."""
+
+    def __init__(self, config: ClientConfig, headers: Headers = ()) -> None:
+        """`headers` go with every stream."""
+        self._headers = tuple(headers)
+        self._security = config.security
+        self._endpoints = process_endpoints(config.target)
+
+    def servers(self) -> Sequence[str]:
+        return [endpoint.address for endpoint in self._listed()]
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
+        self._listed()
+        endpoint = self._endpoints.pick(avoid)
+        metadata = (*(self._security.metadata() or ()), *self._headers)
+
+        def begin(channel: grpc.Channel) -> "grpc.CallIterator[bytes]":
+            return channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests, metadata=metadata)
+
+        channel, call = process_channels().start(endpoint, self._security, begin)
+        return _GrpcResponses(call, channel, endpoint, self._endpoints)
+
+    def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
+        listed = self._listed()
+        asked = random.sample(listed, min(len(listed), MOST_ASKED))
+        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        calls: dict[Any, tuple[Endpoint, Channel]] = {}
+        for endpoint in asked:
+            call, channel = self._ask(endpoint, seconds, done)
+            calls[call] = endpoint, channel
+        answers: list[service_pb2.ListFunctionsResponse] = []
+        problems: list[Exception] = []
+        while calls:
+            try:
+                # Once one has answered or failed, the others get a moment: no plan waits for a server that hangs.
+                call = done.get(timeout=PATIENCE_SECONDS if answers or problems else None)
+            except queue.Empty:
+                break
+            endpoint, channel = calls.pop(call)
+            try:
+                answers.append(call.result())
+                self._endpoints.succeeded(endpoint)
+            except grpc.RpcError as error:
+                self._endpoints.failed(endpoint)
+                process_channels().failed(channel)
+                problems.append(translated(error, endpoint.address))
+        for call, (endpoint, channel) in calls.items():
+            call.cancel()
+            self._endpoints.failed(endpoint)
+            process_channels().failed(channel)
+        if not answers:
+            # A refusal says more than a server that is away.
+            raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
+        return answers
+
+    def _ask(self, endpoint: Endpoint, seconds: float, done: "queue.SimpleQueue[Any]") -> tuple[Any, Channel]:
+        metadata = self._security.metadata()
+
+        def begin(channel: grpc.Channel) -> "grpc.CallFuture[service_pb2.ListFunctionsResponse]":
+            method = channel.unary_unary(
+                f"/{SERVICE_NAME}/ListFunctions",
+                request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,
+                response_deserializer=service_pb2.ListFunctionsResponse.FromString,
+            )
+            return method.future(service_pb2.ListFunctionsRequest(), timeout=seconds, metadata=metadata)
+
+        channel, call = process_channels().start(endpoint, self._security, begin)
+        call.add_done_callback(done.put)
+        return call, channel
+
+    def _listed(self) -> Sequence[Endpoint]:
+        try:
+            return self._endpoints.listed()
+        except OSError as error:
+            raise TransportLost(f"the name cannot be resolved: {error}") from error
+
+
+class _GrpcResponses:
+    def __init__(
+        self, call: "grpc.CallIterator[bytes]", channel: Channel, endpoint: Endpoint, endpoints: Endpoints
+    ) -> None:
+        self._call, self._channel = call, channel
+        self._endpoint, self._endpoints = endpoint, endpoints
+        self.same_host = endpoint.same_host
+        self.server = endpoint.address
+        self._heard = False
+
+    def __next__(self) -> bytes:
+        try:
+            message = next(self._call)
+        except grpc.RpcError as error:
+            if error.code() in _LOST:
+                process_channels().failed(self._channel)
+            raise translated(error, self._endpoint.address) from error
+        if not self._heard:
+            self._heard = True
+            self._endpoints.succeeded(self._endpoint)
+        return message
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    def distrust(self, seconds: float = 0.0) -> None:
+        self._endpoints.failed(self._endpoint, seconds)
+
+
+def transport_for(config: ClientConfig, headers: Headers = ()) -> Transport:
+    """The way to the configured target: over the network, or into this process for "local:...", as tests have it.
+
+    `headers` go along with every stream over the network.
+    """
+    scheme, _, plugin = config.target.partition(":")
+    if scheme == "local" and not plugin.isdigit():  # a port makes it a host of that name
+        from spark_client.testing import local_transport  # noqa: PLC0415 - needs the server's package, which only tests have
+
+        return local_transport(plugin)
+    return GrpcTransport(config, headers)
+
+
+def translated(error: grpc.RpcError, target: str) -> Exception:
+    """The one place where gRPC's status codes become errors of ours."""
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return NotARemoteUdfServer(f"the server at {target} offers no {SERVICE_NAME}: {details}")
+    if code is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NO_HTTP2):
+        return NoGrpcServer(f"{code.name}: {details}")
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return AccessDenied(f"the server at {target} does not let this caller in: {details}")
+    if code in _LOST:
+        return TransportLost(f"{code.name}: {details}")
+    return ServerUnavailable(f"the server at {target} refused the stream: {code.name}: {details}")

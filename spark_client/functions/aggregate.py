@@ -1,0 +1,147 @@
+"""RemoteAggregate: an aggregate function of a server as a callable on columns."""
+
+import dataclasses
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from remote_udf.errors import StreamError
+from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.segments import AppliedField
+from spark_client.base.calls import AggregateCall
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import PlanError
+from spark_client.base.notebooks import function_html
+from spark_client.base.options import call_options, session_options
+from spark_client.functions.scalar import FunctionDoc, column_of
+
+if TYPE_CHECKING:
+    from spark_client.functions.over import OverExpression, WindowSpec
+
+__all__ = ["AggregateExpression", "RemoteAggregate"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteAggregate:
+    """Call it with columns or column names inside `remote.group_by(...).agg(...)`: `my_avg("price")`."""
+
+    spec: FunctionSpec
+    spark: SparkSession = dataclasses.field(repr=False)
+    config: ClientConfig = dataclasses.field(repr=False)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def with_options(self, **options: Any) -> "RemoteAggregate":
+        """The same function with call options set, such as `size=10_000`; they win over all others."""
+        return dataclasses.replace(self, options={**self.options, **options})
+
+    def __call__(self, *arguments: Any) -> "AggregateExpression":
+        """The aggregate over these arguments: Columns, names of columns, or literals of another type.
+
+        Raises PlanError for a wrong number.
+        """
+        try:
+            self.spec.check_count(len(arguments))
+        except StreamError as error:
+            raise PlanError(error.message) from None
+        return AggregateExpression(self, arguments)
+
+    def __repr__(self) -> str:
+        return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"
+
+    def _repr_html_(self) -> str:
+        return function_html(self.spec, self.config, self.options)
+
+    __doc__ = FunctionDoc(__doc__)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AggregateExpression:
+    """An aggregate of a query: what stands in `agg` beside Spark's own."""
+
+    function: RemoteAggregate
+    arguments: tuple[Any, ...]
+    name: str | None = None
+    condition: Any = None
+    is_distinct: bool = False
+
+    def alias(self, name: str) -> "AggregateExpression":
+        """The same under this name."""
+        return dataclasses.replace(self, name=name)
+
+    def filter(self, condition: Column | str) -> "AggregateExpression":
+        """Over the rows for which the condition is true; other aggregates of the query see all rows.
+
+        Like FILTER (WHERE ...) in SQL. A string is the name of a boolean column. A second condition is added
+        to the first.
+        """
+        both = column_of(condition)
+        if self.condition is not None:
+            both = self.condition & both
+        return dataclasses.replace(self, condition=both)
+
+    def distinct(self) -> "AggregateExpression":
+        """Over the distinct combinations of its arguments. They are gathered in memory, key by key."""
+        return dataclasses.replace(self, is_distinct=True)
+
+    def over(self, window: "WindowSpec") -> "OverExpression":
+        """The aggregate over a window of each row, for `remote.with_columns` and `remote.select`.
+
+        `window` is made with `spark_client.Window`, which has the names of Spark's own. Raises PlanError for
+        what a window cannot have.
+        """
+        from spark_client.functions.over import over  # noqa: PLC0415 - each knows the other
+
+        return over(self, window)
+
+    @property
+    def spec(self) -> FunctionSpec:
+        """The function's."""
+        return self.function.spec
+
+    def column_name(self, frame: DataFrame) -> str:
+        """What the column is called: its alias, or as Spark would call it, `my_avg(price)`."""
+        if self.name is not None:
+            return self.name
+        shown = [
+            argument if isinstance(argument, str) else frame.select(column_of(argument)).columns[0]
+            for argument in self.arguments
+        ]
+        distinct = "DISTINCT " if self.is_distinct else ""
+        return f"{self.spec.name}({distinct}{', '.join(shown)})"
+
+    def columns(self, only: str | None = None) -> list[Column]:
+        """The arguments as columns.
+
+        `only` is the name of a boolean column; where it is not true, arguments that are more than the name of a column
+        are null and not computed.
+        """
+        columns = [column_of(argument) for argument in self.arguments]
+        if only is None:
+            return columns
+        return [
+            column if isinstance(argument, str) else F.when(F.col(only), column)
+            for argument, column in zip(self.arguments, columns, strict=True)
+        ]
+
+    def condition_column(self) -> Column | None:
+        """The rows it is over; None for all."""
+        return None if self.condition is None else F.coalesce(self.condition, F.lit(False))
+
+    def plan(self, applied: tuple[AppliedField, ...]) -> AggregateCall:
+        """The call, with its options resolved as far as this end knows them. Raises InvalidOption or PlanError."""
+        function = self.function
+        kind = FunctionKind.AGGREGATE
+        session = session_options(function.spark, kind, self.spec.name)
+        options, policy = call_options(function.options, session, self.spec.key, kind)
+        return AggregateCall(
+            spec=self.spec,
+            arguments=len(self.arguments),
+            options=options,
+            operation_id=uuid.uuid4().hex,
+            config=function.config,
+            policy=policy,
+            applied=applied,
+        )

@@ -1,0 +1,111 @@
+"""Directory: which functions the servers of a target have, and what a name means."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from remote_udf.errors import ProtocolViolation
+from remote_udf.functions import FunctionSpec, split_name, version_key
+from remote_udf.v1 import function_pb2
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
+from spark_client.executor.stream.connection import PROTOCOL_VERSION
+from spark_client.executor.stream.transport import NoGrpcServer, Transport, TransportLost, transport_for
+
+__all__ = ["Functions", "list_functions"]
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.1
+
+
+class Functions(Sequence[FunctionSpec]):
+    """Every function in every version, by name, then version; and which version a name without one means."""
+
+    def __init__(self, functions: Iterable[FunctionSpec], versions: Mapping[str, str] | None = None) -> None:
+        """`versions` are the versions of names without one; a name that is not in it means its highest version."""
+        self._functions = sorted(functions, key=lambda spec: (spec.name, version_key(spec.version)))
+        # The last of a name in the list is its highest version.
+        self.versions: Mapping[str, str] = {spec.name: spec.version for spec in self._functions} | dict(versions or {})
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._functions[index]
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def find(self, name: str) -> FunctionSpec:
+        """The function called "name@version", or "name" in the version that it means. Raises UnknownFunction."""
+        try:
+            plain, version = split_name(name)
+        except ValueError as error:
+            raise UnknownFunction(str(error)) from None
+        versions = {spec.version: spec for spec in self._functions if spec.name == plain}
+        if not versions:
+            known = ", ".join(sorted({spec.name for spec in self._functions})) or "none"
+            raise UnknownFunction(f"no function {plain!r} (known: {known})")
+        chosen = version or self.versions[plain]
+        if chosen not in versions:
+            raise UnknownFunction(f"function {plain!r} has no version {chosen!r} (known: {', '.join(versions)})")
+        return versions[chosen]
+
+
+def list_functions(
+    config: ClientConfig,
+    *,
+    transport: Transport | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Functions:
+    """Every function of the servers of a target that this client understands.
+
+    A name without a version means the highest version that all servers have which answered, so that a job that is
+    planned during a rolling update runs on old servers and new ones; if they have none in common, the highest.
+
+    Waits up to `connect_seconds` for a server that is just starting. Raises ServerUnavailable, or
+    NotARemoteUdfServer for something else at that address, or a server that speaks another protocol.
+    """
+    transport = transport or transport_for(config)
+    deadline = clock() + config.connect_seconds
+    while True:
+        try:
+            answers = transport.list_functions(max(deadline - clock(), RETRY_SECONDS))
+            break
+        except NoGrpcServer as other:
+            raise NotARemoteUdfServer(f"what answers at {config.target} is no gRPC server: {other}") from other
+        except TransportLost as lost:
+            if clock() + RETRY_SECONDS > deadline:
+                raise ServerUnavailable(
+                    f"no remote-udf server at {config.target} within {config.connect_seconds:g} s: {lost}"
+                ) from lost
+            sleep(RETRY_SECONDS)
+    usable = [answer for answer in answers if PROTOCOL_VERSION in answer.protocol_versions]
+    if not usable:
+        raise NotARemoteUdfServer(
+            f"the server at {config.target} (version {answers[0].server_version}) speaks protocol "
+            f"{list(answers[0].protocol_versions)}, this client {PROTOCOL_VERSION}"
+        )
+    return _united([_readable(answer.functions) for answer in usable])
+
+
+def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSpec]:
+    """Those that this version understands: one of a newer server must not make the others unavailable."""
+    specs = []
+    for function in functions:
+        try:
+            specs.append(FunctionSpec.from_proto(function))
+        except ProtocolViolation as problem:
+            log.warning(
+                "function %s@%s is not available: %s; install a newer remote-udf",
+                function.name, function.version, problem,
+            )  # fmt: skip
+    return specs
+
+
+def _united(servers: Sequence[Sequence[FunctionSpec]]) -> Functions:
+    """The functions of all servers. Of one that differs between servers, any: the others refuse its streams."""
+    every = {spec.key: spec for functions in servers for spec in functions}
+    common = reduce(set.intersection, ({(spec.key, spec.fingerprint) for spec in functions} for functions in servers))
+    return Functions(every.values(), Functions(every[key] for key, _ in common).versions)

@@ -1,0 +1,191 @@
+"""Windows for `f("x").over(window)`: partition, order and frame, with the names of pyspark.sql.Window."""
+
+import dataclasses
+import re
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import Column
+
+from remote_udf.durations import parse_seconds
+from spark_client.base.errors import PlanError
+from spark_client.functions.aggregate import AggregateExpression
+
+__all__ = ["Descending", "Frame", "Months", "OverExpression", "Window", "WindowSpec", "desc", "over"]
+
+UNBOUNDED = 1 << 62
+"""Offsets at or beyond this are unbounded, as in Spark."""
+_MONTHS = re.compile(r"(-?)\s*(\d+)\s*(month|year)s?", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Descending:
+    """A column to order by, from the largest value down; nulls come last."""
+
+    column: Column | str
+
+
+def desc(column: Column | str) -> Descending:
+    """Orders a window by a column from the largest value down: RANGE frames must know the direction."""
+    return Descending(column)
+
+
+@dataclasses.dataclass(frozen=True)
+class Months:
+    """An offset of months, which have no length of their own."""
+
+    count: int
+
+    def __neg__(self) -> "Months":
+        return Months(-self.count)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """Which rows around a row count: from `start` to `end`, None for unbounded.
+
+    Offsets are rows, or differences of the one column of the order: a number, or for times seconds or months.
+    """
+
+    rows: bool
+    start: float | None
+    end: float | None
+    of_time: bool = False
+    """The offsets are seconds."""
+    of_months: bool = False
+
+    @property
+    def has_offsets(self) -> bool:
+        """A RANGE frame that looks at values, not only at which are equal."""
+        return not self.rows and any(bound not in (None, 0) for bound in (self.start, self.end))
+
+
+WHOLE = Frame(rows=True, start=None, end=None)
+TO_CURRENT = Frame(rows=False, start=None, end=0)
+"""Up to the current row and its peers: SQL's default with an order."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowSpec:
+    """What `Window.partitionBy(...)` and its siblings return; every method returns another one."""
+
+    partition: tuple[Column | str, ...] = ()
+    order: tuple[Column | str | Descending, ...] = ()
+    explicit: Frame | None = None
+
+    def partitionBy(self, *columns: Column | str) -> "WindowSpec":  # noqa: N802 - as pyspark.sql.Window
+        """Rows with equal values in these columns see each other."""
+        return dataclasses.replace(self, partition=columns)
+
+    def orderBy(self, *columns: Column | str | Descending) -> "WindowSpec":  # noqa: N802
+        """Rows follow each other in this order; `desc("ts")` from the largest down.
+
+        For ROWS frames Spark's own sort expressions do as well, `F.col("ts").desc_nulls_first()`.
+        """
+        return dataclasses.replace(self, order=columns)
+
+    def rowsBetween(self, start: int, end: int) -> "WindowSpec":  # noqa: N802
+        """The frame by rows: negative offsets are before the current row, 0 is it."""
+        frame = Frame(True, _rows_bound(start), _rows_bound(end))
+        _require_order(frame)
+        return dataclasses.replace(self, explicit=frame)
+
+    def rangeBetween(self, start: Any, end: Any) -> "WindowSpec":  # noqa: N802
+        """The frame by value: offsets to the one column of the order. 0 is the current row and its equals.
+
+        For an order by time an offset is a timedelta or text such as "20 minutes", "-20 minutes" or "-3 months".
+        Days, months and years are those of the calendar in the session's time zone, as in Spark: a day in which
+        clocks change has 23 or 25 hours. A timedelta of 36 hours is a day of the calendar and twelve hours.
+        """
+        bounds = [_range_bound(start), _range_bound(end)]
+        kinds = {kind for offset, kind in bounds if offset not in (None, 0)}
+        if len(kinds) > 1:
+            raise PlanError(
+                f"a frame from {start!r} to {end!r} has offsets of two kinds; give two numbers, two durations or two "
+                "numbers of months or years"
+            )
+        kind = kinds.pop() if kinds else _NUMBER
+        frame = Frame(False, bounds[0][0], bounds[1][0], of_time=kind == _TIME, of_months=kind == _CALENDAR)
+        _require_order(frame)
+        return dataclasses.replace(self, explicit=frame)
+
+    @property
+    def frame(self) -> Frame:
+        """The frame in force: without one, everything, or with an order, everything up to the current row."""
+        if self.explicit is not None:
+            return self.explicit
+        return TO_CURRENT if self.order else WHOLE
+
+
+class Window:
+    """Where a WindowSpec begins: `Window.partitionBy("user").orderBy("ts").rowsBetween(-2, 0)`."""
+
+    unboundedPreceding = -(1 << 63)  # noqa: N815
+    unboundedFollowing = (1 << 63) - 1  # noqa: N815
+    currentRow = 0  # noqa: N815
+
+    partitionBy = staticmethod(WindowSpec().partitionBy)  # noqa: N815
+    orderBy = staticmethod(WindowSpec().orderBy)  # noqa: N815
+    rowsBetween = staticmethod(WindowSpec().rowsBetween)  # noqa: N815
+    rangeBetween = staticmethod(WindowSpec().rangeBetween)  # noqa: N815
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OverExpression:
+    """An aggregate over a window of each row: for `remote.with_columns` and `remote.select`."""
+
+    expression: AggregateExpression
+    window: WindowSpec
+
+    def alias(self, name: str) -> "OverExpression":
+        """The same under this name."""
+        return dataclasses.replace(self, expression=self.expression.alias(name))
+
+
+def over(expression: AggregateExpression, window: WindowSpec) -> OverExpression:
+    """The aggregate over the window. Raises PlanError for what a window cannot have."""
+    if not isinstance(window, WindowSpec):
+        raise PlanError(
+            f"call of {expression.spec.key}: over takes a window of spark_client.Window, not {type(window).__name__}: "
+            "Spark's own does not tell what is in it"
+        )
+    if expression.is_distinct:
+        raise PlanError(f"call of {expression.spec.key}: DISTINCT over a window is not supported, as in Spark")
+    frame = window.frame
+    if frame.has_offsets and len(window.order) != 1:
+        raise PlanError(
+            f"call of {expression.spec.key}: a RANGE frame with offsets needs one column to order by, "
+            f"found {len(window.order)}"
+        )
+    return OverExpression(expression, window)
+
+
+def _rows_bound(bound: int) -> float | None:
+    if isinstance(bound, bool) or not isinstance(bound, int):
+        raise PlanError(f"{bound!r} is not a number of rows")
+    return None if abs(bound) >= UNBOUNDED else bound
+
+
+_NUMBER, _TIME, _CALENDAR = "number", "time", "months"
+
+
+def _range_bound(bound: Any) -> tuple[float | None, str]:
+    """The offset and of which kind it is."""
+    if isinstance(bound, Months):
+        return bound.count, _CALENDAR
+    if isinstance(bound, timedelta):
+        return bound.total_seconds(), _TIME
+    if isinstance(bound, str):
+        text = bound.strip()
+        if (months := _MONTHS.fullmatch(text)) is not None:
+            count = int(months[2]) * (12 if months[3].lower() == "year" else 1)
+            return (-count if months[1] else count), _CALENDAR
+        return (-parse_seconds(text[1:]) if text.startswith("-") else parse_seconds(text)), _TIME
+    if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+        raise PlanError(f"{bound!r} is not an offset: a number, a timedelta or text such as '20 minutes' or '3 months'")
+    return (None if abs(bound) >= UNBOUNDED else bound), _NUMBER
+
+
+def _require_order(frame: Frame) -> None:
+    if frame.start is not None and frame.end is not None and frame.start > frame.end:
+        raise PlanError(f"a frame that starts at {frame.start:g} and ends at {frame.end:g} is never anything")

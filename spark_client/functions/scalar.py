@@ -1,0 +1,154 @@
+"""RemoteFunction: a scalar function of a server as a callable on columns."""
+
+import dataclasses
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from remote_udf.errors import StreamError
+from remote_udf.functions import FunctionSpec
+from remote_udf.options import OnError, OutputMode
+from spark_client.base.calls import ScalarCall
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import PlanError
+from spark_client.base.notebooks import function_html
+from spark_client.base.options import call_options, session_options
+from spark_client.base.types import spark_type
+from spark_client.executor.scalar.column import evaluate_scalar, result_type
+from spark_client.functions.column_calls import CallMark, mark
+
+__all__ = ["FunctionDoc", "RemoteFunction", "column_of", "plan_call"]
+
+
+class FunctionDoc:
+    """`__doc__` of a class its own docstring, of an instance what its function says of itself."""
+
+    def __init__(self, text: str | None) -> None:
+        self._text = text
+
+    def __get__(self, instance: Any, owner: type) -> str | None:
+        return self._text if instance is None else f"{instance.spec.signature}\n\n{instance.spec.description}"
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteFunction:
+    """Call it with columns or column names, as one of Spark's own functions: `geocode("address")`.
+
+    Works wherever Spark takes a column: select, where, join conditions, nested, with access to the
+    result's fields. Results keep the order of the rows. For output as rows complete, several calls of
+    a row at once or a dead letter, hand the call to `RemoteSession.with_columns` or `select`.
+    """
+
+    spec: FunctionSpec
+    spark: SparkSession = dataclasses.field(repr=False)
+    config: ClientConfig = dataclasses.field(repr=False)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    _planned: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    """Spark's functions made so far. Spark merges equal calls only if they are calls of one object."""
+
+    def with_options(self, **options: Any) -> "RemoteFunction":
+        """The same function with call options set, such as `timeout="2 s"`; they win over all others.
+
+        Raises InvalidOption when the function is called, for one that is unknown or malformed.
+        """
+        return dataclasses.replace(self, options={**self.options, **options})
+
+    def __call__(self, *arguments: Any, **named: Any) -> Column:
+        """The column of the function's values.
+
+        An argument is a Column, the name of one, or any other Python value, which is taken as a
+        literal. Arguments may be named after the function's parameters. Types are checked when Spark
+        runs the query, before the first row is sent; integers, floats and decimals widen, everything
+        else must match. Raises PlanError for wrong names or a wrong number.
+        """
+        positional = self._positional(arguments, named)
+        session = session_options(self.spark, self.spec.kind, self.spec.name)
+        # A scalar function of Spark's keeps the order of rows, whatever anybody allows.
+        options = {**self.options, "output_mode": OutputMode.ORDERED.value}
+        columns = [column_of(argument) for argument in positional]
+        function = self.user_defined_function(len(positional), options, session)
+        # Spark has no scalar Arrow function without arguments: one column is sent for its length.
+        column = function(*(columns or [F.lit(True)]))
+        return mark(column, CallMark(self.spec, tuple(positional), self.options))
+
+    def __repr__(self) -> str:
+        return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"
+
+    def _repr_html_(self) -> str:
+        return function_html(self.spec, self.config, self.options)
+
+    __doc__ = FunctionDoc(__doc__)
+
+    def user_defined_function(
+        self, arguments: int | None, options: Mapping[str, Any], session: Mapping[str, str]
+    ) -> Any:
+        """Calls with so many arguments and these options as a Spark scalar Arrow-iterator UDF; always the same one."""
+        call = plan_call(self.spec, self.config, arguments, options, session)
+        key = (self.spec.key, arguments, tuple(sorted(call.options.items())), call.policy)
+        if key not in self._planned:
+            self._planned[key] = self._new_user_defined_function(call)
+        return self._planned[key]
+
+    def _new_user_defined_function(self, call: ScalarCall) -> Any:
+        if call.policy.on_error is OnError.DEAD_LETTER:
+            raise PlanError(
+                f"call of {self.spec.key}: a dead letter holds whole rows; use with_columns or select of the "
+                "remote session"
+            )
+
+        def evaluate(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            return evaluate_scalar(call, batches)
+
+        evaluate.__name__ = evaluate.__qualname__ = self.spec.name
+        function = F.arrow_udf(evaluate, spark_type(result_type(call)))
+        return function if self.spec.deterministic else function.asNondeterministic()
+
+    def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        positional = list(arguments)
+        names = [parameter.name for parameter in self.spec.parameters]
+        rest = dict(named)
+        for name in names[len(positional) :]:
+            if name not in rest:
+                break
+            positional.append(rest.pop(name))
+        if rest:
+            unknown = ", ".join(rest)
+            raise PlanError(
+                f"call of {self.spec.key}: {unknown} cannot be passed by name here; it is {self.spec.signature}, "
+                "and options go to with_options"
+            )
+        try:
+            self.spec.check_count(len(positional))
+        except StreamError as error:
+            raise PlanError(error.message) from None
+        return positional
+
+
+def plan_call(
+    spec: FunctionSpec,
+    config: ClientConfig,
+    arguments: int | None,
+    options: Mapping[str, Any],
+    session: Mapping[str, str],
+) -> ScalarCall:
+    """A call with its options resolved as far as this end knows them, and an identity of its own."""
+    server_options, policy = call_options(options, session, spec.key)
+    return ScalarCall(
+        spec=spec,
+        arguments=arguments,
+        options=server_options,
+        operation_id=uuid.uuid4().hex,
+        config=config,
+        policy=policy,
+    )
+
+
+def column_of(argument: Any) -> Column:
+    """A Column as it is, a string as the name of one, anything else as a literal."""
+    if isinstance(argument, Column):
+        return argument
+    return F.col(argument) if isinstance(argument, str) else F.lit(argument)

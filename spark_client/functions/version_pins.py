@@ -1,0 +1,47 @@
+"""Version pins: the versions that a streaming query began with, kept beside its checkpoint."""
+
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from remote_udf.functions import version_key
+from spark_client.base.errors import PlanError
+from spark_client.functions.directory import Functions
+
+__all__ = ["pinned"]
+
+FOLDER = "remote_udf_versions"
+_SCHEMA = "name string, version string"
+
+
+def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functions:
+    """The functions, where a name without a version means the version it meant when the checkpoint was first used.
+
+    A name that is new to the checkpoint is added to its pins, in the version it means now. Pins are JSON files in
+    `<checkpoint>/remote_udf_versions`, written by Spark and only ever added to; remove the folder, or ask for
+    "name@version", to go on with another version. Of two pins for one name, by two drivers at once, the lower counts.
+
+    Raises PlanError for a folder that holds something else, and what Spark raises where it cannot read or write.
+    """
+    path = f"{checkpoint.rstrip('/')}/{FOLDER}"
+    pins = _read(spark, path)
+    if new := {name: version for name, version in functions.versions.items() if name not in pins}:
+        spark.createDataFrame(list(new.items()), _SCHEMA).coalesce(1).write.mode("append").json(path)
+    return Functions(functions, pins)
+
+
+def _read(spark: SparkSession, path: str) -> Mapping[str, str]:
+    try:
+        rows = spark.read.schema(_SCHEMA).json(path).collect()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return {}
+    pins: dict[str, str] = {}
+    for row in rows:
+        try:
+            pins[row.name] = min(row.version, pins.get(row.name, row.version), key=version_key)
+        except (AttributeError, ValueError) as error:
+            raise PlanError(f"{path} does not hold versions of functions: {row.asDict()}") from error
+    return pins

@@ -1,0 +1,10 @@
+"""From calls to DataFrames, on the driver. One folder per way in which Spark runs a call.
+
+rows       scalar calls over whole rows: `with_columns`, `select`
+over       aggregates with OVER
+aggregate  GROUP BY, in batch and on streams
+process    process table functions
+
+key_columns      columns as Spark compares them, for keys and orders; sort_directions: `desc` told from a value
+dead_letters     dead letters read back as rows
+"""

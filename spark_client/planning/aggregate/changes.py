@@ -1,0 +1,91 @@
+"""Changes: plans remote aggregates whose output is a changelog of each key's values (FLIP-491, "Operators").
+
+Spark brings the rows of a key together, in order; mapInArrow turns them into changes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import StructField, StructType
+
+from remote_udf.options import OnError
+from remote_udf.row_kinds import ROW_KIND
+from remote_udf.segments import AppliedField
+from spark_client.base.errors import PlanError
+from spark_client.base.types import spark_type
+from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
+from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.engine.policy import ERROR_TYPE
+from spark_client.functions.aggregate import AggregateExpression
+from spark_client.planning.aggregate.request import PREFIX, Aggregation, Request, Strategy
+from spark_client.planning.aggregate.rows import Rows
+
+__all__ = ["plan_changes"]
+
+VERSION = f"{PREFIX}version"
+ERROR_SUFFIX = "_error"
+
+
+def plan_changes(aggregation: Aggregation, expressions: Sequence[AggregateExpression], per: str | Column) -> DataFrame:
+    """`row_kind`, the keys, then a column per expression. Raises PlanError, InvalidOption or UnsupportedType."""
+    for expression in expressions:
+        if not isinstance(expression, AggregateExpression):
+            raise PlanError(f"a running changelog is of remote aggregates, not of {expression!r}")
+        if expression.is_distinct:
+            raise PlanError(f"call of {expression.spec.key}: DISTINCT in a running changelog is not supported")
+    if not expressions:
+        raise PlanError("changelog without an aggregate")
+    if isinstance(per, str) and per not in ("row", "bundle"):
+        raise PlanError(f"per is 'row', 'bundle' or a Column, not {per!r}")
+    if aggregation.frame.isStreaming:
+        raise PlanError("a running changelog is of a table; on a stream use agg, in update mode")
+    return _planned(Request(aggregation, expressions), per)
+
+
+def _planned(request: Request, per: str | Column) -> DataFrame:
+    request.order_by = request.order_by or [F.monotonically_increasing_id()]
+    for remote in request.remotes:
+        remote.strategy = Strategy.CHAIN
+    if not isinstance(per, str):
+        request.hidden[VERSION] = per
+    rows = Rows(request).frame()
+    fields = {field.name: field for field in rows.schema.fields}
+    place = {name: index for index, name in enumerate(fields)}
+    keys = [fields[name] for name in request.group_keys]
+    output: list[tuple[str, T.DataType, dict[str, Any]]] = [(ROW_KIND, T.StringType(), {})]
+    # The grouping set is a part of the key which is not shown.
+    shown = [*request.key_names, *([] if request.sets is None else [f"{PREFIX}grouping_id"])]
+    output += [(name, key.dataType, key.metadata) for name, key in zip(shown, keys, strict=True)]
+    for remote in request.remotes:
+        output.append((remote.name, spark_type(remote.call.spec.result), {}))
+        if remote.call.policy.on_error is OnError.COLUMN:
+            output.append((remote.name + ERROR_SUFFIX, spark_type(ERROR_TYPE), {}))
+    schema = [StructField(f"{PREFIX}{index}", each[1], True, each[2]) for index, each in enumerate(output)]
+    plan = ChangesPlan(
+        inputs=tuple(
+            AggregateInput(
+                remote.applying(AppliedField.FINAL_VALUE),
+                tuple(place[name] for name in remote.arguments),
+                None if remote.condition is None else place[remote.condition],
+            )
+            for remote in request.remotes
+        ),
+        keys=tuple(place[key.name] for key in keys),
+        key_names=request.shown_key_names,
+        kinds=None if request.kind is None else place[f"{PREFIX}kind"],
+        rows=1 if isinstance(per, str) and per == "row" else None,
+        version=place.get(VERSION),
+        names=tuple(field.name for field in schema),
+    )
+
+    def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map_changes(plan, batches)
+
+    changes = rows.mapInArrow(operate, StructType(schema))
+    names = [each[0] for each in output]
+    columns = [F.col(f"{PREFIX}{i}").alias(name) for i, name in enumerate(names) if name != f"{PREFIX}grouping_id"]
+    return changes.select(*columns)

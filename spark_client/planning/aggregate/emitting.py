@@ -1,0 +1,232 @@
+"""Window aggregates of a stream that fire early or late: a changelog, by state of our own.
+
+Rows go to buckets of keys, all of one window, and Spark keeps a bucket's state (applyInPandasWithState). Before
+and after that, mapInArrow packs rows into Arrow messages and unpacks changes, so that types and nulls are Arrow's.
+With delays in processing time Spark looks after every open window in every micro-batch; otherwise the watermark wakes
+them. See spark_client.executor.aggregate.fired and spark_client.windows.emitting.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.types import StructField, StructType
+
+from remote_udf.row_kinds import ROW_KIND
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import column_named
+from spark_client.base.types import arrow_type, spark_type
+from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
+from spark_client.executor.aggregate.running import Running
+from spark_client.executor.aggregate.segment_columns import AggregateInput, group_by_key
+from spark_client.functions.aggregate import AggregateExpression
+from spark_client.planning.aggregate.builtins import Builtin, known_builtin
+from spark_client.planning.aggregate.request import PREFIX, Aggregation, Request
+from spark_client.planning.aggregate.rows import Rows
+from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
+from spark_client.windows.emitting import EmitOptions
+from spark_client.windows.session import SESSION
+from spark_client.windows.updates import is_only_updated
+
+__all__ = ["plan_emitting"]
+
+BUCKETS = 16
+"""Buckets of keys per window: how many tasks may work on one. State depends on it: not to be changed."""
+_LAST, _OVER, _BUCKET, _ROWS = (f"{PREFIX}{name}" for name in ("last", "over", "bucket", "rows"))
+
+
+def plan_emitting(
+    aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
+) -> DataFrame:
+    """`row_kind`, the keys, then a column per expression; keys hold window_time, which has the watermark.
+
+    Raises PlanError, InvalidOption or UnsupportedType.
+    """
+    names = [key if isinstance(key, str) else "" for key in aggregation.keys]
+    for name in (WINDOW_START, WINDOW_END, WINDOW_TIME):
+        if name not in names:
+            raise PlanError(
+                f"early and late fire are for window aggregates of a stream with a watermark; no key {name!r}"
+            )
+    if SESSION in aggregation.frame.schema[WINDOW_START].metadata:
+        raise PlanError("early and late fire are not supported for SESSION windows, whose end is not known before")
+    if is_only_updated(aggregation.frame):
+        raise PlanError("early and late fire, which emit what has changed, exclude emitOnlyOnUpdate of CUMULATE")
+    time = names.index(WINDOW_TIME)
+    if aggregation.sets is not None and any(time not in each for each in aggregation.sets):
+        raise PlanError("early and late fire: every grouping set holds the columns of the window")
+    known = {
+        id(each): known_builtin(aggregation.frame, each, "early and late fire:")
+        for each in expressions
+        if isinstance(each, Column)
+    }
+    request = Request(aggregation, expressions, known=known)
+    for remote in request.remotes:
+        if remote.keeps_errors:
+            raise PlanError(f"call of {remote.call.spec.key}: with early or late fire on-error is 'fail'")
+        if remote.expression.is_distinct:
+            raise PlanError(f"call of {remote.call.spec.key}: DISTINCT with early or late fire is not supported")
+    if request.order_by:
+        raise PlanError("early and late fire: rows come in the order of the stream, without order_by")
+    return _planned(request, list(known.values()), options, time)
+
+
+def _planned(request: Request, builtins: Sequence[Builtin], options: EmitOptions, time: int) -> DataFrame:
+    for number, builtin in enumerate(builtins):
+        if builtin.column is not None:
+            request.hidden[_argument(number)] = column_named(builtin.column)
+    passes, request.builtins = request.builtins, []
+    base = Rows(request).frame()
+    request.builtins = passes
+    fields = {field.name: field for field in base.schema.fields}
+    keys = request.group_keys
+    place = {name: index for index, name in enumerate(fields)}
+    plan = _fire_plan(request, builtins, options, place)
+    last = F.unix_millis(F.col(keys[time]))
+    over = F.timestamp_millis(last + options.lateness)
+    metadata = watermark_of(fields[keys[time]])
+    if metadata is None:
+        raise PlanError(f"early and late fire need a watermark on {WINDOW_TIME}; set one before the window function")
+    bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).cast("int")
+    # mapInArrow goes by names, and the frame's may have dots in them.
+    plain = base.select(last.alias(_LAST), over.alias(_OVER), bucket.alias(_BUCKET), *fields).toDF(
+        *(f"c{index}" for index in range(len(fields) + 3))
+    )
+    packed_type = StructType([
+        StructField(_LAST, T.LongType()), StructField(_OVER, T.TimestampType(), True, metadata),
+        StructField(_BUCKET, T.IntegerType()), StructField(_ROWS, T.BinaryType()),
+    ])  # fmt: skip
+    packed = plain.mapInArrow(_packed, packed_type)
+    timeout = GroupStateTimeout.ProcessingTimeTimeout if options.needs_clock else GroupStateTimeout.EventTimeTimeout
+
+    def fire(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        yield from _fired(plan, int(key[0]), frames, state)
+
+    changes = packed.groupBy(_LAST, _BUCKET).applyInPandasWithState(
+        fire, f"{_ROWS} binary", "state binary", "append", timeout
+    )
+    shown_keys = [
+        (name, fields[key].dataType) for name, key in zip(request.key_names, keys, strict=False)
+    ]  # the grouping set is a part of the key which is not shown
+    output: list[tuple[str, T.DataType]] = [(ROW_KIND, T.StringType()), *shown_keys]
+    if request.sets is not None:
+        output.append((f"{PREFIX}grouping_id", fields[keys[-1]].dataType))
+    at = {id(expression): name for expression, name in _value_names(request, builtins)}
+    output += [
+        (at[id(expression)], spark_type(type_))
+        for expression, type_ in zip(request.expressions, plan.value_types, strict=True)
+    ]
+    schema = StructType([StructField(f"v{index}", type_) for index, (_, type_) in enumerate(output)])
+    shown = [F.col(f"v{i}").alias(name) for i, (name, _) in enumerate(output) if name != f"{PREFIX}grouping_id"]
+    return changes.mapInArrow(_unpacked, schema).select(*shown)
+
+
+def _argument(number: int) -> str:
+    return f"{PREFIX}builtin_{number}"
+
+
+def _value_names(request: Request, builtins: Sequence[Builtin]) -> Iterator[tuple[Any, str]]:
+    for remote in request.remotes:
+        yield remote.expression, remote.name
+    own = [each for each in request.expressions if isinstance(each, Column)]
+    for expression, builtin in zip(own, builtins, strict=True):
+        yield expression, builtin.name
+
+
+def _fire_plan(
+    request: Request, builtins: Sequence[Builtin], options: EmitOptions, place: dict[str, int]
+) -> FirePlan:  # fmt: skip
+    shown, remotes, runnings = [], 0, 0
+    for expression in request.expressions:
+        if isinstance(expression, AggregateExpression):
+            shown.append((True, remotes))
+            remotes += 1
+        else:
+            shown.append((False, runnings))
+            runnings += 1
+    keys = request.group_keys
+    return FirePlan(
+        options=options,
+        remotes=tuple(
+            AggregateInput(
+                remote.call, tuple(place[name] for name in remote.arguments),
+                None if remote.condition is None else place[remote.condition],
+            )
+            for remote in request.remotes
+        ),
+        runnings=tuple(
+            Running(
+                each.function, None if each.column is None else place[_argument(number)], each.distinct,
+                None if each.argument is None else arrow_type(each.argument, each.name),
+                arrow_type(each.type, each.name), request.kind is not None,
+            )
+            for number, each in enumerate(builtins)
+        ),
+        shown=tuple(shown),
+        keys=tuple(place[name] for name in keys),
+        key_names=request.shown_key_names,
+        kinds=None if request.kind is None else place[f"{PREFIX}kind"],
+        names=tuple(f"v{index}" for index in range(1 + len(keys) + len(shown))),
+    )  # fmt: skip
+
+
+def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a window and bucket as one Arrow message: `last`, `over`, `bucket` and the message."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        table = pa.Table.from_batches([batch])
+        grouping = group_by_key([table.column(0), table.column(2)], table.num_rows)
+        ordered = table if grouping.order is None else table.take(pa.array(grouping.order))
+        rows = ordered.select(range(3, table.num_columns))
+        messages = [
+            _message(rows.slice(start, end - start))
+            for start, end in zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True)
+        ]
+        heads = table.take(pa.array(grouping.first_rows())).select(range(3))
+        whole = heads.append_column(_ROWS, pa.array(messages, pa.binary()))
+        yield from whole.rename_columns([_LAST, _OVER, _BUCKET, _ROWS]).combine_chunks().to_batches()
+
+
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for message in batch.column(0).to_pylist():
+            yield from pa.ipc.open_stream(message)
+
+
+def _message(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _fired(plan: FirePlan, last: int, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """One bucket of one window in one micro-batch."""
+    messages = [] if state.hasTimedOut else [bytes(each) for frame in frames for each in frame[_ROWS]]
+    tables = [pa.ipc.open_stream(message).read_all() for message in messages]
+    step = Step(last, state.getCurrentWatermarkMs(), state.getCurrentProcessingTimeMs())
+    saved = bytes(state.get[0]) if state.exists else None
+    bucket = FiredBucket(plan, saved)
+    changes = bucket.changes(step, pa.concat_tables(tables) if tables else None)
+    after = bucket.saved
+    if after is None:
+        if state.exists:
+            state.remove()
+    else:
+        if after != saved:
+            state.update((after,))
+        if plan.options.needs_clock:
+            # The watermark may pass the window's end at any time, and the clock wakes by time alone.
+            state.setTimeoutDuration(1)
+        else:
+            # Spark wakes what is before the watermark, not what is at it.
+            due = last if step.watermark < last else last + plan.options.lateness
+            state.setTimeoutTimestamp(due - 1)
+    if changes is not None:
+        yield pd.DataFrame({_ROWS: [_message(changes)]})

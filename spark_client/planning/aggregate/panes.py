@@ -1,0 +1,109 @@
+"""Window aggregates by panes: rows of overlapping windows are sent once, and accumulators are merged per window.
+
+A row has the bounds of its pane for those of a window when it is sent, which is what a function finds in
+the key; what comes back is spread over the windows of the pane before the shuffle. See
+spark_client.windows.panes.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
+
+from spark_client.base.identifiers import identifiers_of
+from spark_client.functions.aggregate import AggregateExpression
+from spark_client.planning.aggregate.request import UPDATES, Aggregation, Request, Strategy
+from spark_client.windows.columns import (
+    WINDOW_COLUMNS,
+    WINDOW_END,
+    WINDOW_START,
+    WINDOW_TIME,
+    last_millisecond,
+    watermark_of,
+)
+from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, later
+from spark_client.windows.planned import windowed
+from spark_client.windows.updates import updates
+
+__all__ = ["pane_request", "with_updates", "with_window_time"]
+
+
+def with_window_time(aggregation: Aggregation) -> Aggregation:
+    """On a stream, window_time is a key wherever window_start and window_end are: it is what has the watermark."""
+    frame, keys = aggregation.frame, aggregation.keys
+    if not frame.isStreaming or not _of_windows(aggregation) or WINDOW_TIME in _names(aggregation):
+        return aggregation
+    if not any(field.name == WINDOW_TIME and watermark_of(field) for field in frame.schema.fields):
+        return aggregation
+    sets, end = aggregation.sets, _names(aggregation).index(WINDOW_END)
+    if sets is not None:
+        sets = [(*each, len(keys)) if end in each else tuple(each) for each in sets]
+    return dataclasses.replace(aggregation, keys=[*keys, WINDOW_TIME], sets=sets)
+
+
+def with_updates(aggregation: Aggregation) -> Aggregation:
+    """What makes a window be emitted, where CUMULATE is to emit those with new rows only. Raises PlanError."""
+    if not _of_windows(aggregation):
+        return aggregation
+    updating = updates(aggregation.frame)
+    return aggregation if updating is None else dataclasses.replace(aggregation, updates=updating)
+
+
+def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> Request | None:
+    """The request over panes; None where it would not give the same, or nothing is gained."""
+    known = windowed(aggregation.frame)
+    names = _names(aggregation)
+    if known is None or not known.windows.overlap or not _of_windows(aggregation):
+        return None
+    windows = {index: name for index, name in enumerate(names) if name in WINDOW_COLUMNS}
+    if aggregation.sets is not None and any(not set(windows) <= set(each) for each in aggregation.sets):
+        return None
+    time = aggregation.frame.schema[WINDOW_TIME]
+    rows = in_panes(known.rows, known.time_col, known.windows)
+    pane = _bounds(F.col(PANE), later(F.col(PANE), known.windows.pane), time)
+    keys = [pane[name].alias(name) if name in pane else aggregation.keys[index] for index, name in enumerate(names)]
+
+    def spread(partial: DataFrame, group_keys: Sequence[str]) -> DataFrame:
+        start = next(group_keys[index] for index, name in windows.items() if name == WINDOW_START)
+        spread = known.windows.windows(partial.withColumn(PANE, F.col(start)))
+        bounds = _bounds(F.col(PANE_START), F.col(PANE_END), time)
+        at = {group_keys[index]: name for index, name in windows.items()}
+        columns = []
+        for column in partial.columns:
+            name = at.get(column)
+            metadata = watermark_of(time) if name == WINDOW_TIME else None
+            value = F.col(column) if name is None else bounds[name]
+            columns.append(value.alias(column, metadata=metadata) if metadata else value.alias(column))
+        if aggregation.updates is not None:
+            columns.append((F.col(PANE_END) == later(F.col(PANE), known.windows.pane)).alias(UPDATES))
+        return spread.select(*columns)
+
+    try:
+        request = Request(dataclasses.replace(aggregation, frame=rows, keys=keys, spread=spread), expressions)
+        # Spark Connect resolves names when the schema is asked for.
+        conditions = [column.alias(name) for name, column in request.conditions.items()]
+        given = rows.select("*", *conditions)
+        _ = given.select(*(column.alias(name) for name, column in request.hidden.items())).schema
+    except AnalysisException:
+        # An argument, a condition or a key names a column of the windows.
+        return None
+    fits = not request.builtins and request.remotes
+    return request if fits and all(remote.strategy is Strategy.PARTIAL for remote in request.remotes) else None
+
+
+def _bounds(start: Column, end: Column, time: StructField) -> dict[str, Column]:
+    """The columns of a window by name."""
+    return dict(zip(WINDOW_COLUMNS, (start, end, last_millisecond(end, time.dataType)), strict=True))
+
+
+def _names(aggregation: Aggregation) -> list[str]:
+    """The keys that are given by name, as Spark compares names; "" for others."""
+    same = identifiers_of(aggregation.frame).key
+    return [same(key) if isinstance(key, str) else "" for key in aggregation.keys]
+
+
+def _of_windows(aggregation: Aggregation) -> bool:
+    return {WINDOW_START, WINDOW_END} <= set(_names(aggregation))

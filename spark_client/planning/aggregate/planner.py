@@ -1,0 +1,158 @@
+"""Aggregation: plans remote aggregates into partial, shuffle, merge, beside Spark's own aggregates.
+
+(a) mapInArrow: rows of a partition become accumulators, bundle by bundle; (b) Spark's groupBy gathers
+the accumulators of a key and computes its own aggregates; (c) mapInArrow: accumulators become values.
+A function whose rows must be in one place or in order gets them sorted by key in (a), in chains of
+bundles. Where Spark's own aggregates need the rows, (a) hands them on, with the accumulators in the last
+row of their segment, so that the data is read once.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import StructField, StructType
+
+from remote_udf.options import OnError
+from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
+from spark_client.base.changelogs import kind_column
+from spark_client.base.errors import PlanError
+from spark_client.base.types import spark_type
+from spark_client.executor.aggregate.merge import FinishPlan, map_finish
+from spark_client.executor.engine.policy import ERROR_TYPE
+from spark_client.executor.engine.row_engine import PlannedCall
+from spark_client.executor.scalar.rows import OutputColumn, Source
+from spark_client.functions.aggregate import AggregateExpression
+from spark_client.planning.aggregate.builtins import is_distinct, known_builtin, of_stream
+from spark_client.planning.aggregate.changelogs import changelog_request
+from spark_client.planning.aggregate.emitting import plan_emitting
+from spark_client.planning.aggregate.panes import pane_request, with_updates, with_window_time
+from spark_client.planning.aggregate.request import PREFIX, Aggregation, Remote, Request, Strategy
+from spark_client.planning.aggregate.rows import Rows
+from spark_client.planning.aggregate.steps import Steps
+from spark_client.windows.columns import WINDOW_TIME
+from spark_client.windows.emitting import EmitOptions
+from spark_client.windows.updates import without_updates
+
+__all__ = ["plan_aggregation", "plan_fired"]
+
+ERROR_SUFFIX = "_error"
+
+
+def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
+    """Keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
+    for expression in expressions:
+        if not isinstance(expression, (AggregateExpression, Column)):
+            raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
+    if not expressions:
+        raise PlanError("agg without an aggregate")
+    timed = with_window_time(aggregation)
+    if aggregation.frame.isStreaming:
+        expressions = [
+            of_stream(known_builtin(aggregation.frame, each, "DISTINCT on a stream:"))
+            if isinstance(each, Column)
+            and is_distinct(aggregation.frame, each)
+            and kind_column(aggregation.frame) is None
+            else each
+            for each in expressions
+        ]
+    timed = with_updates(timed)
+    request = changelog_request(timed, expressions) or pane_request(timed, expressions) or Request(timed, expressions)
+    result = without_updates(_Planner(request).plan())
+    return result if len(timed.keys) == len(aggregation.keys) else result.drop(WINDOW_TIME)
+
+
+def plan_fired(
+    aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
+) -> DataFrame:
+    """The same for a stream whose windows fire early or late: a changelog, `row_kind` first."""
+    timed = with_window_time(aggregation)
+    if not expressions:
+        raise PlanError("agg without an aggregate")
+    result = plan_emitting(timed, expressions, options)
+    return result if timed is aggregation else result.drop(WINDOW_TIME)
+
+
+class _Planner:
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def plan(self) -> DataFrame:
+        request, rows, steps = self._request, Rows(self._request), Steps(self._request)
+        base = rows.frame()
+        in_lists = not request.keys or request.passes_rows or request.frame.isStreaming or request.only_updated
+        if in_lists or not (request.chained or rows.sorts_keys(base)):
+            return self._finished(steps.gathered(base))
+        if request.chained:
+            return self._shown(steps.mapped(base, request.remotes, AppliedField.FINAL_VALUE))
+        # Spark sorts accumulators faster than it gathers them in lists, and to any size.
+        keys = request.group_keys
+        partial = request.spread(steps.mapped(base, request.remotes))
+        return self._shown(steps.merged(partial.repartition(*keys).sortWithinPartitions(*keys)))
+
+    def _shown(self, merged: DataFrame) -> DataFrame:
+        """The result under the names that were asked for."""
+        columns = [
+            F.col(key).alias(name) for key, name in zip(self._request.group_keys, self._request.key_names, strict=False)
+        ]
+        for remote in self._request.remotes:
+            columns.append(F.col(remote.accumulator).alias(remote.name))
+            if remote.call.policy.on_error is OnError.COLUMN:
+                columns.append(F.col(remote.error).alias(remote.name + ERROR_SUFFIX))
+        return merged.select(*columns)
+
+    def _finished(self, gathered: DataFrame) -> DataFrame:
+        keys = self._request.group_keys
+        if len(self._request.builtins) + len(keys) > len(gathered.columns):
+            raise PlanError("an aggregate of Spark's own became several columns")
+        fields = gathered.schema.fields
+        names = [field.name for field in fields]
+        builtin_at = {id(each): len(keys) + index for index, each in enumerate(self._request.builtins)}
+        # mapInArrow goes by names, and Spark's own may be called anything.
+        plain = gathered.toDF(*(f"{PREFIX}{index}" for index in range(len(names))))
+        place = {name: len(names) - 1 - index for index, name in enumerate(reversed(names))}
+        key_struct = None
+        if self._request.keys and any(remote.call.spec.sees_key for remote in self._request.remotes):
+            key_struct = len(names)
+            shown = zip(keys, self._request.unique_key_names, strict=False)  # the grouping set is not shown
+            columns = [plain[f"{PREFIX}{place[key]}"].alias(name) for key, name in shown]
+            plain = plain.select("*", F.struct(*columns).alias(f"{PREFIX}key"))
+        calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._request.remotes)
+        output: list[tuple[str, Source, int, T.DataType, dict[str, Any]]] = [
+            (name, Source.INPUT, index, fields[index].dataType, fields[index].metadata)
+            for index, name in enumerate(self._request.key_names)
+        ]
+        for expression in self._request.expressions:
+            if not isinstance(expression, AggregateExpression):
+                at = builtin_at[id(expression)]
+                output.append((names[at], Source.INPUT, at, fields[at].dataType, fields[at].metadata))
+                continue
+            number = next(i for i, remote in enumerate(self._request.remotes) if remote.expression is expression)
+            remote = self._request.remotes[number]
+            output.append((remote.name, Source.VALUE, number, spark_type(remote.call.spec.result), {}))
+            if remote.call.policy.on_error is OnError.COLUMN:
+                output.append((remote.name + ERROR_SUFFIX, Source.ERROR, number, spark_type(ERROR_TYPE), {}))
+        plan = FinishPlan(
+            calls=calls,
+            keys=tuple(range(len(self._request.keys))),
+            key_names=tuple(self._request.key_names),
+            output=tuple(OutputColumn(f"{PREFIX}{i}", each[1], each[2]) for i, each in enumerate(output)),
+            distinct=tuple(place[r.accumulator] for r in self._request.remotes if r.expression.is_distinct),
+        )
+        schema = StructType([StructField(f"{PREFIX}{i}", e[3], True, e[4]) for i, e in enumerate(output)])
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return map_finish(plan, batches)
+
+        return plain.mapInArrow(operate, schema).toDF(*(each[0] for each in output))
+
+    def _finishing_call(self, remote: Remote, place: dict[str, int], key_struct: int | None) -> PlannedCall:
+        rows = ROWS if remote.strategy is Strategy.ROWS else ACCUMULATORS
+        columns, names = [place[remote.accumulator]], [rows]
+        if key_struct is not None and remote.call.spec.sees_key:
+            columns, names = [key_struct, *columns], [KEY, *names]
+        errors = (place[remote.error],) if remote.error in place else ()
+        return PlannedCall(remote.applying(AppliedField.FINAL_VALUE), tuple(columns), errors, tuple(names))

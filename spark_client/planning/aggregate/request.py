@@ -1,0 +1,241 @@
+"""Request: the aggregation that is asked for, checked and with its options resolved."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from types import MappingProxyType
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
+
+from remote_udf.errors import StreamError
+from remote_udf.options import OnError
+from remote_udf.row_kinds import ROW_KIND
+from remote_udf.segments import AppliedField
+from spark_client.base.calls import AggregateCall
+from spark_client.base.changelogs import kind_column, require_retract
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import identifiers_of
+from spark_client.base.types import arrow_type
+from spark_client.functions.aggregate import AggregateExpression
+from spark_client.functions.scalar import column_of
+from spark_client.planning.aggregate.builtins import Builtin
+from spark_client.planning.key_columns import normalized, require_sorting
+from spark_client.windows.columns import WINDOW_END, WINDOW_START
+
+__all__ = ["PREFIX", "UPDATES", "Aggregation", "Remote", "Request", "Strategy"]
+
+PREFIX = "__remote_udf_"
+"""Of the names of hidden columns."""
+UPDATES = f"{PREFIX}updates"
+"""The hidden column that says whether a row, or one of those in an accumulator, makes its group be emitted."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Aggregation:
+    """What is asked for. `sets` are the grouping sets as positions of keys; None for GROUP BY alone."""
+
+    frame: DataFrame
+    keys: Sequence[Column | str]
+    sets: Sequence[Sequence[int]] | None
+    order_by: Sequence[Column | str]
+    changelog: bool | None
+    """Whether the frame is a changelog; None if its columns say so."""
+    spread: "Spread | None" = None
+    """What becomes of accumulators before the shuffle, given the names of their keys."""
+    updates: Column | None = None
+    """Whether a row makes its group be emitted; None if every group is."""
+
+
+Spread = Callable[[DataFrame, Sequence[str]], DataFrame]
+
+
+class Strategy(Enum):
+    """How the rows of a key get together."""
+
+    PARTIAL = auto()
+    """Accumulators of bundles, merged after the shuffle."""
+    CHAIN = auto()
+    """Rows sorted by key; the accumulator goes from bundle to bundle."""
+    ROWS = auto()
+    """Spark gathers the rows; the function gets them in one segment."""
+
+
+@dataclasses.dataclass(eq=False)
+class Remote:
+    """A remote aggregate, planned. Columns of step (a) by name."""
+
+    expression: AggregateExpression
+    name: str
+    call: AggregateCall
+    strategy: Strategy
+    position: int
+    arguments: list[str]
+    condition: str | None
+
+    @property
+    def accumulator(self) -> str:
+        return f"{PREFIX}accumulator_{self.position}"
+
+    @property
+    def error(self) -> str:
+        return f"{PREFIX}error_{self.position}"
+
+    @property
+    def keeps_errors(self) -> bool:
+        """Errors go on to the end instead of failing the job."""
+        return self.call.policy.on_error is not OnError.FAIL
+
+    def applying(self, *applied: AppliedField) -> AggregateCall:
+        return dataclasses.replace(self.call, applied=applied)
+
+
+class Request:
+    """What is asked for. `key_names` are the user's, `keys` the hidden columns that hold them."""
+
+    def __init__(
+        self, aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column], *,
+        known: Mapping[int, Builtin] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`known` tells Spark's own aggregates that are not computed by Spark, by their ids."""
+        self.frame = frame = aggregation.frame
+        self.expressions = expressions
+        self.builtins = [each for each in expressions if isinstance(each, Column)]
+        self.order_by = list(aggregation.order_by)
+        self._spread = aggregation.spread
+        self.kind = self._kind_column(aggregation.changelog)
+        self.key_names = frame.select(*aggregation.keys).columns if aggregation.keys else []
+        self.keys = [f"{PREFIX}key_{index}" for index in range(len(self.key_names))]
+        self.conditions: dict[str, Column] = {}
+        """Columns of step (a) that say which rows an aggregate is over; the hidden ones may name them."""
+        self.hidden: dict[str, Column] = {}
+        """Columns of step (a) that are not the frame's."""
+        # By nothing at all is one group, whatever it is called.
+        self.sets = aggregation.sets if aggregation.keys else None
+        for name, key, type_ in zip(self.keys, aggregation.keys, self._key_types(aggregation.keys), strict=True):
+            self.hidden[name] = normalized(column_of(key), type_)
+        self.remotes = self._planned()
+        self.only_updated = aggregation.updates is not None
+        """Whether groups without a row that UPDATES are left out."""
+        self.passes_rows = bool(self.builtins) or any(r.strategy is Strategy.ROWS for r in self.remotes)
+        if aggregation.updates is not None and self._spread is None:
+            # Accumulators do not know it: Spark must see the rows.
+            self.hidden[UPDATES] = aggregation.updates
+            self.passes_rows = True
+        if self.kind is not None and any(id(each) not in known for each in self.builtins):
+            raise PlanError(
+                "Spark's own aggregates cannot take rows back: on a changelog use remote ones, or aggregate the "
+                "table it describes"
+            )
+
+    @property
+    def windowed(self) -> bool:
+        """Whether keys are windows: one from which more rows were taken back than came is in the result."""
+        return {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(self.key_names)
+
+    @property
+    def chained(self) -> bool:
+        """Rows are sorted by key."""
+        return any(remote.strategy is Strategy.CHAIN for remote in self.remotes)
+
+    @property
+    def group_keys(self) -> list[str]:
+        """The hidden columns to group by."""
+        if self.sets is None:
+            return self.keys
+        return [*(f"{key}_in_set" for key in self.keys), f"{PREFIX}grouping_id"]
+
+    def spread(self, partial: DataFrame) -> DataFrame:
+        """Accumulators as they go into the shuffle."""
+        return partial if self._spread is None else self._spread(partial, self.group_keys)
+
+    @property
+    def unique_key_names(self) -> list[str]:
+        """What the columns of a key are called for the function."""
+        seen: list[str] = []
+        for index, name in enumerate(self.key_names):
+            seen.append(f"{name}_{index}" if name in seen else name)
+        return seen
+
+    @property
+    def shown_key_names(self) -> tuple[str, ...]:
+        """The same with the grouping set, which is a part of a key as well."""
+        return (*self.unique_key_names, *(["grouping"] if self.sets is not None else []))
+
+    def _kind_column(self, changelog: bool | None) -> str | None:
+        found = kind_column(self.frame)
+        if changelog and found is None:
+            raise PlanError(f"no column {ROW_KIND!r} or '_change_type' makes this a changelog")
+        if found is None or changelog is False:
+            return None
+        require_retract(self.frame, "aggregates over a changelog")
+        return found
+
+    def _key_types(self, keys: Sequence[Column | str]) -> list[T.DataType]:
+        if not keys:
+            return []
+        fields = self.frame.select(*keys).schema.fields
+        for field in fields:
+            arrow_type(field.dataType, f"key {field.name!r}")
+        return [field.dataType for field in fields]
+
+    def _planned(self) -> list[Remote]:
+        remotes = []
+        for position, expression in enumerate(self.expressions):
+            if not isinstance(expression, AggregateExpression):
+                continue
+            self._refuse_retraction(expression)
+            condition = None
+            if (only := expression.condition_column()) is not None:
+                condition = f"{PREFIX}condition_{position}"
+                self.conditions[condition] = only
+            names = []
+            types = self._argument_types(expression)
+            for index, (column, type_) in enumerate(zip(expression.columns(condition), types, strict=True)):
+                if expression.is_distinct:
+                    require_sorting(type_, f"call of {expression.spec.key}, DISTINCT argument {index + 1}")
+                names.append(f"{PREFIX}argument_{position}_{index}")
+                self.hidden[names[-1]] = normalized(column, type_) if expression.is_distinct else column
+            call = expression.plan((AppliedField.ACCUMULATOR,))
+            name = expression.column_name(self.frame)
+            strategy = self._strategy(expression)
+            remotes.append(Remote(expression, name, call, strategy, position, names, condition))
+        if any(remote.strategy is Strategy.CHAIN for remote in remotes):
+            for remote in remotes:
+                if remote.strategy is Strategy.PARTIAL:
+                    remote.strategy = Strategy.CHAIN
+        return remotes
+
+    def _refuse_retraction(self, expression: AggregateExpression) -> None:
+        if self.kind is not None and not expression.spec.supports_retracting:
+            raise PlanError(
+                f"Retract functionality is not implemented for the aggregate function: {expression.spec.key}; its "
+                f"input is a changelog (column {self.kind!r})"
+            )
+        if self.kind is not None and expression.is_distinct:
+            raise PlanError(f"call of {expression.spec.key}: DISTINCT over a changelog is not supported")
+
+    def _strategy(self, expression: AggregateExpression) -> Strategy:
+        if expression.is_distinct:
+            return Strategy.ROWS
+        # With Spark's own aggregates beside it the rows of a changelog are not brought in order.
+        streaming = self.frame.isStreaming or (self.kind is not None and bool(self.builtins))
+        in_order = bool(self.order_by) or (self.kind is not None and not streaming)
+        if expression.spec.supports_merging and not in_order:
+            return Strategy.PARTIAL
+        return Strategy.ROWS if streaming else Strategy.CHAIN
+
+    def _argument_types(self, expression: AggregateExpression) -> list[T.DataType]:
+        """The types of the arguments, which are checked."""
+        columns, spec = expression.columns(), expression.spec
+        fields = self.frame.select(*columns).schema.fields if columns else []
+        try:
+            spec.check_arguments(
+                [
+                    arrow_type(field.dataType, f"call of {spec.key}, argument {spec.parameter(i).name!r}")
+                    for i, field in enumerate(fields)
+                ]
+            )
+        except StreamError as error:
+            raise PlanError(error.message) from None
+        return [field.dataType for field in fields]

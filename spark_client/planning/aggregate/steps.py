@@ -1,0 +1,154 @@
+"""The steps of an aggregation on Spark: rows to accumulators, and accumulators of a key together."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import StructField, StructType
+
+from remote_udf.functions import NullCall
+from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.segments import AppliedField
+from spark_client.base.types import spark_type
+from spark_client.executor.aggregate.bundles import PartialPlan
+from spark_client.executor.aggregate.grouped import map_grouped
+from spark_client.executor.aggregate.partial import map_partial
+from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.engine.policy import ERROR_TYPE
+from spark_client.planning.aggregate.request import PREFIX, UPDATES, Remote, Request, Strategy
+
+__all__ = ["Steps"]
+
+_RETRACTS = [kind.code for kind in RowKind if kind.is_retract]
+
+
+class Steps:
+    """Steps (a) and (b); see `spark_client.planning.aggregate.planner`."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def gathered(self, base: DataFrame) -> DataFrame:
+        """Step (a), if there is one, and (b): a row per key."""
+        mapped = [remote for remote in self._request.remotes if remote.strategy is not Strategy.ROWS]
+        partial = self._request.spread(self.mapped(base, mapped)) if mapped else base
+        collected: list[Column] = list(self._request.builtins)
+        for remote in self._request.remotes:
+            if remote.strategy is Strategy.ROWS:
+                collected.append(self._collected_rows(remote).alias(remote.accumulator))
+                continue
+            collected.append(F.collect_list(remote.accumulator).alias(remote.accumulator))
+            if remote.keeps_errors:
+                collected.append(F.first(remote.error, ignorenulls=True).alias(remote.error))
+        count = f"{PREFIX}count"
+        counted = self._request.kind is not None and not self._request.chained
+        if counted:
+            # Rows added less rows taken back: of each bundle, or where the rows are here, of each row.
+            sign = (
+                F.when(F.col(f"{PREFIX}kind").isin(_RETRACTS), -1).otherwise(1) if self._request.passes_rows else count
+            )
+            collected.append(F.sum(sign).alias(count))
+        if self._request.only_updated:
+            collected.append(F.max(UPDATES).alias(UPDATES))
+        gathered = partial.groupBy(*self._request.group_keys).agg(*collected)
+        if self._request.only_updated:
+            gathered = gathered.where(UPDATES).drop(UPDATES)
+        if counted:
+            is_left = F.col(count) != 0 if self._request.windowed else F.col(count) > 0
+            gathered = (gathered.where(is_left) if self._request.keys else gathered).drop(count)
+        return gathered
+
+    def mapped(
+        self, base: DataFrame, mapped: Sequence[Remote], applied: AppliedField = AppliedField.ACCUMULATOR
+    ) -> DataFrame:
+        """Step (a): accumulators, or where all rows of a key are in one place the values themselves."""
+        fields = {field.name: field for field in base.schema.fields}
+        place = {name: index for index, name in enumerate(base.columns)}
+        inputs = tuple(
+            AggregateInput(
+                remote.applying(applied),
+                tuple(place[name] for name in remote.arguments),
+                None if remote.condition is None else place[remote.condition],
+            )
+            for remote in mapped
+        )
+        keys = self._request.group_keys
+        own = {name for remote in mapped for name in (*remote.arguments, remote.condition)}
+        passed = [name for name in fields if name not in own] if self._request.passes_rows else None
+        schema = [StructField(n, fields[n].dataType, True, fields[n].metadata) for n in passed or keys]
+        types = [each.call.applied_type for each in inputs]
+        schema += [StructField(r.accumulator, spark_type(type_)) for r, type_ in zip(mapped, types, strict=True)]
+        schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in mapped if r.keeps_errors]
+        kinds = None if self._request.kind is None else place[f"{PREFIX}kind"]
+        if kinds is not None and not self._request.chained and passed is None:
+            schema.append(StructField(f"{PREFIX}count", T.LongType()))
+        plan = PartialPlan(
+            inputs=inputs,
+            keys=tuple(place[name] for name in keys),
+            key_names=self._request.shown_key_names,
+            kinds=kinds,
+            passed=None if passed is None else tuple(place[name] for name in passed),
+            names=tuple(field.name for field in schema),
+            below_zero=self._request.windowed,
+        )
+        run = map_grouped if self._request.chained else map_partial
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return run(plan, batches)
+
+        # mapInArrow goes by names, and the frame's may have dots in them.
+        plain = base.toDF(*(f"{PREFIX}{index}" for index in range(len(fields))))
+        return plain.mapInArrow(operate, StructType(schema))
+
+    def merged(self, partial: DataFrame) -> DataFrame:
+        """Steps (b) and (c) over accumulators that are sorted by key."""
+        fields = {field.name: field for field in partial.schema.fields}
+        place = {name: index for index, name in enumerate(fields)}
+        inputs = tuple(
+            AggregateInput(
+                remote.applying(AppliedField.FINAL_VALUE),
+                (),
+                accumulator=place[remote.accumulator],
+                error=place.get(remote.error),
+            )
+            for remote in self._request.remotes
+        )
+        keys = self._request.group_keys
+        schema = [StructField(name, fields[name].dataType, True, fields[name].metadata) for name in keys]
+        schema += [StructField(r.accumulator, spark_type(r.call.spec.result)) for r in self._request.remotes]
+        schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in self._request.remotes if r.keeps_errors]
+        plan = PartialPlan(
+            inputs=inputs,
+            keys=tuple(place[name] for name in keys),
+            key_names=self._request.shown_key_names,
+            kinds=None,
+            passed=None,
+            names=tuple(field.name for field in schema),
+        )
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return map_grouped(plan, batches)
+
+        return partial.mapInArrow(operate, StructType(schema))
+
+    def _collected_rows(self, remote: Remote) -> Column:
+        """The rows of a key for one call, as Spark gathers them."""
+        kinds = [F.col(f"{PREFIX}kind").alias(ROW_KIND)] if self._request.kind is not None else []
+        row = F.struct(*kinds, *(F.col(name).alias(str(i)) for i, name in enumerate(remote.arguments)))
+        condition = None if remote.condition is None else F.col(remote.condition)
+        if remote.call.spec.nulls is NullCall.SKIP:
+            for name in remote.arguments:
+                present = F.col(name).isNotNull()
+                condition = present if condition is None else condition & present
+        if remote.expression.is_distinct:
+            # Spark may leave equal structs in the set; `map_finish` takes them out.
+            return F.collect_set(row if condition is None else F.when(condition, row))
+        if not self._request.order_by:
+            return F.collect_list(row if condition is None else F.when(condition, row))
+        placed = F.struct(
+            *(F.col(f"{PREFIX}order_{i}").alias(f"o{i}") for i in range(len(self._request.order_by))), row.alias("row")
+        )
+        rows = F.collect_list(placed if condition is None else F.when(condition, placed))
+        return F.transform(F.array_sort(rows), lambda each: each["row"])

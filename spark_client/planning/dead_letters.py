@@ -1,0 +1,51 @@
+"""Replaying: dead letters as the rows they were."""
+
+import re
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_client.base.errors import PlanError
+from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS
+
+__all__ = ["replayed"]
+
+RUNS_SHOWN = 10
+_RUN = re.compile(r"[0-9a-f-]+")
+
+
+def replayed(spark: SparkSession, path: str, run: str | None) -> DataFrame:
+    """The rows of the run, without what letters have besides. Raises PlanError."""
+    if run is None:
+        run = _only_run(_letters(spark, path, "*"), path)
+    elif not _RUN.fullmatch(run):
+        raise PlanError(f"run {run!r}: expected a value of the column `_run` of dead letters, or the id of a stream")
+    return _letters(spark, path, run).drop(*LETTER_COLUMNS.names)
+
+
+def _letters(spark: SparkSession, path: str, run: str) -> DataFrame:
+    try:
+        letters = spark.read.option("pathGlobFilter", f"part-{run}-*.parquet").parquet(path)
+        missing = set(LETTER_COLUMNS.names) - set(letters.columns)
+    except AnalysisException as error:
+        whose = "dead letters" if run == "*" else f"dead letters of run {run}"
+        raise PlanError(f"there are no {whose} in {path!r}") from error
+    if missing:
+        raise PlanError(f"the files in {path!r} are no dead letters: they lack {', '.join(sorted(missing))}")
+    return letters
+
+
+def _only_run(letters: DataFrame, path: str) -> str:
+    runs = (
+        letters.groupBy(F.col("_run").alias("run"))
+        .agg(F.max("_time").cast("string").alias("last"), F.count(F.lit(1)).alias("rows"))
+        .orderBy(F.desc("last"))
+        .limit(RUNS_SHOWN + 1)
+        .collect()
+    )
+    if len(runs) == 1:
+        return str(runs[0].run)
+    shown = "".join(f"\n  {row.run}: {row.rows} letters, the last at {row.last}" for row in runs[:RUNS_SHOWN])
+    more = "\n  ..." if len(runs) > RUNS_SHOWN else ""
+    raise PlanError(f"{path!r} has letters of several runs; pass one as `run`, the latest is first:{shown}{more}")

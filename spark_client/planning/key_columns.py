@@ -1,0 +1,61 @@
+"""Comparing: columns as Spark compares them, so that what is equal to Spark is equal byte for byte."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark_client.base.errors import PlanError
+
+__all__ = ["micros_without_zone", "normalized", "require_sorting", "sorts"]
+
+
+def normalized(column: Column, type_: T.DataType) -> Column:
+    """The column with -0.0 as 0.0 and one NaN instead of many, as Spark's GROUP BY and windows have it."""
+    if isinstance(type_, (T.FloatType, T.DoubleType)):
+        return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0)).cast(type_)
+    if isinstance(type_, T.StructType) and _has_floats(type_):
+        parts = [normalized(column[field.name], field.dataType).alias(field.name) for field in type_.fields]
+        return F.when(column.isNotNull(), F.struct(*parts))
+    if isinstance(type_, T.ArrayType) and _has_floats(type_):
+        return F.transform(column, lambda each: normalized(each, type_.elementType))
+    return column
+
+
+def micros_without_zone(column: Column) -> Column:
+    """A TIMESTAMP_NTZ as microseconds since 1970, as if its zone were UTC: no cast of Spark's says so in any zone."""
+    seconds = F.hour(column) * 3600 + F.minute(column) * 60
+    second = (F.date_part(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
+    return F.unix_date(F.to_date(column)).cast("bigint") * 86_400_000_000 + seconds.cast("bigint") * 1_000_000 + second
+
+
+def sorts(type_: T.DataType) -> bool:
+    """Whether Spark sorts and partitions by this type, and puts side by side what is equal byte for byte.
+
+    Not maps, and not text that is equal to other text by a collation.
+    """
+    if isinstance(type_, T.MapType) or (isinstance(type_, T.StringType) and not _is_binary(type_)):
+        return False
+    return all(sorts(part) for part in _parts(type_))
+
+
+def require_sorting(type_: T.DataType, where: str) -> None:
+    """Raises PlanError for a type that rows cannot be sorted by, nor gathered without repetitions."""
+    if not sorts(type_):
+        raise PlanError(
+            f"{where}: type {type_.simpleString()} is not supported where rows are compared: use a text without "
+            "collation, or the entries of a map as an array"
+        )
+
+
+def _is_binary(type_: T.StringType) -> bool:
+    return str(getattr(type_, "collation", "UTF8_BINARY")) == "UTF8_BINARY"
+
+
+def _has_floats(type_: T.DataType) -> bool:
+    return isinstance(type_, (T.FloatType, T.DoubleType)) or any(_has_floats(part) for part in _parts(type_))
+
+
+def _parts(type_: T.DataType) -> list[T.DataType]:
+    if isinstance(type_, T.StructType):
+        return [field.dataType for field in type_.fields]
+    return [type_.elementType] if isinstance(type_, T.ArrayType) else []

@@ -1,0 +1,290 @@
+"""OVER: plans remote aggregates over windows of rows.
+
+Rows are brought together by partition and sorted, by Spark; mapInArrow adds the values. Windows of one
+partitioning and order share an operator.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import StructField, StructType
+
+from remote_udf.errors import StreamError
+from remote_udf.options import OnError
+from remote_udf.segments import AppliedField
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import identifiers_of, quoted
+from spark_client.base.types import arrow_type, spark_type
+from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
+from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.engine.policy import ERROR_TYPE
+from spark_client.functions.over import Descending, OverExpression, WindowSpec
+from spark_client.functions.scalar import column_of
+from spark_client.planning.key_columns import normalized, require_sorting
+from spark_client.planning.sort_directions import is_direction
+from spark_client.windows.intervals import interval_column
+
+__all__ = ["add_over", "plan_over", "select_over", "with_hidden_over"]
+
+PREFIX = "__remote_udf_"
+ERROR_SUFFIX = "_error"
+DAY = 86_400
+"""Seconds. From a day on an offset has days of the calendar, which are not all as long."""
+
+
+def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame:
+    """`frame` with a column per call; one of the same name is replaced where it stands."""
+    names = {name: f"{PREFIX}over_{index}" for index, name in enumerate(calls)}
+    wide = plan_over(frame, {names[name]: call for name, call in calls.items()})
+    wide, passed = _told_apart(frame, wide)
+    same = identifiers_of(frame).key
+    left = {same(name): name for name in calls}
+    columns: list[Column] = []
+    for name, column in zip(frame.columns, passed, strict=True):
+        call = left.pop(same(name), None)
+        columns += [column] if call is None else _shown(wide, call, names[call])
+    columns += [column for call in left.values() for column in _shown(wide, call, names[call])]
+    return wide.select(*columns)
+
+
+def with_hidden_over(
+    frame: DataFrame, calls: Mapping[str, OverExpression]
+) -> tuple[DataFrame, dict[str, dict[int, str]]]:
+    """`frame` with hidden columns of the calls at its end; for each call their positions and later names."""
+    if not calls:
+        # A stream has none, which `plan_over` would refuse.
+        return frame, {}
+    hidden = {name: f"{PREFIX}over_{index}" for index, name in enumerate(calls)}
+    wide = plan_over(frame, {hidden[name]: call for name, call in calls.items()})
+    places = {name: position for position, name in enumerate(wide.columns)}
+    titles = {name: {places[hidden[name]]: name} for name in calls}
+    for name in calls:
+        if (error := places.get(hidden[name] + ERROR_SUFFIX)) is not None:
+            titles[name][error] = name + ERROR_SUFFIX
+    return wide, titles
+
+
+def select_over(
+    frame: DataFrame, columns: Sequence[str | Column | OverExpression]
+) -> tuple[DataFrame, list[str | Column]]:
+    """A frame that has the calls' values in hidden columns, and what to select from it."""
+    calls = {f"{PREFIX}over_{i}": each for i, each in enumerate(columns) if isinstance(each, OverExpression)}
+    if not calls:
+        return frame, list(columns)
+    wide = plan_over(frame, calls)
+    chosen: list[str | Column] = []
+    for index, each in enumerate(columns):
+        if isinstance(each, OverExpression):
+            name = each.expression.column_name(frame)
+            chosen += _shown(wide, name, f"{PREFIX}over_{index}")
+        elif isinstance(each, str) and each == "*":
+            chosen += [quoted(name) for name in frame.columns]
+        else:
+            chosen.append(each)
+    return wide, chosen
+
+
+def _told_apart(frame: DataFrame, wide: DataFrame) -> tuple[DataFrame, list[Column]]:
+    """A frame with the columns of another one in front, and these, whatever they are called."""
+    width = len(frame.columns)
+    hidden = [f"{PREFIX}passed_{position}" for position in range(width)]
+    return wide.toDF(*hidden, *wide.columns[width:]), [
+        F.col(each).alias(name) for each, name in zip(hidden, frame.columns, strict=True)
+    ]
+
+
+def _shown(wide: DataFrame, name: str, hidden: str) -> list[Column]:
+    """The column of a call and its error column, if it has one, under their names."""
+    shown = [F.col(hidden).alias(name)]
+    if hidden + ERROR_SUFFIX in wide.columns:
+        shown.append(F.col(hidden + ERROR_SUFFIX).alias(name + ERROR_SUFFIX))
+    return shown
+
+
+def plan_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame:
+    """`frame` with a column per call, at its end, and after it an error column with on-error `column`.
+
+    Raises PlanError, InvalidOption or UnsupportedType.
+    """
+    if frame.isStreaming:
+        raise PlanError("OVER is for tables; on a stream, aggregate by windows of time")
+    groups: dict[int, tuple[WindowSpec, dict[str, OverExpression]]] = {}
+    for name, call in calls.items():
+        for window, members in groups.values():
+            if _same(window.partition, call.window.partition) and _same(window.order, call.window.order):
+                members[name] = call
+                break
+        else:
+            groups[len(groups)] = (call.window, {name: call})
+    for window, members in groups.values():
+        frame = _Operator(frame, window, members).plan()
+    return frame
+
+
+class _Operator:
+    """Calls over windows that differ in their frames only."""
+
+    def __init__(self, frame: DataFrame, window: WindowSpec, calls: Mapping[str, OverExpression]) -> None:
+        self._frame = frame
+        self._window = window
+        self._calls = calls
+        self._hidden: dict[str, Column] = {}
+
+    def plan(self) -> DataFrame:
+        frame, window = self._frame, self._window
+        width = len(frame.columns)
+        partition = [self._compared("partition", column) for column in window.partition]
+        order, directions = self._order()
+        conditions = {
+            name: self._hide("condition", condition)
+            for name, call in self._calls.items()
+            if (condition := call.expression.condition_column()) is not None
+        }
+        base = frame.select("*", *(column.alias(name) for name, column in self._hidden.items()))
+        first = len(self._hidden)
+        arguments = {
+            name: [self._hide("argument", column) for column in call.expression.columns(conditions.get(name))]
+            for name, call in self._calls.items()
+        }
+        base = base.select("*", *(self._hidden[name].alias(name) for name in list(self._hidden)[first:]))
+        placed = base.repartition(*partition) if partition else base.repartition(1)
+        if partition or directions:
+            placed = placed.sortWithinPartitions(*partition, *directions)
+        names = frame.columns
+        shifts = self._shifts(placed.schema, order)
+        # After the shuffle, which need not carry them.
+        shifted = [F.col(order[0]) + interval for interval in shifts.values()]
+        placed = placed.select("*", *(each.alias(f"{PREFIX}limit_{i}") for i, each in enumerate(shifted)))
+        limits = {shift: width + len(self._hidden) + i for i, shift in enumerate(shifts)}
+        # mapInArrow goes by names, so columns of one name get others for the time being.
+        fields = placed.schema.fields
+        hidden = placed.toDF(*(f"{PREFIX}{i}" for i in range(width)), *(each.name for each in fields[width:]))
+        place = {name: width + index for index, name in enumerate(self._hidden)}
+        schema = [StructField(f"{PREFIX}{i}", fields[i].dataType, True, fields[i].metadata) for i in range(width)]
+        output, inputs = list(names), []
+        for name, call in self._calls.items():
+            columns = tuple(place[column] for column in arguments[name])
+            self._check_arguments(call, [fields[column] for column in columns])
+            planned = call.expression.plan((AppliedField.FINAL_VALUE,))
+            condition = place[conditions[name]] if name in conditions else None
+            calendar, start, end = (getattr(call.window.frame, part) for part in ("of_months", "start", "end"))
+            inputs.append(
+                OverInput(
+                    AggregateInput(planned, columns, condition),
+                    call.window.frame,
+                    (limits.get((calendar, start)), limits.get((calendar, end))),
+                )
+            )
+            output.append(name)
+            schema.append(StructField(f"{PREFIX}v{len(schema)}", spark_type(call.expression.spec.result)))
+            if planned.policy.on_error is OnError.COLUMN:
+                output.append(name + ERROR_SUFFIX)
+                schema.append(StructField(f"{PREFIX}v{len(schema)}", spark_type(ERROR_TYPE)))
+        plan = OverPlan(
+            inputs=tuple(inputs),
+            partition=tuple(place[name] for name in partition),
+            partition_names=tuple(self._partition_names()),
+            order=tuple(place[name] for name in order),
+            passed=tuple(range(width)),
+            names=tuple(field.name for field in schema),
+        )
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return map_over(plan, batches)
+
+        return hidden.mapInArrow(operate, StructType(schema)).toDF(*output)
+
+    def _hide(self, what: str, column: Column | str) -> str:
+        name = f"{PREFIX}{what}_{len(self._hidden)}"
+        self._hidden[name] = column_of(column)
+        return name
+
+    def _compared(self, what: str, column: Column | str) -> str:
+        """A hidden column by which rows are told apart."""
+        field = self._frame.select(column).schema.fields[0]
+        arrow_type(field.dataType, f"window, column {field.name!r}")
+        require_sorting(field.dataType, f"window, column {field.name!r}")
+        return self._hide(what, normalized(column_of(column), field.dataType))
+
+    def _order(self) -> tuple[list[str], list[Column]]:
+        """Hidden columns of the order, and what to sort by."""
+        compares = any(not call.window.frame.rows for call in self._calls.values())
+        names, directions = [], []
+        for item in self._window.order:
+            column = item.column if isinstance(item, Descending) else item
+            if not compares and not isinstance(item, Descending):
+                directions.append(column_of(column))
+                continue
+            if not isinstance(column, str):
+                self._require_value(column)
+            name = self._compared("order", column)
+            names.append(name)
+            directions.append(F.col(name).desc() if isinstance(item, Descending) else F.col(name).asc())
+        return names, directions
+
+    def _shifts(self, schema: StructType, order: Sequence[str]) -> dict[tuple[bool, float], Column]:
+        """Offsets that Spark adds to the time of each row, as it knows calendars and zones, with their intervals.
+
+        Raises PlanError for offsets that do not fit the order.
+        """
+        shifts = {}
+        for call in self._calls.values():
+            frame = call.window.frame
+            if not frame.has_offsets:
+                continue
+            type_ = schema[order[0]].dataType
+            _check_offsets(call, type_)
+            days = frame.of_time and isinstance(type_, T.TimestampType)
+            for offset in (frame.start, frame.end):
+                if offset and (frame.of_months or (days and abs(offset) >= DAY)):
+                    signed = -offset if isinstance(self._window.order[0], Descending) else offset
+                    if frame.of_months:
+                        shifts[True, offset] = F.expr(f"interval '{int(signed)}' month")
+                    else:
+                        shifts[False, offset] = interval_column(round(signed * 1_000_000))
+        return shifts
+
+    def _require_value(self, column: Column) -> None:
+        """Raises PlanError for a sort expression, which says no value to compare."""
+        if is_direction(self._frame, column):
+            raise PlanError(
+                f"a RANGE frame compares the values of its order, and {column} is a direction: order by the column, or "
+                "by spark_client.desc(column)"
+            )
+
+    def _partition_names(self) -> Sequence[str]:
+        return self._frame.select(*self._window.partition).columns if self._window.partition else []
+
+    @staticmethod
+    def _check_arguments(call: OverExpression, fields: Sequence[StructField]) -> None:
+        spec = call.expression.spec
+        try:
+            spec.check_arguments(
+                [
+                    arrow_type(field.dataType, f"call of {spec.key}, argument {spec.parameter(i).name!r}")
+                    for i, field in enumerate(fields)
+                ]
+            )
+        except StreamError as error:
+            raise PlanError(error.message) from None
+
+
+def _check_offsets(call: OverExpression, type_: T.DataType) -> None:
+    """Raises PlanError for offsets that cannot be added to what the window is ordered by."""
+    of_time = call.window.frame.of_time or call.window.frame.of_months
+    fits = (T.TimestampType, T.TimestampNTZType, T.DateType) if of_time else (T.NumericType, T.DateType)
+    if not isinstance(type_, fits):
+        offsets = "durations" if of_time else "numbers"
+        raise PlanError(
+            f"call of {call.expression.spec.key}: a RANGE frame has offsets that are {offsets}, and its order is "
+            f"by {type_.simpleString()}"
+        )
+
+
+def _same(one: Sequence[object], other: Sequence[object]) -> bool:
+    return len(one) == len(other) and all(
+        a is b or (isinstance(a, str) and isinstance(b, str) and a == b) for a, b in zip(one, other, strict=True)
+    )

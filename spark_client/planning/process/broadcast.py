@@ -1,0 +1,73 @@
+"""Broadcast tables: their rows go through the function first, and make the state that all keys read."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.process_calls import ProcessCall
+from spark_client.base.calls import ProcessTableCall
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.process.failures import require_success
+from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.process.segment_batches import Before, Segments, after
+from spark_client.executor.stream.opening import open_stream
+from spark_client.planning.process.inputs import ProcessInput
+
+__all__ = ["broadcast_state"]
+
+ROWS = 10_000
+"""Of a broadcast table in one call."""
+
+
+def broadcast_state(call: ProcessTableCall, inputs: Mapping[int, ProcessInput]) -> ProcessCall:
+    """The call with the state that the rows of the broadcast tables leave; they are collected for it.
+
+    `inputs` are the broadcast tables by their number. Raises FunctionFailed.
+    """
+    process = call.process
+    assert process is not None and call.spec.table is not None
+    broadcasting = dataclasses.replace(call, process=dataclasses.replace(process, broadcast=True))
+    before: Before | None = None
+    for number, given in inputs.items():
+        table = given.frame.toArrow()
+        for first in range(0, table.num_rows, ROWS):
+            before = _processed(broadcasting, number, table.slice(first, ROWS), before)
+    if before is None or before.state.null_count:
+        return process
+    return dataclasses.replace(process, broadcast_state=pa.RecordBatch.from_struct_array(before.state))
+
+
+def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Before | None) -> Before:
+    """State after these rows of a table."""
+    process = call.process
+    assert process is not None
+    # Columns as an executor would get them: which table, the time, and a struct per table.
+    struct = rows.to_struct_array().combine_chunks() if rows.num_rows else pa.array([], pa.struct([]))
+    names, columns = ["table"], [pa.array(np.full(rows.num_rows, number, np.int8))]
+    if process.on_time:
+        names.append("time")
+        columns.append(rows.column(process.tables[number].time_column).combine_chunks())
+    first = len(names)
+    for index, table in enumerate(process.tables):
+        names.append(f"row_{index}")
+        columns.append(struct if index == number else pa.nulls(rows.num_rows, pa.struct(list(table.schema))))
+    plan = ProcessPlan(
+        call=call, keys=(), key_names=(), table=0, row_kind=None, time=1 if process.on_time else None,
+        rows=tuple(range(first, len(names))), output=(), schema=pa.schema([]), by_key=False,
+    )  # fmt: skip
+    segments = Segments(
+        plan, pa.Table.from_arrays(columns, names=names), np.zeros(1, np.int64), int(time.time() * 1000), before, None,
+        [None] * len(process.tables),
+    )  # fmt: skip
+    planned = PlannedCall(call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
+    engine = RowEngine([planned], open_stream, ordered=True, merging=False)
+    try:
+        completed = engine.exchange(segments.batch())
+        require_success(segments, completed)
+        engine.finish()
+    finally:
+        engine.close()
+    return after(completed.values[0])

@@ -1,0 +1,154 @@
+"""ProcessInput: a DataFrame as a table argument, with its key, its order and its changes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.process_planning import TableGiven
+from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
+from spark_client.base.changelogs import kind_column, mode_of
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import identifiers_of
+from spark_client.base.types import arrow_type
+
+__all__ = ["OrderBy", "ProcessInput", "inputs_of", "named", "names_of"]
+
+OrderBy = tuple[str, bool, bool]
+"""A column, whether it is descending, whether nulls are last."""
+
+
+@dataclass(frozen=True)
+class ProcessInput:
+    """A table that is passed. `partition_by` is None without one; `row_kind` is the column with the kind of change."""
+
+    frame: DataFrame
+    partition_by: tuple[str, ...] | None = None
+    order_by: tuple[OrderBy, ...] = ()
+    row_kind: str | None = None
+    changelog_mode: ChangelogMode = ChangelogMode()  # noqa: RUF009 - frozen
+    upsert_key: tuple[str, ...] = ()
+    """The columns that tell the rows of a changelog apart; empty if that is not known."""
+
+    @property
+    def delete_key(self) -> set[str]:
+        """The columns that a -D has, where it has only those of its key."""
+        return {*(self.partition_by or ()), *self.upsert_key}
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns the function gets: all but the kind of change."""
+        return [name for name in self.frame.columns if name != self.row_kind]
+
+    def given(self, argument: str) -> TableGiven:
+        """What is planned with. Raises UnsupportedType."""
+        fields = [
+            pa.field(each.name, arrow_type(each.dataType, f"table {argument!r}, column {each.name!r}"))
+            for each in self.frame.schema.fields
+            if each.name != self.row_kind
+        ]
+        return TableGiven(pa.schema(fields), self.partition_by, self.order_by, self.changelog_mode, self.upsert_key)
+
+
+def inputs_of(
+    spec: FunctionSpec, tables: DataFrame | Mapping[str, DataFrame] | None, *, partition_by: Any, order_by: Any,
+    changelog_mode: Any,
+) -> dict[str, ProcessInput]:  # fmt: skip
+    """The tables by argument. What is not a mapping from argument to value is for every table that takes it.
+
+    Raises PlanError for tables the function does not have.
+    """
+    assert spec.table is not None
+    arguments = {argument.name: argument for argument in spec.table.tables}
+    given = _by_argument(spec, tables, list(arguments))
+    for name in given:
+        if name not in arguments:
+            raise PlanError(f"function {spec.key} has no table argument {name!r}: {spec.signature}")
+    inputs = {}
+    for name, frame in given.items():
+        argument = arguments[name]
+        if not isinstance(frame, DataFrame):
+            raise PlanError(
+                f"function {spec.key}: Invalid argument value. Argument {name!r} expects a table to be passed, a "
+                f"DataFrame, not {frame!r}"
+            )
+        keys = _of(partition_by, name, argument)
+        mode = changelog_mode.get(name) if isinstance(changelog_mode, Mapping) else changelog_mode
+        column = kind_column(frame)
+        own_mode, own_key = mode_of(frame)
+        if isinstance(mode, str):
+            mode = _parsed(spec, name, mode)
+        if mode is None:
+            mode = own_mode
+        elif own_mode.is_upsert and not (mode.is_upsert or mode.is_insert_only):
+            raise PlanError(
+                f"function {spec.key}, table {name!r}: changelog_mode is {mode}, but the table says that its "
+                f"changes are {own_mode}, without -U"
+            )
+        elif mode.is_insert_only:
+            column = None
+        elif column is None:
+            raise PlanError(f"function {spec.key}, table {name!r}: no column 'row_kind' says the kind of change")
+        inputs[name] = ProcessInput(
+            frame, None if keys is None else tuple(named(frame, names_of(keys, "partition_by"))),
+            tuple(_ordered(each) for each in names_of(_of(order_by, name, argument) or (), "order_by")), column, mode,
+            own_key if column is not None else (),
+        )  # fmt: skip
+    return inputs
+
+
+def _parsed(spec: FunctionSpec, table: str, text: str) -> ChangelogMode:
+    try:
+        return ChangelogMode.parse(text)
+    except ValueError as error:
+        raise PlanError(f"function {spec.key}, changelog_mode of table {table!r}: {error}") from None
+
+
+def _by_argument(spec: FunctionSpec, tables: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    if tables is None:
+        return {}
+    if isinstance(tables, Mapping):
+        return tables
+    if len(names) != 1:
+        raise PlanError(
+            f"function {spec.key} takes {len(names)} tables ({', '.join(names) or 'none'}): pass them by name"
+        )
+    return {names[0]: tables}
+
+
+def _of(given: Any, name: str, argument: TableArgument) -> Any:
+    """What is meant for a table: its own of a mapping; anything else is for tables that are not broadcast."""
+    if isinstance(given, Mapping):
+        return given.get(name)
+    return None if argument.has(ArgumentTrait.BROADCAST_SEMANTIC_TABLE) else given
+
+
+def names_of(given: Any, what: str) -> list[str]:
+    """Names, from one or several. Raises PlanError for what is no name."""
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise PlanError(f"{what} takes names of columns, not {name!r}; add an expression to the table as a column")
+    return names
+
+
+def named(frame: DataFrame, names: Sequence[str]) -> list[str]:
+    """The names as the frame has them; those that it does not have, or several times, as they are."""
+    key = identifiers_of(frame).key
+    columns = [(key(column), column) for column in frame.columns]
+    found = [[column for same, column in columns if same == key(name)] for name in names]
+    return [each[0] if len(each) == 1 else name for each, name in zip(found, names, strict=True)]
+
+
+def _ordered(text: str) -> OrderBy:
+    """A name with perhaps ASC or DESC and NULLS FIRST or NULLS LAST behind it."""
+    words = text.split()
+    tail: list[str] = []
+    while len(words) > 1 and words[-1].upper() in ("ASC", "DESC", "NULLS", "FIRST", "LAST"):
+        tail.insert(0, words.pop().upper())
+    descending = "DESC" in tail
+    # Spark's own: nulls are first going up and last going down.
+    return " ".join(words), descending, "LAST" in tail or (descending and "FIRST" not in tail)

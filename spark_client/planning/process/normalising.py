@@ -1,0 +1,116 @@
+"""Completes an upsert changelog for a function that needs more: -U before +U, and all columns in -D.
+
+The row before it of the same upsert key has what is missing. A DataFrame that ends is all there, so Spark's
+own window functions find that row; on a stream it would take state, and the call is refused as it stands.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
+from spark_client.base.changelogs import kind_code
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import quoted
+from spark_client.planning.process.inputs import ProcessInput, named, names_of
+
+__all__ = ["normalised", "normalised_inputs"]
+
+POSITION, KIND, ROW, BEFORE, CHANGES = (f"__remote_udf_{name}" for name in ("at", "kind", "row", "before", "changes"))
+
+
+def normalised_inputs(
+    spec: FunctionSpec, inputs: Mapping[str, ProcessInput], upsert_key: str | Sequence[str] | Mapping[str, Any]
+) -> dict[str, ProcessInput]:
+    """Every table as `normalised`; an `upsert_key` that is no mapping is for all of them."""
+    assert spec.table is not None
+    arguments = {argument.name: argument for argument in spec.table.tables}
+    asked = {name: upsert_key.get(name, ()) if isinstance(upsert_key, Mapping) else upsert_key for name in inputs}
+    keyed = {
+        name: dataclasses.replace(given, upsert_key=_key(given, names_of(asked[name], "upsert_key")))
+        for name, given in inputs.items()
+    }
+    return {name: normalised(arguments[name], given) for name, given in keyed.items()}
+
+
+def _key(given: ProcessInput, asked: Sequence[str]) -> tuple[str, ...]:
+    """The upsert key: the one that is asked for, or the one that came with the changelog. Raises PlanError."""
+    key = tuple(named(given.frame, asked)) or given.upsert_key
+    unknown = [name for name in key if name not in given.columns]
+    if unknown:
+        raise PlanError(f"upsert_key: no column {unknown[0]!r}, there are {', '.join(given.columns)}")
+    return key
+
+
+def normalised(argument: TableArgument, given: ProcessInput) -> ProcessInput:
+    """The table with the changes the argument asks for. Without an upsert key it is that of PARTITION BY.
+
+    A row of a key that is not there is an insert, whatever it says; a delete of one is left out. Raises PlanError
+    where the key of the rows is not known.
+    """
+    mode, upsert_key = given.changelog_mode, given.upsert_key
+    by_key = bool(given.partition_by) and (not upsert_key or set(upsert_key) == set(given.partition_by or ()))
+    wants_before = mode.is_upsert and (argument.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE) or not by_key)
+    wants_full = mode.key_only_deletes and (wants_before or argument.has(ArgumentTrait.REQUIRE_FULL_DELETE))
+    if not (wants_before or wants_full) or given.frame.isStreaming or not argument.has(ArgumentTrait.SUPPORT_UPDATES):
+        return given
+    key = list(upsert_key or given.partition_by or ())
+    if not key:
+        if not argument.has(ArgumentTrait.REQUIRE_UPDATE_BEFORE):
+            return given
+        raise PlanError(
+            f"table argument {argument.name!r}: upsert changes {mode} are completed by their key: give upsert_key, or "
+            "partition_by"
+        )
+    return _completed(given, key, keeps_upserts=not wants_before)
+
+
+def _completed(given: ProcessInput, key: Sequence[str], *, keeps_upserts: bool) -> ProcessInput:
+    assert given.row_kind is not None
+    texts = {name: quoted(name) for name in given.columns}
+    insert, before, after, delete = (F.lit(kind.value) for kind in RowKind)
+    positioned = given.frame.select(
+        *(F.col(each) for each in texts.values()), kind_code(given.row_kind, given.changelog_mode).alias(KIND),
+        F.monotonically_increasing_id().alias(POSITION),
+    )  # fmt: skip
+    window = Window.partitionBy(*(F.col(texts[name]) for name in key)).orderBy(POSITION)
+    row = F.struct(*(F.col(each) for each in texts.values()))
+    last = F.lag(F.struct(row.alias("row"), F.col(KIND).alias("kind"))).over(window)
+    known = F.col(BEFORE).isNotNull() & (F.col(f"{BEFORE}.kind") != RowKind.DELETE.code)
+    is_delete = F.col(KIND) == RowKind.DELETE.code
+    updated = _change(after, F.col(ROW))
+    replaced = F.array(updated) if keeps_upserts else F.array(_change(before, F.col(f"{BEFORE}.row")), updated)
+    changes = (
+        F.when(is_delete & known, F.array(_change(delete, F.col(f"{BEFORE}.row"))))
+        .when(is_delete, F.array().cast("array<struct<kind:string,row:" + _type(given) + ">>"))
+        .when(known, replaced)
+        .otherwise(F.array(_change(insert, F.col(ROW))))
+    )
+    flat = (
+        # A -U that is there already is made anew from the row before it.
+        positioned.where(F.col(KIND) != RowKind.UPDATE_BEFORE.code)
+        .select("*", row.alias(ROW), last.alias(BEFORE))
+        .select(POSITION, F.posexplode(changes).alias("__remote_udf_place", CHANGES))
+        .orderBy(POSITION, "__remote_udf_place")
+        .select(*(F.col(f"{CHANGES}.row.{each}") for each in texts.values()), F.col(f"{CHANGES}.kind").alias(ROW_KIND))
+    )
+    kinds = [kind for kind in RowKind if not (keeps_upserts and kind is RowKind.UPDATE_BEFORE)]
+    return dataclasses.replace(given, frame=flat, row_kind=ROW_KIND, changelog_mode=ChangelogMode.of(*kinds))
+
+
+def _change(kind: Column, row: Column) -> Column:
+    return F.struct(kind.alias("kind"), row.alias("row"))
+
+
+def _type(given: ProcessInput) -> str:
+    fields = ",".join(
+        f"{quoted(each.name)}:{each.dataType.simpleString()}"
+        for each in given.frame.schema.fields
+        if each.name != given.row_kind
+    )
+    return f"struct<{fields}>"

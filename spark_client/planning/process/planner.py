@@ -1,0 +1,312 @@
+"""Plans a call of a process table function over DataFrames.
+
+Over those that end it is repartition, sort, mapInArrow; streams with keys go on in `streams`.
+
+Rows of a key come to one place in their order: that of ORDER BY, else the order of the input as far as a
+DataFrame has one, by partition and then by position. Rows of several tables are merged by their time, if
+they have one. The end of the input is the watermark at the end of time, so that all timers fire.
+"""
+
+import dataclasses
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, LongType, StructField, StructType, TimestampNTZType
+
+from remote_udf.errors import InvalidCall
+from remote_udf.functions import FunctionKind, FunctionSpec
+from remote_udf.process_calls import ProcessCall
+from remote_udf.process_planning import output_fields, plan_process_call, require_uid
+from remote_udf.result_columns import resolved
+from remote_udf.row_kinds import RowKind
+from remote_udf.table_arguments import ArgumentTrait
+from spark_client.base.calls import ProcessTableCall
+from spark_client.base.changelogs import kind_code, mode_metadata
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import identifiers_of, quoted
+from spark_client.base.options import buckets_of, call_options, session_options
+from spark_client.base.types import spark_type
+from spark_client.executor.process.plan import OutputSource, ProcessPlan
+from spark_client.executor.process.processing import map_processed
+from spark_client.planning.key_columns import micros_without_zone, normalized, require_sorting
+from spark_client.planning.process.broadcast import broadcast_state
+from spark_client.planning.process.inputs import ProcessInput
+from spark_client.planning.process.streams import StateSettings, require_streams, with_state
+from spark_client.planning.process.uids import StreamUids
+from spark_client.planning.process.upstream import Upstream
+
+__all__ = ["plan_process"]
+
+PREFIX = "__remote_udf_"
+
+
+def plan_process(
+    spark: SparkSession, config: ClientConfig, spec: FunctionSpec, inputs: Mapping[str, ProcessInput], *,
+    scalars: Mapping[str, Any], on_time: Sequence[str], uid: str | None, options: Mapping[str, Any], uids: StreamUids,
+) -> DataFrame:  # fmt: skip
+    """The result. Raises PlanError, which says what is wrong with the call, InvalidOption or UnsupportedType."""
+    try:
+        name = require_uid(spec, uid)
+        given = {name: each.given(name) for name, each in inputs.items()}
+        process = plan_process_call(spec, given, scalars, on_time, identifiers_of(spark).key)
+    except InvalidCall as error:
+        raise PlanError(str(error)) from None
+    kind = FunctionKind.TABLE
+    session = session_options(spark, kind, spec.name)
+    chosen, policy = call_options(options, session, spec.key, kind)
+    call = ProcessTableCall(
+        spec=spec, arguments=len(spec.parameters), options=chosen, operation_id=uuid.uuid4().hex, config=config,
+        policy=policy, process=process,
+    )  # fmt: skip
+    assert spec.table is not None
+    ordered = [inputs[argument.name] for argument in spec.table.tables]
+    state = StateSettings(name, buckets_of(options, session, spec.key))
+    planner = _Planner(spark, call, process, ordered, state)
+    streams = [each.frame for each in ordered if each.frame.isStreaming]
+    if not streams or not planner.has_state:
+        return planner.plan()
+    definition = (spec.key, process.to_proto().SerializeToString(), [id(each.frame) for each in ordered], dict(options))
+    return uids.result(spec.key, streams, name, definition, planner.plan)
+
+
+class _Planner:
+    def __init__(
+        self, spark: SparkSession, call: ProcessTableCall, process: ProcessCall, inputs: Sequence[ProcessInput],
+        state: StateSettings,
+    ) -> None:  # fmt: skip
+        self._spark = spark
+        self._call = call
+        self._process = process
+        self._inputs = inputs
+        self._state = state
+        assert call.spec.table is not None
+        self._signature = call.spec.table
+        self._main = [i for i, argument in enumerate(self._signature.tables) if not argument.is_broadcast]
+        self._streaming = any(each.frame.isStreaming for each in inputs)
+        self._by_key = any(argument.has_set_semantics for argument in self._signature.tables)
+        keyed = next((i for i in self._main if self._signature.tables[i].has_set_semantics), None)
+        self._keys = (
+            [] if keyed is None else [f"{PREFIX}key_{i}" for i in range(len(process.tables[keyed].partition_by))]
+        )
+        self._key_names = [] if keyed is None else [
+            process.tables[keyed].schema.names[column] for column in process.tables[keyed].partition_by
+        ]  # fmt: skip
+
+    @property
+    def has_state(self) -> bool:
+        return self._by_key
+
+    def plan(self) -> DataFrame:
+        if self._streaming:
+            require_streams(self._call, [(each.frame, i in self._main) for i, each in enumerate(self._inputs)])
+        if len(self._main) < len(self._inputs):
+            self._call = dataclasses.replace(self._call, process=self._with_broadcast_state())
+        base, plan = self._base(), self._plan()
+        schema = StructType([StructField(each.name, spark_type(each.type)) for each in plan.schema])
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return map_processed(plan, batches)
+
+        if self._streaming:
+            frames = [each.frame for each in self._inputs]
+            marks = Upstream.of(self._process, self._signature, frames)
+            marks.require_distinct(self._call.spec.key, self._state.uid if self._by_key else None)
+            if self._by_key:
+                frame = with_state(base, plan, schema, marks, self._state)
+                return self._with_mode(marks.marked(frame, plan, self._state.uid), plan)
+            return self._with_mode(marks.marked(base.mapInArrow(operate, schema), plan, None), plan)
+        return self._with_mode(base.mapInArrow(operate, schema), plan)
+
+    def _with_mode(self, frame: DataFrame, plan: ProcessPlan) -> DataFrame:
+        """The result, which says what kinds of change it has, if it is a changelog."""
+        mode = self._signature.changelog_mode
+        if mode.is_insert_only:
+            return frame
+        keys = len(self._keys)
+        key = [
+            name for (source, _), name in zip(plan.output, plan.schema.names, strict=True) if source is OutputSource.KEY
+        ][:keys]
+        name = plan.schema.names[-1]
+        column = F.col(quoted(name))
+        metadata = {
+            **frame.schema.fields[-1].metadata, **mode_metadata(mode, key if mode.is_upsert else ())
+        }  # fmt: skip
+        return frame.select(
+            *(F.col(quoted(each)) for each in plan.schema.names[:-1]), column.alias(name, metadata=metadata)
+        )
+
+    def _with_broadcast_state(self) -> ProcessCall:
+        return broadcast_state(self._call, {i: each for i, each in enumerate(self._inputs) if i not in self._main})
+
+    def _base(self) -> DataFrame:
+        """Rows of all tables, those of one key together and in order."""
+        if not self._inputs:
+            # One row stands for the one call.
+            return self._spark.range(1).coalesce(1).select(F.col("id").alias(f"{PREFIX}call"))
+        selected = [self._selected(index) for index in self._main]
+        base = selected[0]
+        for other in selected[1:]:
+            base = base.unionAll(other)
+        for field in base.select(*self._keys).schema.fields if self._keys else ():
+            require_sorting(field.dataType, f"key {field.name!r}")
+        if not self._by_key or self._streaming:
+            return base.select(*self._columns())
+        placed = base.repartition(*self._keys) if self._keys else base.repartition(1)
+        directions = [column.desc_nulls_last() if d else column.asc_nulls_first() for column, d in self._order()]
+        sorting = [F.col(key) for key in self._keys] + directions
+        return placed.sortWithinPartitions(*sorting).select(*self._columns())
+
+    def _columns(self) -> list[str]:
+        """What the executor gets, in this order."""
+        columns = [*self._keys]
+        if len(self._main) > 1:
+            columns.append(f"{PREFIX}table")
+        if self._process.has_row_kinds:
+            columns.append(f"{PREFIX}kind")
+        if self._process.on_time:
+            columns.append(f"{PREFIX}time")
+        return [*columns, *(f"{PREFIX}row_{index}" for index in self._main)]
+
+    def _order(self) -> list[tuple[Column, bool]]:
+        """What rows of one key are sorted by, and whether downwards."""
+        ordered = any(self._process.tables[index].order_by for index in self._main)
+        order: list[tuple[Column, bool]] = []
+        if ordered or (self._process.on_time and len(self._main) > 1):
+            order.append((F.col(f"{PREFIX}first"), False))
+        for index in self._main:
+            order += [
+                (F.col(f"{PREFIX}order_{index}_{place}"), each.descending)
+                for place, each in enumerate(self._process.tables[index].order_by[1:])
+            ]
+        return [*order, (F.col(f"{PREFIX}position"), False)]
+
+    def _selected(self, index: int) -> DataFrame:
+        """A table in the columns that all tables have in the union."""
+        given, table = self._inputs[index], self._process.tables[index]
+        frame, names = given.frame, [quoted(name) for name in given.columns]
+        columns: list[Column] = []
+        types = [frame.schema.fields[frame.columns.index(name)].dataType for name in given.columns]
+        for key, column in zip(self._keys, table.partition_by, strict=False):
+            columns.append(normalized(F.col(names[column]), types[column]).alias(key))
+        columns.append(F.lit(index).cast("tinyint").alias(f"{PREFIX}table"))
+        if self._process.has_row_kinds:
+            mode = given.changelog_mode
+            code = F.lit(0).cast("tinyint") if given.row_kind is None else kind_code(given.row_kind, mode)
+            columns.append(code.alias(f"{PREFIX}kind"))
+        if self._process.on_time:
+            columns.append(F.col(names[table.time_column]).alias(f"{PREFIX}time"))
+        if not self._streaming:
+            columns += self._sorting(index, names)
+        for other in self._main:
+            type_ = StructType(self._fields(other))
+            row = F.struct(*self._values(given, names)) if other == index else F.lit(None).cast(type_)
+            columns.append(row.alias(f"{PREFIX}row_{other}"))
+        return frame.select(*columns)
+
+    def _values(self, given: ProcessInput, names: Sequence[str]) -> list[Column]:
+        """The columns of a row as the function gets them: a -D has only its key, if that is what the mode says."""
+        if given.row_kind is None or not given.changelog_mode.key_only_deletes:
+            return [F.col(name) for name in names]
+        kept = kind_code(given.row_kind, given.changelog_mode) != RowKind.DELETE.code
+        return [
+            F.col(name) if column in given.delete_key else F.when(kept, F.col(name)).alias(column)
+            for name, column in zip(names, given.columns, strict=True)
+        ]
+
+    def _sorting(self, index: int, names: Sequence[str]) -> list[Column]:
+        """What rows are sorted by."""
+        columns = [self._first(index, names).alias(f"{PREFIX}first")]
+        for other in self._main:
+            order = self._process.tables[other].order_by[1:]
+            for place, each in enumerate(order):
+                name = f"{PREFIX}order_{other}_{place}"
+                if other == index:
+                    # A null stands where Spark's default does not put it by a flag in front.
+                    columns.append(
+                        self._ranked(F.col(names[each.column]), each.descending, each.nulls_last).alias(name)
+                    )
+                else:
+                    type_ = self._ranked_type(other, each.column)
+                    columns.append(F.lit(None).cast(type_).alias(name))
+        return [*columns, F.monotonically_increasing_id().alias(f"{PREFIX}position")]
+
+    def _ranked(self, column: Column, descending: bool, nulls_last: bool) -> Column:
+        missing = column.isNull()
+        # Upwards false comes first, downwards true does.
+        flag = missing if nulls_last != descending else ~missing
+        return F.struct(flag.alias("missing"), column.alias("value"))
+
+    def _ranked_type(self, index: int, column: int) -> str:
+        name = self._inputs[index].columns[column]
+        frame = self._inputs[index].frame
+        return f"struct<missing:boolean,value:{frame.schema.fields[frame.columns.index(name)].dataType.simpleString()}>"
+
+    def _first(self, index: int, names: Sequence[str]) -> Column:
+        """The time rows of several tables are merged by, in the type it has in all of them.
+
+        A cast between TIMESTAMP and TIMESTAMP_NTZ would go by the time zone of the session and change the order
+        of a column where clocks do. So tables that differ are merged by microseconds, as on streams.
+        """
+        types = [each for each in map(self._first_type, self._main) if each is not None]
+        own = self._first_type(index)
+        if own is None:
+            return F.lit(None).cast(types[0] if len(set(types)) == 1 else LongType())
+        table = self._process.tables[index]
+        column = F.col(names[table.order_by[0].column if table.order_by else table.time_column])
+        if len(set(types)) == 1:
+            return column
+        return micros_without_zone(column) if isinstance(own, TimestampNTZType) else F.unix_micros(column)
+
+    def _first_type(self, index: int) -> DataType | None:
+        """The type of the time a table is ordered by; None if it has none."""
+        table, given = self._process.tables[index], self._inputs[index]
+        if not table.order_by and not self._process.on_time:
+            return None
+        name = given.columns[table.order_by[0].column if table.order_by else table.time_column]
+        return given.frame.schema.fields[given.frame.columns.index(name)].dataType
+
+    def _fields(self, index: int) -> list[StructField]:
+        given = self._inputs[index]
+        return [
+            StructField(each.name, each.dataType) for each in given.frame.schema.fields if each.name != given.row_kind
+        ]
+
+    def _plan(self) -> ProcessPlan:
+        spec, columns = self._call.spec, self._columns() if self._inputs else []
+        process = self._call.process
+        assert process is not None
+        place = {name: index for index, name in enumerate(columns)}
+        fields = output_fields(spec, process, identifiers_of(self._spark).key)
+        return ProcessPlan(
+            call=self._call,
+            keys=tuple(place[key] for key in self._keys),
+            key_names=tuple(self._key_names),
+            table=place.get(f"{PREFIX}table"),
+            row_kind=place.get(f"{PREFIX}kind"),
+            time=place.get(f"{PREFIX}time"),
+            rows=tuple(place.get(f"{PREFIX}row_{index}", -1) for index in range(len(self._inputs))),
+            output=tuple(self._output()),
+            schema=pa.schema(fields),
+            by_key=self._by_key,
+        )
+
+    def _output(self) -> list[tuple[OutputSource, int]]:
+        """Where each column of the result comes from, in their order."""
+        result = resolved(self._call.spec, self._process).result
+        sources: list[tuple[OutputSource, int]] = []
+        for argument, table in zip(self._signature.tables, self._process.tables, strict=True):
+            if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH):
+                sources += [(OutputSource.THROUGH, index) for index in range(len(table.schema))]
+            elif argument.has_set_semantics:
+                sources += [(OutputSource.KEY, index) for index in range(len(table.partition_by))]
+        sources += [(OutputSource.VALUE, index) for index in range(result.num_fields)]
+        if self._process.on_time:
+            sources.append((OutputSource.TIME, 0))
+        if not self._signature.changelog_mode.is_insert_only:
+            sources.append((OutputSource.ROW_KIND, 0))
+        return sources

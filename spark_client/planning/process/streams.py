@@ -1,0 +1,87 @@
+"""Streams with keys: buckets of keys in Spark's transformWithState.
+
+    rows ─ mapInArrow: parcels by bucket ─ groupBy(bucket).transformWithState ─ mapInArrow: rows of the result
+
+Spark has state, timers and watermark; one call of the server carries all keys of a bucket.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from spark_client.base.calls import ProcessTableCall
+from spark_client.base.errors import PlanError
+from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.process.state.packing import packed, unpacked
+from spark_client.executor.process.state.plan import StatePlan
+from spark_client.executor.process.state.processor import BucketProcessor
+from spark_client.planning.process.upstream import Upstream
+
+__all__ = ["StateSettings", "require_streams", "with_state"]
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PARCELS = "bucket int, part int, place long, rows binary"
+
+
+@dataclass(frozen=True)
+class StateSettings:
+    """What state is kept under, and in how many buckets."""
+
+    uid: str
+    buckets: int
+
+
+def require_streams(call: ProcessTableCall, tables: Sequence[tuple[DataFrame, bool]]) -> None:
+    """Raises PlanError unless the main tables (true) are streams and the broadcast ones are not."""
+    assert call.spec.table is not None
+    for argument, (frame, is_main) in zip(call.spec.table.tables, tables, strict=True):
+        if frame.isStreaming == is_main:
+            continue
+        if is_main:
+            raise PlanError(
+                f"function {call.spec.key}: table {argument.name!r} ends and another one is a stream: all tables "
+                "that are not broadcast are streams or none is"
+            )
+        raise PlanError(
+            f"function {call.spec.key}: broadcast table {argument.name!r} is a stream, which is not supported: "
+            "pass a DataFrame that ends, whose rows are read when the query is planned"
+        )
+
+
+def with_state(
+    base: DataFrame, plan: ProcessPlan, schema: StructType, upstream: Upstream, settings: StateSettings
+) -> DataFrame:
+    """The result over rows with a key. Raises PlanError."""
+    spec, session = plan.call.spec, base.sparkSession
+    provider = str(session.conf.get(PROVIDER, ""))
+    if not provider.endswith("RocksDBStateStoreProvider"):
+        raise PlanError(
+            f"function {spec.key}: on a stream its state is in Spark's RocksDB state store, found {provider}: "
+            f"spark.conf.set({PROVIDER!r}, {ROCKSDB!r})"
+        )
+    keys = [F.col(base.columns[position]) for position in plan.keys]
+    hashed = F.xxhash64(*keys) if keys else F.lit(0).cast("long")
+    buckets = settings.buckets if keys else 1
+    state = StatePlan(
+        plan, settings.uid, buckets, len(base.columns), has_watermark=upstream.has_watermark,
+        rows_first=upstream.rows_first,
+    )  # fmt: skip
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return packed(batches, buckets)
+
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return unpacked(batches)
+
+    parcels = base.select("*", hashed.alias("__remote_udf_hash")).mapInArrow(pack, PARCELS)
+    # With processing time Spark runs micro-batches without end, which a query for what is available never survives.
+    time_mode = "eventTime" if upstream.has_watermark else "none"
+    processed = parcels.groupBy("bucket").transformWithState(
+        BucketProcessor(state), "rows binary", "append", time_mode
+    )  # fmt: skip
+    return processed.mapInArrow(unpack, schema)

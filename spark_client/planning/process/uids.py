@@ -1,0 +1,52 @@
+"""StreamUids: which calls a stream was passed to, so that two of them do not share a unique identifier."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from spark_client.base.errors import PlanError
+
+__all__ = ["StreamUids"]
+
+
+class StreamUids:
+    """Of one session. A call is forgotten with its result: a query that is built anew may use its uid again.
+
+    Streams are told apart as DataFrame objects, since the public API says of no two DataFrames that they are one
+    stream. Calls whose results meet in a later call are compared there.
+    """
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[int, str], tuple[weakref.ref[DataFrame], weakref.ref[DataFrame], Any]] = {}
+
+    def result(
+        self, function: str, streams: Sequence[DataFrame], uid: str, definition: Any, make: Callable[[], DataFrame]
+    ) -> DataFrame:
+        """The result of a call: calls of one uid that are the same are one. Raises PlanError if they differ."""
+        for stream in streams:
+            found = self._known(stream, uid)
+            if found is None:
+                continue
+            if found[1] == definition:
+                return found[0]
+            raise PlanError(
+                f"function {function}: Duplicate unique identifier {uid!r}: another call on the same stream has it, "
+                "too. Give each call its own, such as uid='second'"
+            )
+        result = make()
+        for stream in streams:
+            self._results[(id(stream), uid)] = (weakref.ref(stream), weakref.ref(result), definition)
+        return result
+
+    def _known(self, stream: DataFrame, uid: str) -> tuple[DataFrame, Any] | None:
+        """The result and the definition of a call that is still there. Those of others are dropped."""
+        for key, (known, made, _) in list(self._results.items()):
+            if known() is None or made() is None:
+                del self._results[key]
+        found = self._results.get((id(stream), uid))
+        if found is None:
+            return None
+        result = found[1]()
+        return None if result is None else (result, found[2])

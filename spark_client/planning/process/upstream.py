@@ -1,0 +1,85 @@
+"""Upstream: what streams say of themselves in the metadata of their columns: watermark, and functions before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from remote_udf.process_calls import ProcessCall
+from remote_udf.table_arguments import TableSignature
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import column_named
+from spark_client.executor.process.plan import OutputSource, ProcessPlan
+from spark_client.windows.columns import WATERMARK
+
+__all__ = ["Upstream"]
+
+UIDS = "remote_udf.uids"
+"""Of the functions with state that rows have gone through: uid to the call that has it."""
+WATERMARKED = "remote_udf.watermarked"
+"""A watermark flows through a function also where no column of the result has the time."""
+TIMED = "remote_udf.timed"
+"""Rows may be of timers that fired by the watermark of their own micro-batch."""
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The streams of one call. `delay` is that of the time in the result, in milliseconds; None without one."""
+
+    uids: Mapping[str, str]
+    shared: tuple[str, ...]
+    """What several calls before have as their uid."""
+    has_watermark: bool
+    delay: int | None
+    rows_first: bool
+    timers: bool
+
+    @classmethod
+    def of(cls, process: ProcessCall, signature: TableSignature, frames: Sequence[DataFrame]) -> "Upstream":
+        streams = [frame for frame in frames if frame.isStreaming]
+        metadata = [field.metadata for frame in streams for field in frame.schema.fields]
+        pairs = {(uid, call) for each in metadata for uid, call in each.get(UIDS, {}).items()}
+        uids = dict(sorted(pairs))
+        delays = [
+            frame.schema.fields[_place(frame, table.schema.names[table.time_column])].metadata.get(WATERMARK)
+            for frame, table in zip(frames, process.tables, strict=True)
+            if frame.isStreaming and table.time_column >= 0
+        ]
+        known = [delay for delay in delays if delay is not None]
+        return cls(
+            uids,
+            tuple(sorted({uid for uid, call in pairs if uids[uid] != call})),
+            any(WATERMARK in each or each.get(WATERMARKED) for each in metadata),
+            max(known) if known and len(known) == len(delays) else None,
+            any(each.get(TIMED) for each in metadata),
+            signature.supports_timers,
+        )
+
+    def require_distinct(self, function: str, uid: str | None) -> None:
+        """Raises PlanError if a call before has the uid of this one, or two of them have the same."""
+        if self.shared:
+            raise PlanError(
+                f"function {function}: Duplicate unique identifier {self.shared[0]!r}: several calls on the streams "
+                "that meet here have it. Give each call its own, such as uid='second'"
+            )
+        if uid in self.uids:
+            raise PlanError(
+                f"function {function}: Duplicate unique identifier {uid!r}: a function before it on the same stream "
+                "has it, too. Give each call its own, such as uid='second'"
+            )
+
+    def marked(self, frame: DataFrame, plan: ProcessPlan, uid: str | None) -> DataFrame:
+        """The result, whose columns say what these streams said; its time is what the watermark is about."""
+        shared = {WATERMARKED: self.has_watermark, TIMED: self.rows_first or (uid is not None and self.timers)}
+        uids = {**self.uids, **({} if uid is None else {uid: plan.call.operation_id})}
+        columns = []
+        for (source, _), field in zip(plan.output, plan.schema, strict=True):
+            own = {WATERMARK: self.delay} if source is OutputSource.TIME and self.delay is not None else {}
+            metadata = {**shared, **({UIDS: uids} if uids else {}), **own}
+            name = field.name
+            columns.append(column_named(name).alias(name, metadata=metadata))
+        return frame.select(*columns)
+
+
+def _place(frame: DataFrame, name: str) -> int:
+    return frame.columns.index(name)

@@ -1,0 +1,326 @@
+"""Whole-row execution: plans remote calls into mapInArrow operators.
+
+An operator makes all calls it can make at once; a call that has another call among its arguments goes
+into a later one. Between the operators calls live in hidden columns; the last operator puts every
+column where it belongs.
+"""
+
+import dataclasses
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from remote_udf.errors import StreamError
+from remote_udf.options import OnError, OutputMode
+from spark_client.base.calls import ScalarCall
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import are_plain, identifiers_of, texts_of
+from spark_client.base.options import session_options
+from spark_client.base.types import arrow_type, spark_type
+from spark_client.executor.engine.policy import ERROR_TYPE
+from spark_client.executor.engine.row_engine import PlannedCall
+from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
+from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
+from spark_client.functions.column_calls import CallMark, mark_of
+from spark_client.functions.over import OverExpression
+from spark_client.functions.scalar import column_of, plan_call
+from spark_client.planning.over.planner import with_hidden_over
+
+__all__ = ["plan_select", "plan_with_columns"]
+
+HIDDEN = "__remote_udf_{}"
+PASSED = "__remote_udf_column_{}"
+ERROR_SUFFIX = "_error"
+_DRIVER = uuid.uuid4().hex
+
+
+@dataclasses.dataclass(eq=False)
+class _Node:
+    """One call to be made. `name` is its column's; None for a call that only feeds another."""
+
+    name: str | None
+    mark: CallMark
+    call: ScalarCall
+    level: int = 0
+    arguments: list["int | str | _Node"] = dataclasses.field(default_factory=list)
+    """Per argument, the column of the base frame that holds it, by position or name, or the call it is the value of."""
+    hidden: str = ""
+
+    @property
+    def error_name(self) -> str:
+        return f"{self.name}{ERROR_SUFFIX}"
+
+    @property
+    def has_error(self) -> bool:
+        """It has an error column."""
+        return self.call.policy.on_error is OnError.COLUMN
+
+
+_Item = tuple[Source, int | _Node]
+"""An output column: a column of the base frame by position, or a call's value or error."""
+
+
+def plan_with_columns(
+    spark: SparkSession, config: ClientConfig, frame: DataFrame, calls: Mapping[str, object], options: Mapping[str, Any]
+) -> DataFrame:
+    """`frame` with a column per call, and after it an error column with on-error `column`.
+
+    Every call sees `frame` as it is. A column of the same name is replaced where it stands, as
+    DataFrame.withColumns does. Raises PlanError, InvalidOption or UnsupportedType before anything runs.
+    """
+    planner = _Planner(spark, config, options)
+    for position, name in enumerate(frame.columns):
+        planner.passes(texts_of(name), position)
+    wide, titles = with_hidden_over(frame, {n: call for n, call in calls.items() if isinstance(call, OverExpression)})
+    left: dict[str, list[_Item]] = {}
+    for name, call in calls.items():
+        if isinstance(call, OverExpression):
+            added = titles[name]
+            left[planner.same(name)] = [(Source.INPUT, position) for position in added]
+        else:
+            left[planner.same(name)] = _columns_of(planner.node(name, _required_mark(name, call)))
+    items: list[_Item] = []
+    for position, name in enumerate(frame.columns):
+        items += left.pop(planner.same(name), [(Source.INPUT, position)])
+    items += [item for added in left.values() for item in added]
+    shown = {position: title for added in titles.values() for position, title in added.items()}
+    return planner.plan(wide, ["*"], len(wide.columns), items, shown)
+
+
+def plan_select(
+    spark: SparkSession,
+    config: ClientConfig,
+    frame: DataFrame,
+    columns: Sequence[str | Column],
+    options: Mapping[str, Any],
+) -> DataFrame:
+    """The given columns of `frame`, calls among them; error columns follow their call. Raises as above."""
+    planner = _Planner(spark, config, options)
+    passed = [column for column in columns if mark_of(column) is None]
+    widths: list[int] = []
+    for column in passed:
+        plain = isinstance(column, str) and "*" not in column
+        if plain:
+            planner.passes([str(column)], sum(widths))
+        widths.append(1 if plain else len(frame.select(column).columns))
+    items: list[_Item] = []
+    left, position = iter(widths), 0
+    for column in columns:
+        mark = mark_of(column)
+        if mark is not None:
+            items += _columns_of(planner.node(mark.alias or frame.select(column).columns[0], mark))
+        else:
+            width = next(left)
+            items += [(Source.INPUT, position + index) for index in range(width)]
+            position += width
+    return planner.plan(frame, passed, sum(widths), items)
+
+
+def _required_mark(name: str, call: object) -> CallMark:
+    mark = mark_of(call)
+    if mark is None:
+        raise PlanError(
+            f"column {name!r}: not the call of a remote function but {call!r}. Make the call here under a name, "
+            "and derive from that column in a select of its own"
+        )
+    return mark
+
+
+def _columns_of(node: _Node) -> list[_Item]:
+    return [(Source.VALUE, node), *([(Source.ERROR, node)] if node.has_error else [])]
+
+
+class _Planner:
+    def __init__(self, spark: SparkSession, config: ClientConfig, options: Mapping[str, Any]) -> None:
+        self._spark = spark
+        self._config = config
+        self._options = {name.replace("-", "_"): value for name, value in options.items()}
+        self._identifiers = identifiers_of(spark)
+        self._passed: dict[str, int | None] = {}
+        """Texts of passed columns to their position in the base frame; None for a text of several."""
+        self._nodes: list[_Node] = []
+        self._by_mark: dict[CallMark, _Node] = {}
+        self._operation = uuid.uuid4().hex
+        self._expressions: dict[str, Column] = {}
+        """Hidden columns of the base frame: arguments that are not plain columns of it."""
+
+    def same(self, name: str) -> str:
+        """Two names are one to Spark if this is equal."""
+        return self._identifiers.key(name)
+
+    def passes(self, texts: Sequence[str], position: int) -> None:
+        """The base frame has the column that these texts name at that position."""
+        for key in map(self.same, texts):
+            self._passed[key] = None if key in self._passed else position
+
+    def node(self, name: str | None, mark: CallMark) -> _Node:
+        """The call, planned, after the calls among its arguments."""
+        known = self._by_mark.get(mark)
+        if known is not None and (name is None or known.name is None):
+            known.name = known.name or name
+            return known
+        own = {option.replace("-", "_"): value for option, value in mark.options.items()}
+        session = session_options(self._spark, mark.spec.kind, mark.spec.name)
+        call = plan_call(mark.spec, self._config, len(mark.arguments), {**self._options, **own}, session)
+        node = _Node(name, mark, call)
+        for argument in mark.arguments:
+            inner = mark_of(argument)
+            if inner is not None:
+                nested = self.node(None, inner)
+                node.level = max(node.level, nested.level + 1)
+                node.arguments.append(nested)
+            else:
+                node.arguments.append(self._argument(argument))
+        node.hidden = self._new_name()
+        self._nodes.append(node)
+        self._by_mark[mark] = node
+        return node
+
+    def plan(
+        self, frame: DataFrame, passed: Sequence[str | Column], width: int, items: Sequence[_Item],
+        titles: Mapping[int, str] | None = None,
+    ) -> DataFrame:  # fmt: skip
+        """The operators over `frame`. `passed` makes the first `width` columns of the base frame.
+
+        `titles` are other names for some of these, by position.
+        """
+        if not self._nodes:
+            return frame.select(*passed)
+        base = frame.select(*passed, *(column.alias(name) for name, column in self._expressions.items()))
+        names = [(titles or {}).get(position, name) for position, name in enumerate(base.columns)]
+        output = [_name_of(source, of, names) for source, of in items]
+        # mapInArrow goes by names, so columns that these do not name get others for the time being.
+        if titles or not self._name_columns(names):
+            base = base.toDF(*(PASSED.format(i) if i < width else name for i, name in enumerate(names)))
+        # A file of dead letters is read by names, too, of which no two may be one.
+        twice = self._identifiers.repeated(names[:width])
+        letter = tuple(PASSED.format(i) if self.same(names[i]) in twice else names[i] for i in range(width))
+        last = max(node.level for node in self._nodes)
+        for level in range(last):
+            base = self._operator(base, letter, level, None)
+        rename = not self._name_columns(output)
+        final = [
+            (PASSED.format(i) if rename else name, *item)
+            for i, (name, item) in enumerate(zip(output, items, strict=True))
+        ]
+        base = self._operator(base, letter, last, final)
+        return base.toDF(*output) if rename else base
+
+    def _name_columns(self, names: Sequence[str]) -> bool:
+        """Whether each of the names is the text of one column."""
+        return are_plain(names) and not self._identifiers.repeated(names)
+
+    def _argument(self, argument: Any) -> str | int:
+        """The position of the passed column the argument names, or the name of a hidden column made for it."""
+        if isinstance(argument, str) and (position := self._passed.get(self.same(argument))) is not None:
+            return position
+        for name, column in self._expressions.items():
+            if column is argument:
+                return name
+        name = self._new_name()
+        self._expressions[name] = column_of(argument)
+        return name
+
+    def _new_name(self) -> str:
+        return HIDDEN.format(len(self._nodes) + len(self._expressions))
+
+    def _operator(
+        self,
+        frame: DataFrame,
+        letter: tuple[str, ...],
+        level: int,
+        final: "Sequence[tuple[str, Source, int | _Node]] | None",
+    ) -> DataFrame:
+        """One mapInArrow that makes the calls of a level. `letter` are the columns in front, as a dead letter has them.
+
+        The last one has the `final` columns, by name. The others hand everything on, and their calls in
+        hidden columns.
+        """
+        width, nodes = len(letter), [node for node in self._nodes if node.level == level]
+        fields = frame.schema.fields
+        place = {field.name: width + index for index, field in enumerate(fields[width:])}
+        ordered = not all(_output_mode(node.call) is OutputMode.UNORDERED for node in nodes)
+        planned = [self._planned(node, place, fields, ordered) for node in nodes]
+        if final is None:
+            final = [(field.name, Source.INPUT, index) for index, field in enumerate(fields)]
+            final += [(_hidden_name(source, each), source, each) for each in nodes for source, _ in _columns_of(each)]
+        columns: list[OutputColumn] = []
+        schema: list[StructField] = []
+        for name, source, of in final:
+            if not isinstance(of, _Node):
+                columns.append(OutputColumn(name, Source.INPUT, of))
+                schema.append(StructField(name, fields[of].dataType, True, fields[of].metadata))
+                continue
+            if of in nodes:
+                columns.append(OutputColumn(name, source, nodes.index(of)))
+            else:
+                columns.append(OutputColumn(name, Source.INPUT, place[_hidden_name(source, of)]))
+            schema.append(StructField(name, spark_type(of.mark.spec.result if source is Source.VALUE else ERROR_TYPE)))
+        operator, letters = Operator(self._operation, level, _DRIVER), self._letter_schema(letter, fields, nodes)
+        plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
+
+        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return map_rows(plan, batches)
+
+        return frame.mapInArrow(operate, StructType(schema))
+
+    def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField], nodes: Sequence[_Node]) -> str:
+        """Spark's schema of the dead letters, as JSON; empty if there will be none. Raises PlanError."""
+        if all(node.call.policy.on_error is not OnError.DEAD_LETTER for node in nodes):
+            return ""
+        own = [StructField(field.name, spark_type(field.type)) for field in LETTER_COLUMNS]
+        taken = {self.same(field.name) for field in own}
+        for name in names:
+            if self.same(name) in taken:
+                raise PlanError(
+                    f"column {name!r}: a dead letter has a column of that name besides those of the input. "
+                    "If the input is dead letters, read them by `replay` of the session; otherwise rename the column"
+                )
+        given = [StructField(name, field.dataType) for name, field in zip(names, fields, strict=False)]
+        return StructType([*given, *own]).json()
+
+    def _planned(
+        self, node: _Node, place: Mapping[str, int], fields: Sequence[StructField], ordered: bool
+    ) -> PlannedCall:
+        """The call with the positions of its arguments, their types checked."""
+        columns = [
+            argument
+            if isinstance(argument, int)
+            else place[argument.hidden if isinstance(argument, _Node) else argument]
+            for argument in node.arguments
+        ]
+        blocking = [inner for inner in node.arguments if isinstance(inner, _Node) and inner.has_error]
+        spec = node.mark.spec
+        types = [
+            arrow_type(fields[column].dataType, f"call of {spec.key}, argument {spec.parameter(position).name!r}")
+            for position, column in enumerate(columns)
+        ]
+        try:
+            spec.check_arguments(types)
+        except StreamError as error:
+            raise PlanError(error.message) from None
+        mode = OutputMode.ORDERED if ordered else OutputMode.UNORDERED
+        call = dataclasses.replace(node.call, options={**node.call.options, "output-mode": mode.value})
+        errors = tuple(place[_hidden_name(Source.ERROR, inner)] for inner in blocking)
+        return PlannedCall(call, tuple(columns), errors)
+
+
+def _hidden_name(source: Source, node: _Node) -> str:
+    return node.hidden + (ERROR_SUFFIX if source is Source.ERROR else "")
+
+
+def _name_of(source: Source, of: "int | _Node", names: Sequence[str]) -> str:
+    """What an output column is called."""
+    if isinstance(of, _Node):
+        return of.error_name if source is Source.ERROR else of.name or ""
+    return names[of]
+
+
+def _output_mode(call: ScalarCall) -> OutputMode:
+    """The mode this end asks for: the call's, the session's or the declaration's."""
+    return OutputMode(call.options.get("output-mode") or call.spec.options.get("output-mode") or OutputMode.ORDERED)

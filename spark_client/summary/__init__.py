@@ -1,0 +1,1 @@
+"""What calls did, as `remote.summary()` and `remote.progress()` show it: reports of tasks, gathered on the driver."""

@@ -1,0 +1,81 @@
+"""Progress: a line on standard error every few seconds while a job runs."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from spark_client.base.figures import Figures
+
+__all__ = ["PROGRESS_SECONDS", "Progress"]
+
+PROGRESS_SECONDS = 10.0
+
+
+class Progress:
+    """Prints on a thread of its own, which the driver's end ends."""
+
+    def __init__(
+        self, total: Callable[[], tuple[int, Figures]], tracker: Any, seconds: float = PROGRESS_SECONDS,
+        out: TextIO | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """`total` gives tasks and figures so far; `tracker` is Spark's StatusTracker, or None. Raises ValueError."""
+        if not seconds > 0:
+            raise ValueError(f"progress: {seconds} is not a number of seconds above 0")
+        self._total, self._tracker, self._seconds = total, tracker, seconds
+        self._out, self._clock = out, clock
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._began = self._then = clock()
+        self._rows = 0
+
+    def start(self) -> None:
+        """Begins to print."""
+        self._stopped.clear()
+        self._began = self._then = self._clock()
+        self._rows = 0
+        self._thread = threading.Thread(target=self._run, name="remote-udf-progress", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Prints a last line. Safe to call twice."""
+        if self._thread is None:
+            return
+        self._stopped.set()
+        self._thread.join()
+        self._thread = None
+        self._print()
+
+    def line(self) -> str:
+        """What there is to say now. Rows count once their task has ended."""
+        tasks, figures = self._total()
+        now = self._clock()
+        rate = (figures.rows - self._rows) / max(now - self._then, 1e-9)
+        self._then, self._rows = now, figures.rows
+        parts = [
+            f"{now - self._began:.0f} s",
+            f"{figures.rows:,} rows in {tasks:,} tasks ({rate:,.0f} rows/s)",
+            f"{figures.failed:,} failed",
+            f"{figures.retries:,} retries",
+        ]
+        return ", ".join([*parts, *self._stages()])
+
+    def _stages(self) -> list[str]:
+        lines: list[str] = []
+        if self._tracker is None:
+            return lines
+        for stage in self._tracker.getActiveStageIds():
+            info = self._tracker.getStageInfo(stage)
+            if info is not None:
+                lines.append(f"stage {stage}: {info.numCompletedTasks} of {info.numTasks} tasks")
+        return lines
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            self._print()
+
+    def _print(self) -> None:
+        out = self._out or sys.stderr
+        out.write(f"remote-udf: {self.line()}\n")
+        out.flush()

@@ -1,0 +1,160 @@
+"""Buckets of keys without Spark: a state store that is a dictionary, micro-batches one after another."""
+
+import datetime
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Row
+
+from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
+from spark_client.base.calls import ErrorPolicy, ProcessTableCall
+from spark_client.base.config import ClientConfig
+from spark_client.executor.process.plan import OutputSource, ProcessPlan
+from spark_client.executor.process.state.entries import page_schema
+from spark_client.executor.process.state.packing import PARCEL, packed, read
+from spark_client.executor.process.state.plan import StatePlan
+from spark_client.executor.process.state.processor import BucketProcessor
+from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.task import TaskInfo
+from spark_client.testing import LocalTransport
+from udf_server.tables.declaration import declare_table
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+ROW = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+
+
+def at(seconds):
+    return EPOCH + datetime.timedelta(seconds=seconds)
+
+
+def state_plan(function, *, order_by=(), buckets=3, rows_first=False, schema=ROW, **options):
+    """A call of a function with one table of `k`, `v`, `ts`, by key and time."""
+    declared = declare_table(function)
+    name = declared.spec.table.tables[0].name
+    given = TableGiven(schema, ["k"], order_by)
+    process = plan_process_call(declared.spec, {name: given}, {}, ["ts"])
+    call = ProcessTableCall(
+        spec=declared.spec, arguments=1, options=canonical(options, source="test", known=(AGGREGATE_OPTIONS,)),
+        operation_id="test", config=ClientConfig("test"), policy=ErrorPolicy(), process=process,
+    )  # fmt: skip
+    fields = declared.spec.result.num_fields
+    output = ((OutputSource.KEY, 0), *((OutputSource.VALUE, i) for i in range(fields)), (OutputSource.TIME, 0))
+    plan = ProcessPlan(
+        call=call, keys=(0,), key_names=("k",), table=None, row_kind=None, time=1, rows=(2,), output=output,
+        schema=pa.schema(output_fields(declared.spec, process)),
+    )  # fmt: skip
+    return StatePlan(plan, "test", buckets, 3, has_watermark=True, rows_first=rows_first), declared
+
+
+def _known():
+    from remote_udf.options import AGGREGATE_OPTIONS
+
+    return (AGGREGATE_OPTIONS,)
+
+
+class Store:
+    """What Spark keeps: by bucket, values, maps and timers. Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.values: dict[Any, Any] = {}
+        self.maps: dict[Any, dict[Any, Any]] = defaultdict(dict)
+        self.timers: dict[Any, set[int]] = defaultdict(set)
+        self.bucket: Any = None
+        self.writes = 0
+
+    def getValueState(self, name, schema):
+        return self
+
+    def getMapState(self, name, key, value):
+        return self
+
+    def get(self):
+        return self.values.get(self.bucket)
+
+    def update(self, value):
+        self.values[self.bucket] = value
+
+    def getValue(self, key):
+        return self.maps[self.bucket].get(key)
+
+    def updateValue(self, key, value):
+        self.writes += 1
+        self.maps[self.bucket][key] = value
+
+    def removeKey(self, key):
+        del self.maps[self.bucket][key]
+
+    def registerTimer(self, time):
+        self.timers[self.bucket].add(time)
+
+    def deleteTimer(self, time):
+        self.timers[self.bucket].remove(time)
+
+
+class Times:
+    def __init__(self, watermark, now):
+        self.watermark, self.now = watermark, now
+
+    def getCurrentWatermarkInMs(self):
+        return self.watermark
+
+    def getCurrentProcessingTimeInMs(self):
+        return self.now
+
+
+class Stream:
+    """A query: micro-batches, each by a processor of its own, as after a restart."""
+
+    def __init__(self, plan, declared):
+        self.plan = plan
+        self.transport = LocalTransport(declared)
+        self.store = Store()
+
+    def opened(self, call, arguments):
+        return CallStream(call, arguments, TaskInfo(), self.transport)
+
+    def micro_batch(self, rows, watermark=0, now=0):
+        """Rows `(k, v, seconds)`, the watermark in milliseconds; gives back the rows of the result."""
+        store, times, found = self.store, Times(watermark, now), []
+        processor = BucketProcessor(self.plan, self.opened)
+        processor.init(store)
+        for bucket, parcels in self._parcels(rows).items():
+            store.bucket = bucket
+            found += processor.handleInputRows((bucket,), iter(parcels), times)
+        for bucket, pending in list(store.timers.items()):
+            for time in sorted(pending):
+                if time <= watermark:
+                    store.bucket = bucket
+                    found += processor.handleExpiredTimer((bucket,), times, None)
+                    pending.discard(time)
+        processor.close()
+        return [tuple(row.values()) for each in found for batch in read(each.rows) for row in batch.to_pylist()]
+
+    def _parcels(self, rows):
+        by_bucket = defaultdict(list)
+        if not rows:
+            return by_bucket
+        structs = [{"k": k, "v": v, "ts": None if s is None else at(s)} for k, v, s in rows]
+        hashes = (np.array([(k or 0) + 1 for k, _, _ in rows], np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(
+            np.int64
+        )
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array([k for k, _, _ in rows], pa.int64()), pa.array([s["ts"] for s in structs], ROW.types[2]),
+                pa.array(structs, pa.struct(list(ROW))), pa.array(hashes),
+            ],
+            names=["key", "time", "row", "hash"],
+        )  # fmt: skip
+        for parcels in packed([batch], self.plan.buckets):
+            for each in parcels.to_pylist():
+                by_bucket[each["bucket"]].append(Row(**{name: each[name] for name in PARCEL.names}))
+        return by_bucket
+
+    def keys(self):
+        """How many keys the store has."""
+        schema = page_schema(self.plan.plan, orders=self.plan.orders)
+        pages = [value for pages in self.store.maps.values() for (value,) in pages.values()]
+        return sum(pa.ipc.read_record_batch(pa.py_buffer(page), schema).num_rows for page in pages)
