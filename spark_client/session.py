@@ -13,9 +13,9 @@ from spark_client.base.identifiers import identifiers_of
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
 from spark_client.base.security import Security
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
-from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
+from spark_client.executor.stream.in_process import local_transport
+from spark_client.functions.aggregate import AggregateExpression, OverExpression, RemoteAggregate
 from spark_client.functions.directory import Functions, list_functions
-from spark_client.functions.over import OverExpression
 from spark_client.functions.registration import register_empty, register_function, register_once
 from spark_client.functions.scalar import RemoteFunction
 from spark_client.functions.version_pins import pinned
@@ -78,7 +78,14 @@ def connect(
         raise ValueError("plugins are for the embedded server; a server at a target has its own")
     reporter, collector = collecting(spark, summary_directory)
     config = ClientConfig(
-        target, connect_seconds, security or Security(), max_stream_seconds, max_replays, shared_memory, reporter
+        target,
+        connect_seconds,
+        security or Security(),
+        max_stream_seconds,
+        max_replays,
+        shared_memory,
+        reporter,
+        in_process=local_transport,
     )
     functions = list_functions(config)
     if checkpoint is not None:

@@ -1,9 +1,11 @@
 """ClientConfig: how to reach a server. Travels to the executors inside plans, so it holds no secret."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spark_client.base.figures import Reporter
 from spark_client.base.security import Security
+from spark_client.base.transport import Transport
 
 __all__ = ["ClientConfig"]
 
@@ -26,6 +28,8 @@ class ClientConfig:
     """Hand rows to a server on the same host through memory they share, where both can; otherwise by its socket."""
     reporter: Reporter | None = field(default=None, compare=False, repr=False)
     """Takes the figures of each task's calls; see `RemoteSession.summary`."""
+    in_process: Callable[[str], Transport] | None = field(default=None, compare=False, repr=False)
+    """What runs the functions of a module or file in this process, for a target "local:..."; `connect` sets it."""
 
     def __post_init__(self) -> None:
         if self.max_stream_seconds <= 0 or self.max_replays < 0:

@@ -2,6 +2,6 @@
 
 directory     which functions the servers have; version_pins: which version a name without one means
 scalar        RemoteFunction; column_calls: a Column that remembers which call it is
-aggregate     RemoteAggregate; over: Window, and an aggregate over it
+aggregate     RemoteAggregate, and an aggregate over a window; window: Window and its frame
 registration  functions under names of Spark SQL
 """

@@ -3,7 +3,7 @@
 import dataclasses
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,11 +17,9 @@ from spark_client.base.errors import PlanError
 from spark_client.base.notebooks import function_html
 from spark_client.base.options import call_options, session_options
 from spark_client.functions.scalar import FunctionDoc, column_of
+from spark_client.functions.window import WindowSpec
 
-if TYPE_CHECKING:
-    from spark_client.functions.over import OverExpression, WindowSpec
-
-__all__ = ["AggregateExpression", "RemoteAggregate"]
+__all__ = ["AggregateExpression", "OverExpression", "RemoteAggregate"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +90,7 @@ class AggregateExpression:
         `window` is made with `spark_client.Window`, which has the names of Spark's own. Raises PlanError for
         what a window cannot have.
         """
-        from spark_client.functions.over import over  # noqa: PLC0415 - each knows the other
-
-        return over(self, window)
+        return _over(self, window)
 
     @property
     def spec(self) -> FunctionSpec:
@@ -145,3 +141,33 @@ class AggregateExpression:
             policy=policy,
             applied=applied,
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OverExpression:
+    """An aggregate over a window of each row: for `remote.with_columns` and `remote.select`."""
+
+    expression: AggregateExpression
+    window: WindowSpec
+
+    def alias(self, name: str) -> "OverExpression":
+        """The same under this name."""
+        return dataclasses.replace(self, expression=self.expression.alias(name))
+
+
+def _over(expression: AggregateExpression, window: WindowSpec) -> OverExpression:
+    """The aggregate over the window. Raises PlanError for what a window cannot have."""
+    if not isinstance(window, WindowSpec):
+        raise PlanError(
+            f"call of {expression.spec.key}: over takes a window of spark_client.Window, not {type(window).__name__}: "
+            "Spark's own does not tell what is in it"
+        )
+    if expression.is_distinct:
+        raise PlanError(f"call of {expression.spec.key}: DISTINCT over a window is not supported, as in Spark")
+    frame = window.frame
+    if frame.has_offsets and len(window.order) != 1:
+        raise PlanError(
+            f"call of {expression.spec.key}: a RANGE frame with offsets needs one column to order by, "
+            f"found {len(window.order)}"
+        )
+    return OverExpression(expression, window)

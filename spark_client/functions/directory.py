@@ -11,8 +11,9 @@ from remote_udf.functions import FunctionSpec, split_name, version_key
 from remote_udf.v1 import function_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
+from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.connection import PROTOCOL_VERSION
-from spark_client.executor.stream.transport import NoGrpcServer, Transport, TransportLost, transport_for
+from spark_client.executor.stream.transport import NoGrpcServer, transport_for
 
 __all__ = ["Functions", "list_functions"]
 

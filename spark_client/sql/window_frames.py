@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.functions.over import Descending, Months, Window, WindowSpec
+from spark_client.functions.window import Descending, Months, Window, WindowSpec
 from spark_client.sql.parsing import error_at
 from spark_client.sql.workspace import Workspace
 

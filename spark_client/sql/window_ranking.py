@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from spark_client.functions.over import desc
+from spark_client.functions.window import desc
 from spark_client.sql.calls import CLAUSES
 from spark_client.sql.sources import Source, column
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name

@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.functions.aggregate import AggregateExpression
-from spark_client.functions.over import OverExpression
+from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.planning.over.planner import plan_over
 from spark_client.sql.calls import has_remote, is_remote_window, read_remote
 from spark_client.sql.hidden import HiddenColumns, is_column_of_rows

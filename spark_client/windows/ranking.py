@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of
-from spark_client.functions.over import Descending
+from spark_client.functions.window import Descending
 from spark_client.windows.columns import (
     WATERMARK,
     WINDOW_END,

@@ -15,10 +15,11 @@ from remote_udf.outcomes import RowError, write_errors
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
+from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Chunk
 from spark_client.executor.stream.task import TaskInfo
-from spark_client.executor.stream.transport import TransportLost
+from spark_client.testing import local_transport
 
 X = pa.schema([pa.field("x", pa.int64())])
 """The arguments of most calls here."""
@@ -44,7 +45,7 @@ class Clock:
 def call_of(function: Any, target: str = "test", *, connect_seconds: float = 10.0, arguments: int | None = 1,
             policy: Mapping[str, Any] | None = None, **options: Any) -> ScalarCall:  # fmt: skip
     """A call of the function as a query would hold it."""
-    config = ClientConfig(target, connect_seconds)
+    config = ClientConfig(target, connect_seconds, in_process=local_transport)
     texts = canonical(options, source="test")
     return ScalarCall(function.spec, arguments, texts, "operation", config, ErrorPolicy(**(policy or {})))
 

@@ -1,7 +1,7 @@
 """Streams on a clock of their own, and what scripted servers say; beside `scripted`."""
 
 import udf_server as udf
-from spark_client.executor.stream.transport import TransportLost
+from spark_client.base.transport import TransportLost
 from tests.spark_client.scripted import (
     Clock,
     opened,

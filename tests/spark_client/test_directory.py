@@ -6,7 +6,8 @@ import udf_server as udf
 from remote_udf.v1 import function_pb2, service_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
-from spark_client.executor.stream.transport import NoGrpcServer, TransportLost
+from spark_client.base.transport import TransportLost
+from spark_client.executor.stream.transport import NoGrpcServer
 from spark_client.functions.directory import RETRY_SECONDS, Functions, list_functions
 from spark_client.testing import LocalTransport
 from tests.spark_client.scripted import Clock

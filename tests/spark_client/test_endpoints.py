@@ -13,9 +13,10 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import ServerUnavailable
+from spark_client.base.transport import TransportLost
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.endpoints import Endpoints, resolved
-from spark_client.executor.stream.transport import TransportLost, transport_for
+from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
 from tests.conftest import serving
 from tests.spark_client.scripted import (

@@ -8,10 +8,10 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from spark_client.base.errors import ServerUnavailable
+from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.silence import SilenceWatch, process_watch
 from spark_client.executor.stream.task import TaskInfo
-from spark_client.executor.stream.transport import TransportLost
 from tests.spark_client.scripted import SILENCE, Clock, Scripted, X, call_of, chunk_of, honest, opened, stream_of
 
 

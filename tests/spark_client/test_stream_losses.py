@@ -4,8 +4,8 @@ import pytest
 
 from remote_udf.errors import ErrorCode
 from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable
+from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.connecting import BACKOFF_SECONDS
-from spark_client.executor.stream.transport import TransportLost
 from tests.spark_client.scripted import (
     Clock,
     Scripted,

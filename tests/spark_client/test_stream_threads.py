@@ -2,7 +2,7 @@
 
 import threading
 
-from spark_client.executor.stream.transport import TransportLost
+from spark_client.base.transport import TransportLost
 from tests.spark_client.scripted import (
     SILENCE,
     Scripted,

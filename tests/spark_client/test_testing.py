@@ -6,7 +6,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
-from spark_client.executor.stream.transport import TransportLost
+from spark_client.base.transport import TransportLost
 from spark_client.testing import FaultyTransport, LocalTransport
 from tests.spark_client.scripted import Scripted, call_of, chunk_of, everything, honest, stream_of
 from udf_server.errors import FunctionClash

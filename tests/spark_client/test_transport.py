@@ -14,14 +14,9 @@ import udf_server as udf
 from remote_udf.errors import RemoteUdfError
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
+from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.channels import process_channels
-from spark_client.executor.stream.transport import (
-    GrpcTransport,
-    NoGrpcServer,
-    TransportLost,
-    translated,
-    transport_for,
-)
+from spark_client.executor.stream.transport import GrpcTransport, NoGrpcServer, translated, transport_for
 from spark_client.functions.directory import list_functions
 from spark_client.testing import LocalTransport, local_transport
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
@@ -47,22 +42,22 @@ def test_local_with_a_module_or_file_is_this_process(plugin, tmp_path, monkeypat
     path = plugin(PLUGIN, "module_of_functions.py")
     monkeypatch.syspath_prepend(str(tmp_path))
     for target in (f"local:{path}", "local:module_of_functions"):
-        transport = transport_for(ClientConfig(target))
+        transport = transport_for(ClientConfig(target, in_process=local_transport))
         assert isinstance(transport, LocalTransport)
-        assert transport is transport_for(ClientConfig(target))
-        assert [spec.name for spec in list_functions(ClientConfig(target))] == ["plus_two"]
+        assert transport is transport_for(ClientConfig(target, in_process=local_transport))
+        assert [spec.name for spec in list_functions(ClientConfig(target, in_process=local_transport))] == ["plus_two"]
         local_transport(target.removeprefix("local:")).close()
 
 
 @pytest.mark.parametrize("target", ["local:50051", "localhost:50051", "dns:///local:1", "unix:/tmp/local"])
 def test_a_host_called_local_is_a_host(target):
-    assert isinstance(transport_for(ClientConfig(target)), GrpcTransport)
+    assert isinstance(transport_for(ClientConfig(target, in_process=local_transport)), GrpcTransport)
 
 
 @pytest.mark.parametrize("target", ["local:", "local:no_such_module", "local:/no/such/file.py"])
 def test_a_local_target_without_functions_is_an_error_that_names_it(target):
     with pytest.raises(RemoteUdfError) as caught:
-        transport_for(ClientConfig(target))
+        transport_for(ClientConfig(target, in_process=local_transport))
     assert target.removeprefix("local:") in str(caught.value)
 
 

@@ -12,8 +12,9 @@ from remote_udf.errors import InvalidOption
 from remote_udf.row_kinds import CODE_TYPE, RowKind
 from spark_client import PlanError
 from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
+from spark_client.executor.aggregate.firing import EmitOptions, Firing
 from spark_client.executor.aggregate.running import Running
-from spark_client.windows.emitting import EmitOptions, Firing, emit_options
+from spark_client.windows.emitting import emit_options
 
 
 def test_options_of_the_call_win_over_those_of_the_session_which_have_flinks_names():

@@ -15,6 +15,7 @@ import pyarrow as pa
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
 from spark_client.executor.aggregate.bundles import signs
+from spark_client.executor.aggregate.firing import EmitOptions, Firing
 from spark_client.executor.aggregate.keys import combined
 from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.aggregate.running import Running
@@ -27,7 +28,6 @@ from spark_client.executor.aggregate.segment_columns import (
 )
 from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
 from spark_client.executor.stream.opening import open_stream
-from spark_client.windows.emitting import EmitOptions, Firing
 
 __all__ = ["FirePlan", "FiredBucket", "Step"]
 

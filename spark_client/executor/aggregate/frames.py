@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.aggregate.keys import combined, run_starts
-from spark_client.functions.over import Frame
 
 __all__ = ["Steps", "bounds_of", "recomputed", "slid", "stretches"]
 

@@ -18,13 +18,13 @@ from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch, ServerUnavailable
 from spark_client.base.figures import Figures, TaskReport
+from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.message_sizing import Window
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.task import TaskInfo
-from spark_client.executor.stream.transport import Transport, TransportLost
 
 __all__ = ["CallStream"]
 

@@ -8,8 +8,8 @@ from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.tracing import Span
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import ServerUnavailable
+from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.transport import TransportLost
 
 __all__ = ["BACKOFF_SECONDS", "Connector", "backoff"]
 

@@ -16,10 +16,10 @@ from remote_udf.segments import applied_to_proto
 from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
+from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.chunks import Chunk
 from spark_client.executor.stream.silence import process_watch
 from spark_client.executor.stream.task import TaskInfo
-from spark_client.executor.stream.transport import Transport, TransportLost
 
 __all__ = ["PROTOCOL_VERSION", "Connection"]
 

@@ -1,9 +1,9 @@
-"""Transport: the network as one method, and gRPC behind it."""
+"""GrpcTransport: the network of a target, by gRPC."""
 
 import queue
 import random
 from collections.abc import Container, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
@@ -11,10 +11,11 @@ from remote_udf.tracing import Headers
 from remote_udf.v1 import service_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
+from spark_client.base.transport import Responses, Transport, TransportLost
 from spark_client.executor.stream.channels import Channel, process_channels
 from spark_client.executor.stream.endpoints import Endpoint, Endpoints, process_endpoints
 
-__all__ = ["GrpcTransport", "NoGrpcServer", "Responses", "Transport", "TransportLost", "translated", "transport_for"]
+__all__ = ["GrpcTransport", "NoGrpcServer", "translated", "transport_for"]
 
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
@@ -39,55 +40,8 @@ _NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an h
 """Words of gRPC's that tell what answers from nobody who does, for which it has no status of its own."""
 
 
-class TransportLost(Exception):
-    """The connection broke or was never made; whatever was under way may be sent again."""
-
-
 class NoGrpcServer(TransportLost):
     """What answers speaks no HTTP/2: a web server, say. Or a proxy does, while the server behind it is away."""
-
-
-class Responses(Protocol):
-    """What comes back on one stream."""
-
-    same_host: bool
-    """Whether the server seems to be on this host."""
-    server: str
-    """The address of the server, as `Transport.servers` lists it."""
-
-    def __next__(self) -> bytes:
-        """The next message. Blocks. Raises StopIteration at the end, TransportLost, or an error of spark_client."""
-        ...
-
-    def cancel(self) -> None:
-        """Gives the stream up; a blocked __next__ raises TransportLost. From any thread, safe to call twice."""
-        ...
-
-    def distrust(self, seconds: float = 0.0) -> None:
-        """The server behind it was lost or sends streams away: the next ones go elsewhere for a while."""
-        ...
-
-
-class Transport(Protocol):
-    """A way to a server."""
-
-    def servers(self) -> Sequence[str]:
-        """The addresses of the servers that streams may go to. Raises TransportLost if none is known."""
-        ...
-
-    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
-        """Opens an Execute stream, on a server that is not one to `avoid` if there is such a one.
-
-        `requests` is consumed on another thread.
-        """
-        ...
-
-    def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
-        """What each server that answers offers; at least one answer.
-
-        Raises TransportLost after `seconds` at most, or an error of spark_client, if no server answers.
-        """
-        ...
 
 
 class GrpcTransport:
@@ -203,10 +157,10 @@ def transport_for(config: ClientConfig, headers: Headers = ()) -> Transport:
     `headers` go along with every stream over the network.
     """
     scheme, _, plugin = config.target.partition(":")
-    if scheme == "local" and not plugin.isdigit():  # a port makes it a host of that name
-        from spark_client.testing import local_transport  # noqa: PLC0415 - needs the server's package, which only tests have
-
-        return local_transport(plugin)
+    if (
+        config.in_process is not None and scheme == "local" and not plugin.isdigit()
+    ):  # a port makes it a host of that name
+        return config.in_process(plugin)
     return GrpcTransport(config, headers)
 
 

@@ -3,14 +3,13 @@
 Rows go to buckets of keys, all of one window, and Spark keeps a bucket's state (applyInPandasWithState). Before
 and after that, mapInArrow packs rows into Arrow messages and unpacks changes, so that types and nulls are Arrow's.
 With delays in processing time Spark looks after every open window in every micro-batch; otherwise the watermark wakes
-them. See spark_client.executor.aggregate.fired and spark_client.windows.emitting.
+them. See spark_client.executor.aggregate.fired_windows.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -21,15 +20,17 @@ from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named
 from spark_client.base.types import arrow_type, spark_type
-from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
+from spark_client.executor.aggregate.fired import FirePlan
+from spark_client.executor.aggregate.fired_windows import BUCKET, LAST, OVER, ROWS, fired, packed_windows
+from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.running import Running
-from spark_client.executor.aggregate.segment_columns import AggregateInput, group_by_key
+from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.parcels import unpacked
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin
 from spark_client.planning.aggregate.request import PREFIX, Aggregation, Request
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
-from spark_client.windows.emitting import EmitOptions
 from spark_client.windows.session import SESSION
 from spark_client.windows.updates import is_only_updated
 
@@ -37,7 +38,6 @@ __all__ = ["plan_emitting"]
 
 BUCKETS = 16
 """Buckets of keys per window: how many tasks may work on one. State depends on it: not to be changed."""
-_LAST, _OVER, _BUCKET, _ROWS = (f"{PREFIX}{name}" for name in ("last", "over", "bucket", "rows"))
 
 
 def plan_emitting(
@@ -94,21 +94,21 @@ def _planned(request: Request, builtins: Sequence[Builtin], options: EmitOptions
         raise PlanError(f"early and late fire need a watermark on {WINDOW_TIME}; set one before the window function")
     bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).cast("int")
     # mapInArrow goes by names, and the frame's may have dots in them.
-    plain = base.select(last.alias(_LAST), over.alias(_OVER), bucket.alias(_BUCKET), *fields).toDF(
+    plain = base.select(last.alias(LAST), over.alias(OVER), bucket.alias(BUCKET), *fields).toDF(
         *(f"c{index}" for index in range(len(fields) + 3))
     )
     packed_type = StructType([
-        StructField(_LAST, T.LongType()), StructField(_OVER, T.TimestampType(), True, metadata),
-        StructField(_BUCKET, T.IntegerType()), StructField(_ROWS, T.BinaryType()),
+        StructField(LAST, T.LongType()), StructField(OVER, T.TimestampType(), True, metadata),
+        StructField(BUCKET, T.IntegerType()), StructField(ROWS, T.BinaryType()),
     ])  # fmt: skip
-    packed = plain.mapInArrow(_packed, packed_type)
+    packed = plain.mapInArrow(packed_windows, packed_type)
     timeout = GroupStateTimeout.ProcessingTimeTimeout if options.needs_clock else GroupStateTimeout.EventTimeTimeout
 
     def fire(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        yield from _fired(plan, int(key[0]), frames, state)
+        yield from fired(plan, int(key[0]), frames, state)
 
-    changes = packed.groupBy(_LAST, _BUCKET).applyInPandasWithState(
-        fire, f"{_ROWS} binary", "state binary", "append", timeout
+    changes = packed.groupBy(LAST, BUCKET).applyInPandasWithState(
+        fire, f"{ROWS} binary", "state binary", "append", timeout
     )
     shown_keys = [
         (name, fields[key].dataType) for name, key in zip(request.key_names, keys, strict=False)
@@ -123,7 +123,7 @@ def _planned(request: Request, builtins: Sequence[Builtin], options: EmitOptions
     ]
     schema = StructType([StructField(f"v{index}", type_) for index, (_, type_) in enumerate(output)])
     shown = [F.col(f"v{i}").alias(name) for i, (name, _) in enumerate(output) if name != f"{PREFIX}grouping_id"]
-    return changes.mapInArrow(_unpacked, schema).select(*shown)
+    return changes.mapInArrow(unpacked, schema).select(*shown)
 
 
 def _argument(number: int) -> str:
@@ -173,60 +173,3 @@ def _fire_plan(
         kinds=None if request.kind is None else place[f"{PREFIX}kind"],
         names=tuple(f"v{index}" for index in range(1 + len(keys) + len(shown))),
     )  # fmt: skip
-
-
-def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a window and bucket as one Arrow message: `last`, `over`, `bucket` and the message."""
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        table = pa.Table.from_batches([batch])
-        grouping = group_by_key([table.column(0), table.column(2)], table.num_rows)
-        ordered = table if grouping.order is None else table.take(pa.array(grouping.order))
-        rows = ordered.select(range(3, table.num_columns))
-        messages = [
-            _message(rows.slice(start, end - start))
-            for start, end in zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True)
-        ]
-        heads = table.take(pa.array(grouping.first_rows())).select(range(3))
-        whole = heads.append_column(_ROWS, pa.array(messages, pa.binary()))
-        yield from whole.rename_columns([_LAST, _OVER, _BUCKET, _ROWS]).combine_chunks().to_batches()
-
-
-def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for message in batch.column(0).to_pylist():
-            yield from pa.ipc.open_stream(message)
-
-
-def _message(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _fired(plan: FirePlan, last: int, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """One bucket of one window in one micro-batch."""
-    messages = [] if state.hasTimedOut else [bytes(each) for frame in frames for each in frame[_ROWS]]
-    tables = [pa.ipc.open_stream(message).read_all() for message in messages]
-    step = Step(last, state.getCurrentWatermarkMs(), state.getCurrentProcessingTimeMs())
-    saved = bytes(state.get[0]) if state.exists else None
-    bucket = FiredBucket(plan, saved)
-    changes = bucket.changes(step, pa.concat_tables(tables) if tables else None)
-    after = bucket.saved
-    if after is None:
-        if state.exists:
-            state.remove()
-    else:
-        if after != saved:
-            state.update((after,))
-        if plan.options.needs_clock:
-            # The watermark may pass the window's end at any time, and the clock wakes by time alone.
-            state.setTimeoutDuration(1)
-        else:
-            # Spark wakes what is before the watermark, not what is at it.
-            due = last if step.watermark < last else last + plan.options.lateness
-            state.setTimeoutTimestamp(due - 1)
-    if changes is not None:
-        yield pd.DataFrame({_ROWS: [_message(changes)]})

@@ -21,6 +21,7 @@ from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.base.changelogs import kind_column
 from spark_client.base.errors import PlanError
 from spark_client.base.types import spark_type
+from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
@@ -34,7 +35,6 @@ from spark_client.planning.aggregate.request import PREFIX, Aggregation, Remote,
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.planning.aggregate.steps import Steps
 from spark_client.windows.columns import WINDOW_TIME
-from spark_client.windows.emitting import EmitOptions
 from spark_client.windows.updates import without_updates
 
 __all__ = ["plan_aggregation", "plan_fired"]

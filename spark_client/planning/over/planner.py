@@ -21,8 +21,9 @@ from spark_client.base.types import arrow_type, spark_type
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
-from spark_client.functions.over import Descending, OverExpression, WindowSpec
+from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.scalar import column_of
+from spark_client.functions.window import Descending, WindowSpec
 from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.planning.sort_directions import is_direction
 from spark_client.windows.intervals import interval_column

@@ -15,8 +15,9 @@ from pyspark.sql.types import StructType
 
 from spark_client.base.calls import ProcessTableCall
 from spark_client.base.errors import PlanError
+from spark_client.executor.parcels import unpacked
 from spark_client.executor.process.plan import ProcessPlan
-from spark_client.executor.process.state.packing import packed, unpacked
+from spark_client.executor.process.state.packing import packed
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.planning.process.upstream import Upstream

@@ -26,8 +26,8 @@ from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
 from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
+from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.column_calls import CallMark, mark_of
-from spark_client.functions.over import OverExpression
 from spark_client.functions.scalar import column_of, plan_call
 from spark_client.planning.over.planner import with_hidden_over
 

@@ -8,11 +8,11 @@ import pytest
 
 from remote_udf.options import OnError
 from spark_client.base.errors import FunctionFailed
+from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.functions.over import Frame
 from spark_client.testing import LocalTransport
 from tests.spark_client.aggregate.world import (
     ALL,

@@ -8,11 +8,11 @@ import pytest
 import udf_server as udf
 from remote_udf.options import OnError
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
+from spark_client.executor.aggregate.frame import TO_CURRENT, WHOLE, Frame
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine import pieces
 from spark_client.executor.engine.pieces import PIECE_BYTES
-from spark_client.functions.over import TO_CURRENT, WHOLE, Frame
 from spark_client.testing import LocalTransport
 from tests.spark_client.aggregate.world import Opening, call_of
 from udf_server.aggregates.declaration import declare_aggregate

@@ -12,9 +12,10 @@ from remote_udf.options import AGGREGATE_OPTIONS, canonical
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from spark_client.base.calls import ErrorPolicy, ProcessTableCall
 from spark_client.base.config import ClientConfig
+from spark_client.executor.parcels import read
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.state.entries import page_schema
-from spark_client.executor.process.state.packing import PARCEL, packed, read
+from spark_client.executor.process.state.packing import PARCEL, packed
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.stream.call_stream import CallStream

@@ -3,7 +3,8 @@
 import pytest
 
 from spark_client import PlanError, Window
-from spark_client.functions.over import Descending, Frame
+from spark_client.executor.aggregate.frame import Frame
+from spark_client.functions.window import Descending
 from spark_client.sql.parsing import Text, parse
 from spark_client.sql.window_frames import named_windows, read_window
 

@@ -1,9 +1,5 @@
-"""Rows in parcels: Arrow streams in binary columns, so that Spark's state operator moves few and large rows.
+"""The rows of one bucket in one input batch, as a parcel."""
 
-That operator hands rows to Python one by one. A parcel has the rows of one bucket in one input batch.
-"""
-
-import io
 import itertools
 from collections.abc import Iterable, Iterator
 
@@ -12,9 +8,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spark_client.executor.aggregate.keys import combined
+from spark_client.executor.parcels import written
 from spark_client.executor.stream.task import current_task
 
-__all__ = ["PARCEL", "bucket_of", "packed", "read", "unpacked", "written"]
+__all__ = ["PARCEL", "bucket_of", "packed"]
 
 PARCEL = pa.schema([
     pa.field("bucket", pa.int32()), pa.field("part", pa.int32()), pa.field("place", pa.int64()),
@@ -49,27 +46,3 @@ def packed(batches: Iterable[pa.RecordBatch], buckets: int) -> Iterator[pa.Recor
             ],
             schema=PARCEL,
         )  # fmt: skip
-
-
-def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of parcels, which are the only column."""
-    for batch in batches:
-        for parcel in batch.column(0):
-            yield from pa.ipc.open_stream(parcel.as_buffer())
-
-
-def written(batches: Iterable[pa.RecordBatch]) -> bytes:
-    """Batches of one schema, of which there is at least one, as one parcel."""
-    sink, writer = io.BytesIO(), None
-    for batch in batches:
-        if writer is None:
-            writer = pa.ipc.new_stream(sink, batch.schema)
-        writer.write(batch)
-    assert writer is not None
-    writer.close()
-    return sink.getvalue()
-
-
-def read(parcel: bytes) -> list[pa.RecordBatch]:
-    """The batches of a parcel."""
-    return list(pa.ipc.open_stream(parcel))

@@ -13,12 +13,12 @@ from remote_udf.segments import KEY
 from spark_client.executor.aggregate.keys import combined
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.parcels import read, written
 from spark_client.executor.process.failures import require_segments
 from spark_client.executor.process.output import cast
 from spark_client.executor.process.segment_batches import rows_of
 from spark_client.executor.process.state.bucket import Arrived, BucketWork, Moment
 from spark_client.executor.process.state.entries import page_schema
-from spark_client.executor.process.state.packing import read, written
 from spark_client.executor.process.state.pages import NEVER, Pages
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.stream.opening import open_stream

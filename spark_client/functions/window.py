@@ -1,4 +1,4 @@
-"""Windows for `f("x").over(window)`: partition, order and frame, with the names of pyspark.sql.Window."""
+"""Window: partition, order and frame of `f("x").over(window)`, with the names of pyspark.sql.Window."""
 
 import dataclasses
 import re
@@ -9,9 +9,9 @@ from pyspark.sql import Column
 
 from remote_udf.durations import parse_seconds
 from spark_client.base.errors import PlanError
-from spark_client.functions.aggregate import AggregateExpression
+from spark_client.executor.aggregate.frame import TO_CURRENT, WHOLE, Frame
 
-__all__ = ["Descending", "Frame", "Months", "OverExpression", "Window", "WindowSpec", "desc", "over"]
+__all__ = ["Descending", "Months", "Window", "WindowSpec", "desc"]
 
 UNBOUNDED = 1 << 62
 """Offsets at or beyond this are unbounded, as in Spark."""
@@ -38,31 +38,6 @@ class Months:
 
     def __neg__(self) -> "Months":
         return Months(-self.count)
-
-
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """Which rows around a row count: from `start` to `end`, None for unbounded.
-
-    Offsets are rows, or differences of the one column of the order: a number, or for times seconds or months.
-    """
-
-    rows: bool
-    start: float | None
-    end: float | None
-    of_time: bool = False
-    """The offsets are seconds."""
-    of_months: bool = False
-
-    @property
-    def has_offsets(self) -> bool:
-        """A RANGE frame that looks at values, not only at which are equal."""
-        return not self.rows and any(bound not in (None, 0) for bound in (self.start, self.end))
-
-
-WHOLE = Frame(rows=True, start=None, end=None)
-TO_CURRENT = Frame(rows=False, start=None, end=0)
-"""Up to the current row and its peers: SQL's default with an order."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -128,36 +103,6 @@ class Window:
     orderBy = staticmethod(WindowSpec().orderBy)  # noqa: N815
     rowsBetween = staticmethod(WindowSpec().rowsBetween)  # noqa: N815
     rangeBetween = staticmethod(WindowSpec().rangeBetween)  # noqa: N815
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class OverExpression:
-    """An aggregate over a window of each row: for `remote.with_columns` and `remote.select`."""
-
-    expression: AggregateExpression
-    window: WindowSpec
-
-    def alias(self, name: str) -> "OverExpression":
-        """The same under this name."""
-        return dataclasses.replace(self, expression=self.expression.alias(name))
-
-
-def over(expression: AggregateExpression, window: WindowSpec) -> OverExpression:
-    """The aggregate over the window. Raises PlanError for what a window cannot have."""
-    if not isinstance(window, WindowSpec):
-        raise PlanError(
-            f"call of {expression.spec.key}: over takes a window of spark_client.Window, not {type(window).__name__}: "
-            "Spark's own does not tell what is in it"
-        )
-    if expression.is_distinct:
-        raise PlanError(f"call of {expression.spec.key}: DISTINCT over a window is not supported, as in Spark")
-    frame = window.frame
-    if frame.has_offsets and len(window.order) != 1:
-        raise PlanError(
-            f"call of {expression.spec.key}: a RANGE frame with offsets needs one column to order by, "
-            f"found {len(window.order)}"
-        )
-    return OverExpression(expression, window)
 
 
 def _rows_bound(bound: int) -> float | None:

@@ -1,0 +1,35 @@
+"""Parcels: rows as an Arrow stream in a binary column, which Spark's operators with state move as one row.
+
+Those operators hand rows to Python one by one, or as pandas, where types and nulls would not be those of Arrow.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+__all__ = ["read", "unpacked", "written"]
+
+
+def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of parcels, which are the only column."""
+    for batch in batches:
+        for parcel in batch.column(0):
+            yield from pa.ipc.open_stream(parcel.as_buffer())
+
+
+def written(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Batches of one schema, of which there is at least one, as one parcel."""
+    sink, writer = io.BytesIO(), None
+    for batch in batches:
+        if writer is None:
+            writer = pa.ipc.new_stream(sink, batch.schema)
+        writer.write(batch)
+    assert writer is not None
+    writer.close()
+    return sink.getvalue()
+
+
+def read(parcel: bytes) -> list[pa.RecordBatch]:
+    """The batches of a parcel."""
+    return list(pa.ipc.open_stream(parcel))

@@ -1,0 +1,219 @@
+"""In process: functions run in the process of their caller, as a server runs them; nothing goes over a network."""
+
+import asyncio
+import contextlib
+import functools
+import os
+import queue
+import random
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from remote_udf.v1 import service_pb2
+from remote_udf.version import __version__
+from spark_client.base.transport import Responses, TransportLost
+from spark_client.executor.stream.connection import PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from udf_server.functions import Function
+
+__all__ = ["LocalTransport", "local_transport"]
+
+MESSAGES_QUEUED = 4
+"""Messages of one stream that wait for the other end, each way; a network holds about as much."""
+
+
+class LocalTransport:
+    """Streams to functions in this process, run as a server runs them: hooks, options, deadlines and all.
+
+    Starts a thread with an event loop at once; `close` stops it, after the functions' `close` hooks.
+    """
+
+    def __init__(self, *functions: "Function", seed: int = 0, message_bytes: int = 64 << 20) -> None:
+        """`seed` is for the jitter of retries. Raises FunctionClash for two functions of one name and version."""
+        # The server's package is installed where its functions are tested, and nowhere else.
+        from udf_server.accounting import StreamLimits  # noqa: PLC0415
+        from udf_server.hosting import FunctionHost  # noqa: PLC0415
+        from udf_server.metrics import ServerMetrics  # noqa: PLC0415
+        from udf_server.registry import Registry  # noqa: PLC0415
+        from udf_server.stream import ExecuteStream  # noqa: PLC0415
+
+        self._host = FunctionHost(Registry([("local", function) for function in functions]))
+        self.metrics = ServerMetrics()
+        """What a server would show of these functions; `metrics.registry` is Prometheus's."""
+        limits = StreamLimits(message_bytes=message_bytes)
+        self._new_stream = functools.partial(
+            ExecuteStream, self._host, self.metrics, limits, random=random.Random(seed)
+        )
+        self._streams: set[_LocalStream] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="local-transport", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def load(cls, plugin: str) -> "LocalTransport":
+        """The functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, naming it."""
+        from udf_server.plugins import build_plugin_manager, load_functions  # noqa: PLC0415
+
+        manager = build_plugin_manager([plugin], entry_points=False)
+        return cls(*(function for _, function in load_functions(manager)))
+
+    def servers(self) -> Sequence[str]:
+        return (_LocalStream.server,)
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()) -> Responses:
+        with self._lock:
+            if self._closed:
+                raise TransportLost("the local transport is closed")
+            stream = _LocalStream(self._loop, requests, self._new_stream().run, self._forget)
+            self._streams.add(stream)
+            stream.start()
+        return stream
+
+    def list_functions(self, seconds: float = 0.0) -> Sequence[service_pb2.ListFunctionsResponse]:
+        answer = service_pb2.ListFunctionsResponse(
+            functions=[function.spec.to_proto() for function in self._host.registry],
+            server_version=__version__,
+            protocol_versions=[PROTOCOL_VERSION],
+        )
+        return [answer]
+
+    def close(self) -> None:
+        """Cancels open streams, runs the `close` hooks of functions that were used, and stops. Safe to call twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
+        asyncio.run_coroutine_threadsafe(self._host.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def __enter__(self) -> "LocalTransport":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            if left := asyncio.all_tasks(self._loop):
+                self._loop.run_until_complete(asyncio.wait(left))
+        finally:
+            self._loop.close()
+
+    def _forget(self, stream: "_LocalStream") -> None:
+        with self._lock:
+            self._streams.discard(stream)
+
+
+Run = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+"""ExecuteStream.run."""
+
+
+class _LocalStream:
+    """One stream: a task on the loop, a thread that feeds it, and what waits between the two."""
+
+    same_host = False  # The server is this process: there is nothing to share.
+    server = "local"
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        requests: Iterator[bytes],
+        run: Run,
+        ended: "Callable[[_LocalStream], None]",
+    ) -> None:
+        self._loop = loop
+        self._given = requests
+        self._run = run
+        self._ended = ended
+        # Both are bounded by the semaphore beside them.
+        self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._room_for_requests = threading.Semaphore(MESSAGES_QUEUED)
+        self._responses: queue.SimpleQueue[bytes | TransportLost | None] = queue.SimpleQueue()
+        self._room_for_responses = asyncio.Semaphore(MESSAGES_QUEUED)
+        self._over = False
+        self._cancelled = False
+
+    def start(self) -> None:
+        self._task = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
+        # Not in _serve, which does not even begin if it is cancelled at once.
+        self._task.add_done_callback(lambda _: self._end())
+        threading.Thread(target=self._feed, name="local-requests", daemon=True).start()
+
+    def __next__(self) -> bytes:
+        item = None if self._cancelled else self._responses.get()
+        if self._cancelled:
+            raise TransportLost("cancelled")
+        if item is None:
+            self._responses.put(None)
+            raise StopIteration
+        if isinstance(item, TransportLost):
+            self._responses.put(item)
+            raise item
+        self._post(self._room_for_responses.release)
+        return item
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._responses.put(None)
+        self._task.cancel()
+
+    def distrust(self, seconds: float = 0.0) -> None:
+        """There is no other server."""
+
+    async def _serve(self) -> None:
+        last: TransportLost | None = None
+        try:
+            await self._run(self._received(), self._write)
+        except Exception as error:
+            last = TransportLost(f"the stream failed: {error!r}")
+        finally:
+            self._responses.put(last)
+
+    def _end(self) -> None:
+        self._over = True
+        self._room_for_requests.release()
+        self._ended(self)
+
+    async def _received(self) -> AsyncIterator[bytes]:
+        while (message := await self._requests.get()) is not None:
+            self._room_for_requests.release()
+            yield message
+
+    async def _write(self, message: bytes) -> None:
+        await self._room_for_responses.acquire()
+        self._responses.put(message)
+
+    def _feed(self) -> None:
+        for message in self._given:
+            self._room_for_requests.acquire()
+            if self._over:
+                return
+            self._post(self._requests.put_nowait, message)
+        self._post(self._requests.put_nowait, None)
+
+    def _post(self, callback: Callable[..., object], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+_locals: dict[tuple[int, str], LocalTransport] = {}
+_lock = threading.Lock()
+
+
+def local_transport(plugin: str) -> LocalTransport:
+    """This process's transport to the functions of a module or file: what the target "local:..." means."""
+    key = (os.getpid(), plugin)
+    with _lock:
+        if key not in _locals:
+            _locals[key] = LocalTransport.load(plugin)
+        return _locals[key]

@@ -1,0 +1,74 @@
+"""Who imports whom, read from the code: also what is imported within a function or for type checkers only."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+__all__ = ["circles", "folder_graph", "module_graph"]
+
+Graph = Mapping[str, set[str]]
+
+
+def module_graph(package: Path) -> Graph:
+    """Per module of the package, by dotted name, the modules of it that it imports; a folder is its `__init__`."""
+    paths = {_name(package, path): path for path in sorted(package.rglob("*.py"))}
+    return {name: set(_imported(name, path, paths)) - {name} for name, path in paths.items()}
+
+
+def folder_graph(modules: Graph) -> Graph:
+    """Per folder the folders that its files import; the files at the root of a package are a folder too."""
+    holding = {module for module in modules if any(other.startswith(f"{module}.") for other in modules)}
+
+    def folder(module: str) -> str:
+        return module if module in holding else module.rpartition(".")[0]
+
+    graph: dict[str, set[str]] = {}
+    for module, imported in modules.items():
+        graph.setdefault(folder(module), set()).update(folder(other) for other in imported)
+    return {name: imported - {name} for name, imported in graph.items()}
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Groups of nodes of which each reaches every other one (Tarjan), sorted; none if the graph has no circle."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        number[node] = lowest[node] = len(number)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in number:
+                visit(other)
+            if other in stack:
+                lowest[node] = min(lowest[node], lowest[other])
+        if lowest[node] == number[node]:
+            group = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in sorted(graph):
+        if node not in number:
+            visit(node)
+    return sorted(found)
+
+
+def _name(package: Path, path: Path) -> str:
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imported(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name} imports relatively, which this reading does not know"
+            for each in node.names:
+                member = f"{node.module}.{each.name}"
+                if member in known:
+                    yield member
+                elif node.module in known:
+                    yield node.module
