@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.arrow import read_row, read_schema, write_schema
+from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import FunctionSpec
 from remote_udf.row_kinds import CODE_TYPE, ROW_KIND
 from remote_udf.segments import KEY, ROWS, list_of
@@ -147,8 +148,15 @@ def _table_to_proto(table: TableCall) -> pb.TableCall:
 
 
 def _table_from_proto(message: pb.TableCall) -> TableCall:
+    schema = read_schema(message.schema)
+    named = (*message.partition_by, *(each.column for each in message.order_by), *message.upsert_key)
+    if message.time_column != -1:
+        named = (*named, message.time_column)
+    for column in named:
+        if not 0 <= column < len(schema):
+            raise ProtocolViolation(f"column {column} of a table that has {len(schema)}")
     return TableCall(
-        read_schema(message.schema), tuple(message.partition_by),
+        schema, tuple(message.partition_by),
         tuple(OrderColumn(each.column, each.descending, each.nulls_last) for each in message.order_by),
         message.time_column, ChangelogMode.from_proto(message.changelog_mode), tuple(message.upsert_key),
     )  # fmt: skip
