@@ -1,19 +1,23 @@
-"""SmallRequests: bounds the requests that gRPC parses on the event loop, before any code of ours sees them."""
+"""SmallRequests: parses what is sent to the services for health and reflection, bounded and before they see it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 
 __all__ = ["SmallRequests"]
 
 MOST_BYTES = 64 << 10
-"""Of a request to the services for health and reflection, which are names. A stream's messages are read elsewhere."""
+"""Of a request to these services, which are names. A stream's messages are read elsewhere."""
 
 
 class SmallRequests(aio.ServerInterceptor):  # type: ignore[misc] # its module has no types
-    """Refuses larger ones, of which protobuf might make seconds of work."""
+    """Refuses requests that are large, of which protobuf might make seconds of work, or no messages.
+
+    gRPC itself takes what its parser raises for an error of the server, and logs it with a traceback.
+    """
 
     async def intercept_service(
         self,
@@ -23,13 +27,40 @@ class SmallRequests(aio.ServerInterceptor):  # type: ignore[misc] # its module h
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_deserializer is None:
             return handler
-        return handler._replace(request_deserializer=_bounded(handler.request_deserializer))
+        parse = handler.request_deserializer
+        if handler.request_streaming:
+            changed = {"stream_stream": _of_many(handler.stream_stream, parse)}
+        elif handler.response_streaming:
+            changed = {"unary_stream": _of_one(handler.unary_stream, parse)}
+        else:
+            changed = {"unary_unary": _of_one(handler.unary_unary, parse)}
+        return handler._replace(request_deserializer=None, **changed)
 
 
-def _bounded(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    def parsed(data: bytes) -> Any:
-        if len(data) > MOST_BYTES:
-            raise ValueError(f"a request of {len(data)} bytes; at most {MOST_BYTES}")
-        return parse(data)
+def _of_one(serve: Any, parse: Callable[[bytes], Any]) -> Any:
+    async def served(request: bytes, context: Any) -> Any:
+        return await serve(await _parsed(request, parse, context), context)
 
-    return parsed
+    return served
+
+
+def _of_many(serve: Any, parse: Callable[[bytes], Any]) -> Any:
+    async def requests(given: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+        async for request in given:
+            yield await _parsed(request, parse, context)
+
+    async def served(given: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+        async for answer in serve(requests(given, context), context):
+            yield answer
+
+    return served
+
+
+async def _parsed(request: bytes, parse: Callable[[bytes], Any], context: Any) -> Any:
+    if len(request) > MOST_BYTES:
+        why = f"a request of {len(request)} bytes; at most {MOST_BYTES}"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+    try:
+        return parse(request)
+    except DecodeError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a request of this method: {error}")

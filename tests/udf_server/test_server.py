@@ -146,6 +146,23 @@ def test_requests_beside_streams_that_are_no_small_ones_are_not_parsed(serve, ch
     assert service_pb2.ListFunctionsResponse.FromString(listed(junk, timeout=20)).functions[0].name == "same"
 
 
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("grpc.health.v1.Health/Check", b"\xa0\x06\x00" * 30_000),
+        ("grpc.health.v1.Health/Check", b"\x0a\x01\xff"),
+        ("grpc.health.v1.Health/Watch", b"\x0a\x01\xff"),
+        ("grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", b"\x0b"),
+    ],
+)
+def test_a_request_that_is_none_is_the_mistake_of_its_client(serve, channel, caplog, method, request_):
+    call = channel(serve(same).target).stream_stream(f"/{method}")
+    with pytest.raises(grpc.RpcError) as raised:
+        list(call(iter([request_]), timeout=20))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_reflection_names_the_services(serve, channel):
     stub = reflection_pb2_grpc.ServerReflectionStub(channel(serve(same).target))
     request = reflection_pb2.ServerReflectionRequest(list_services="")
