@@ -241,6 +241,8 @@ class ExecuteStream:
         self._progress_seconds = min(max(opening.options.timeout / 3, PROGRESS_SECONDS[0]), PROGRESS_SECONDS[1])
         self._spawn(self._watch(self._runner), tasks)
         self._session.opened()
+        # Opening may have taken longer than a client may be idle, and only now can it send rows.
+        self._heard = self._clock()
         answer = opened_message(opening, self._limits.message_bytes, self._progress_seconds)
         answer.opened.shared_memory = self._shared is not None
         answer.opened.max_batch_rows = self._limits.unanswered_rows

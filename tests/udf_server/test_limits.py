@@ -105,6 +105,22 @@ async def test_a_stream_whose_function_is_at_work_is_not_idle():
         assert (await talk.receive()).result.rows == 1
 
 
+async def test_a_stream_is_not_idle_because_its_function_took_long_to_open():
+    @udf.scalar
+    class Loading:
+        async def open(self):
+            await asyncio.sleep(1.0)
+
+        async def eval(self, x: int) -> int:
+            return x
+
+    async with Talk(Loading) as talk:
+        await talk.open("loading")
+        talk.stream.end_if_idle(3600.0, 0.9)
+        talk.send(batch(0, 0, [1]))
+        assert (await talk.receive()).result.rows == 1
+
+
 async def test_a_client_that_reads_nothing_does_not_hold_its_stream():
     async with Talk(same) as talk:
         await talk.open("same")
