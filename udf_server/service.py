@@ -24,7 +24,7 @@ from udf_server.stream_errors import error_message
 __all__ = ["SERVICE_NAME", "UdfService"]
 
 OPEN_SECONDS = 30.0
-"""How long a client may take to say what it opened its stream for. Ours says so at once."""
+"""How long a client may take to say what it opened its stream for, at most. Ours says so at once."""
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
 
@@ -59,8 +59,9 @@ class UdfService:
 
     def end_idle_streams(self) -> None:
         """Ends those whose clients leave them open for nothing; for calling every second or so."""
+        idle = self._admission.limits.idle_seconds
         for stream in list(self._open):
-            stream.end_if_idle(OPEN_SECONDS, self._admission.limits.idle_seconds)
+            stream.end_if_idle(min(OPEN_SECONDS, idle), idle)
 
     async def wait_idle(self) -> None:
         """Returns when no stream is open."""
@@ -84,32 +85,40 @@ class UdfService:
 
     async def execute(self, requests: AsyncIterator[bytes], context: aio.ServicerContext[Any, Any]) -> None:
         """One stream; see message.proto."""
+        answers = _Answers(context)
         try:
             caller = self._identify(context)
         except StreamError as error:
             # Before anything of the stream is read.
-            await context.write(encode(error_message(error)))
+            await answers.write(encode(error_message(error)))
             return
         who = caller.identity
         refusal = self._refusal(who)
         if refusal is not None:
             self._metrics.rejected.labels(refusal.code).inc()
-            await context.write(encode(message_pb2.ExecuteResponse(error=refusal)))
+            await answers.write(encode(message_pb2.ExecuteResponse(error=refusal)))
             return
         stream = ExecuteStream(
             self._host, self._metrics, self._limits, caller=caller, admission=self._admission,
             headers=context.invocation_metadata() or (),
         )  # fmt: skip
-        self._open.add(stream)
         self._by_caller[who] += 1
-        self._idle.clear()
         try:
-            await stream.run(requests, context.write)
+            await self._run(stream, requests, answers)
+            # A client that does not read what it was sent keeps its place, and nothing else.
+            await answers.sent()
         finally:
-            self._open.discard(stream)
             self._by_caller[who] -= 1
             if not self._by_caller[who]:
                 del self._by_caller[who]
+
+    async def _run(self, stream: ExecuteStream, requests: AsyncIterator[bytes], answers: "_Answers") -> None:
+        self._open.add(stream)
+        self._idle.clear()
+        try:
+            await stream.run(requests, answers.write)
+        finally:
+            self._open.discard(stream)
             if not self._open:
                 self._idle.set()
 
@@ -143,8 +152,8 @@ class UdfService:
         limits = self._admission.limits
         if self.draining:
             code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
-        elif self.streams >= limits.streams:
-            code, message = ErrorCode.OVERLOADED, f"the server has {self.streams} streams open and takes no more"
+        elif (streams := self._by_caller.total()) >= limits.streams:
+            code, message = ErrorCode.OVERLOADED, f"the server has {streams} streams open and takes no more"
         elif self._by_caller[who] >= limits.streams_per_caller:
             code = ErrorCode.OVERLOADED
             message = f"{who or 'the caller'} has {self._by_caller[who]} streams open here and gets no more"
@@ -153,3 +162,33 @@ class UdfService:
         error = message_pb2.Error(kind=message_pb2.Error.KIND_WORKER, code=code, message=message, retryable=True)
         error.retry_after.FromSeconds(1)
         return error
+
+
+class _Answers:
+    """What a handler writes to its client. Made in the handler, which it cancels if the client is gone.
+
+    gRPC cancels it too, but later, if at all.
+    """
+
+    def __init__(self, context: aio.ServicerContext[Any, Any]) -> None:
+        self._context = context
+        self._handler = asyncio.current_task()
+        self._under_way: asyncio.Future[None] | None = None
+
+    async def write(self, message: bytes) -> None:
+        # Whoever waits for it may give up. The message goes on, for gRPC cannot take it back.
+        self._under_way = asyncio.ensure_future(self._write(message))
+        await asyncio.shield(self._under_way)
+
+    async def sent(self) -> None:
+        """Returns once no message is under way: a handler that ended before could not end its stream any more."""
+        if self._under_way is not None:
+            await self._under_way
+
+    async def _write(self, message: bytes) -> None:
+        try:
+            await self._context.write(message)
+        except Exception:  # gRPC's own class is private
+            assert self._handler is not None
+            self._handler.cancel()
+            raise asyncio.CancelledError from None

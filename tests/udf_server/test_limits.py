@@ -5,6 +5,7 @@ import contextlib
 import json
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import udf_server as udf
 from remote_udf.messages import read_response
 from spark_client.executor.stream.transport import transport_for
 from tests.chaos.proxy import Proxy
+from tests.fuzz.http2 import Peer
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.streams import Talk, batch, eventually, opening
 from udf_server import service
@@ -130,6 +132,36 @@ async def test_a_client_that_reads_nothing_does_not_hold_its_stream():
         talk.stream.end_if_idle(3600.0, 0.0)
         await talk.ended()
     assert talk.metric("udf_rows_in_flight", function="same", version="1") == 0
+
+
+async def test_a_client_that_reads_nothing_keeps_its_place_and_nothing_else(serve, caplog):
+    serving = serve(same, idle_seconds=1.0, max_streams_per_caller=1)
+    port = int(serving.target.rpartition(":")[2])
+    message = opening("same")
+
+    def is_open():
+        return serving.metric("udf_streams_open", function="same", version="1")
+
+    async def end_of_another():
+        async with Peer(port) as peer:
+            stream = peer.open()
+            await peer.send(stream, struct.pack(">BI", 0, len(message)) + message)
+            peer.half_close(stream)
+            assert await peer.wait(stream, 20)
+            return [read_response(each)[0].error.code for each in stream.messages()][-1]
+
+    async with Peer(port, window=0) as peer:
+        stream = peer.open()
+        await peer.send(stream, struct.pack(">BI", 0, len(message)) + message)
+        await eventually(lambda: is_open() == 1)
+        await eventually(lambda: is_open() == 0)
+        # gRPC cannot end a stream while a message of it is under way.
+        assert not stream.ended
+        assert await end_of_another() == "OVERLOADED"
+    async with asyncio.timeout(20):
+        while await end_of_another():
+            pass
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_a_client_of_ours_goes_on_after_its_stream_was_idle(serve):
