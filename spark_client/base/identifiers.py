@@ -10,9 +10,19 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-__all__ = ["Identifiers", "are_plain", "column_named", "identifiers_of", "quoted", "texts_of"]
+__all__ = [
+    "Identifiers",
+    "are_plain",
+    "column_named",
+    "error_column",
+    "hidden",
+    "identifiers_of",
+    "quoted",
+    "texts_of",
+]
 
 _CASE = "spark.sql.caseSensitive"
+_HIDDEN = "__remote_udf_"
 _PLAIN = re.compile(r"\w+")
 
 
@@ -65,3 +75,13 @@ def texts_of(name: str) -> list[str]:
 def are_plain(names: Iterable[str]) -> bool:
     """Whether each name, without backticks, is the text of the column of that name: mapInArrow goes by such texts."""
     return all(_PLAIN.fullmatch(name) for name in names)
+
+
+def hidden(what: object) -> str:
+    """The name of a column that users do not see: `what` says which, a word or a number."""
+    return f"{_HIDDEN}{what}"
+
+
+def error_column(name: str) -> str:
+    """The name of the column with the errors of the column `name`, of a call with on-error `column`."""
+    return f"{name}_error"

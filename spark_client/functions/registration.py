@@ -6,19 +6,17 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import quoted
+from spark_client.base.identifiers import hidden, quoted
 from spark_client.base.options import session_options
 from spark_client.functions.scalar import RemoteFunction
 
 __all__ = ["EMPTY", "ONCE", "register_empty", "register_function", "register_once"]
 
-ONCE = "__remote_udf_once_"
+ONCE = hidden("once_")
 """What begins the name of a function that Spark takes for nondeterministic, so that it makes no call twice."""
 
-EMPTY = "__remote_udf_empty_"
+EMPTY = hidden("empty_")
 """What begins the name of a call without arguments, of a function that has parameters."""
-
-_CARRIER = "__remote_udf_{}"
 
 
 def register_function(function: RemoteFunction, name: str) -> str:
@@ -54,7 +52,7 @@ def register_empty(function: RemoteFunction, name: str) -> str | None:
 
 
 def _register_without_arguments(spark: SparkSession, name: str, udf: Any) -> str:
-    carrier = _CARRIER.format(name.replace("@", "_").replace(".", "_"))
+    carrier = hidden(name.replace("@", "_").replace(".", "_"))
     registered = spark.udf.register(carrier, udf)
     result = registered.returnType.simpleString()
     made = f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(name)}() RETURNS {result} RETURN {quoted(carrier)}(true)"

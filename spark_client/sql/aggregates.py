@@ -14,9 +14,10 @@ from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.changelogs import CHANGE_TYPE
+from spark_client.base.identifiers import hidden
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.planner import plan_aggregation
-from spark_client.planning.aggregate.request import PREFIX, Aggregation
+from spark_client.planning.aggregate.request import Aggregation
 from spark_client.sql.calls import (
     CLAUSES,
     RemoteCall,
@@ -39,7 +40,7 @@ from spark_client.windows.updates import is_only_updated, update_times
 
 __all__ = ["GroupedSelect"]
 
-GROUPING_ID = f"{PREFIX}grouping_id"
+GROUPING_ID = hidden("grouping_id")
 """The column in which the planner numbers grouping sets."""
 _KINDS = (ROW_KIND, CHANGE_TYPE)
 _FIRST = ("any_value", "first", "first_value")

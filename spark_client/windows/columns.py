@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_client.base import identifiers
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, column_named, identifiers_of
 from spark_client.windows.intervals import MILLISECOND, interval_column
@@ -36,7 +37,7 @@ _PLAIN = "remote_udf.plain_time"
 
 def hidden(name: str) -> str:
     """The name of a column that is gone again before the caller sees the frame."""
-    return f"__remote_udf_window_{name}"
+    return identifiers.hidden(f"window_{name}")
 
 
 def field_named(frame: DataFrame, name: str, what: str) -> T.StructField:

@@ -6,13 +6,14 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.state import GroupState
 
+from spark_client.base.identifiers import hidden
 from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
 from spark_client.executor.aggregate.segment_columns import group_by_key
 from spark_client.executor.parcels import read, written
 
 __all__ = ["BUCKET", "LAST", "OVER", "ROWS", "fired", "packed_windows"]
 
-LAST, OVER, BUCKET, ROWS = (f"__remote_udf_{name}" for name in ("last", "over", "bucket", "rows"))
+LAST, OVER, BUCKET, ROWS = (hidden(name) for name in ("last", "over", "bucket", "rows"))
 """Columns of what Spark groups: a window's last millisecond, when it is over, the bucket of the key, its rows."""
 
 

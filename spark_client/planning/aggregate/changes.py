@@ -3,31 +3,29 @@
 Spark brings the rows of a key together, in order; mapInArrow turns them into changes.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.types import StructField, StructType
 
 from remote_udf.options import OnError
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import error_column, hidden
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.planning.aggregate.request import PREFIX, Aggregation, Request, Strategy
+from spark_client.planning.aggregate.request import Aggregation, Request, Strategy
 from spark_client.planning.aggregate.rows import Rows
+from spark_client.planning.operators import OutputField, apply_operator, hidden_schema
 
 __all__ = ["plan_changes"]
 
-VERSION = f"{PREFIX}version"
-ERROR_SUFFIX = "_error"
+VERSION = hidden("version")
 
 
 def plan_changes(aggregation: Aggregation, expressions: Sequence[AggregateExpression], per: str | Column) -> DataFrame:
@@ -56,15 +54,15 @@ def _planned(request: Request, per: str | Column) -> DataFrame:
     fields = {field.name: field for field in rows.schema.fields}
     place = {name: index for index, name in enumerate(fields)}
     keys = [fields[name] for name in request.group_keys]
-    output: list[tuple[str, T.DataType, dict[str, Any]]] = [(ROW_KIND, T.StringType(), {})]
+    output = [OutputField(ROW_KIND, T.StringType())]
     # The grouping set is a part of the key which is not shown.
-    shown = [*request.key_names, *([] if request.sets is None else [f"{PREFIX}grouping_id"])]
-    output += [(name, key.dataType, key.metadata) for name, key in zip(shown, keys, strict=True)]
+    shown = [*request.key_names, *([] if request.sets is None else [hidden("grouping_id")])]
+    output += [OutputField(name, key.dataType, key.metadata) for name, key in zip(shown, keys, strict=True)]
     for remote in request.remotes:
-        output.append((remote.name, spark_type(remote.call.spec.result), {}))
+        output.append(OutputField(remote.name, spark_type(remote.call.spec.result)))
         if remote.call.policy.on_error is OnError.COLUMN:
-            output.append((remote.name + ERROR_SUFFIX, spark_type(ERROR_TYPE), {}))
-    schema = [StructField(f"{PREFIX}{index}", each[1], True, each[2]) for index, each in enumerate(output)]
+            output.append(OutputField(error_column(remote.name), spark_type(ERROR_TYPE)))
+    schema = hidden_schema(output)
     plan = ChangesPlan(
         inputs=tuple(
             AggregateInput(
@@ -76,16 +74,11 @@ def _planned(request: Request, per: str | Column) -> DataFrame:
         ),
         keys=tuple(place[key.name] for key in keys),
         key_names=request.shown_key_names,
-        kinds=None if request.kind is None else place[f"{PREFIX}kind"],
+        kinds=None if request.kind is None else place[hidden("kind")],
         rows=1 if isinstance(per, str) and per == "row" else None,
         version=place.get(VERSION),
-        names=tuple(field.name for field in schema),
+        names=tuple(schema.names),
     )
-
-    def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return map_changes(plan, batches)
-
-    changes = rows.mapInArrow(operate, StructType(schema))
-    names = [each[0] for each in output]
-    columns = [F.col(f"{PREFIX}{i}").alias(name) for i, name in enumerate(names) if name != f"{PREFIX}grouping_id"]
+    changes = apply_operator(rows, map_changes, plan, schema)
+    columns = [F.col(hidden(i)).alias(each.name) for i, each in enumerate(output) if each.name != hidden("grouping_id")]
     return changes.select(*columns)

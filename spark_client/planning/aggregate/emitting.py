@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import column_named
+from spark_client.base.identifiers import column_named, hidden
 from spark_client.base.types import arrow_type, spark_type
 from spark_client.executor.aggregate.fired import FirePlan
 from spark_client.executor.aggregate.fired_windows import BUCKET, LAST, OVER, ROWS, fired, packed_windows
@@ -28,7 +28,7 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.parcels import unpacked
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin
-from spark_client.planning.aggregate.request import PREFIX, Aggregation, Request
+from spark_client.planning.aggregate.request import Aggregation, Request
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.session import SESSION
@@ -93,7 +93,6 @@ def _planned(request: Request, builtins: Sequence[Builtin], options: EmitOptions
     if metadata is None:
         raise PlanError(f"early and late fire need a watermark on {WINDOW_TIME}; set one before the window function")
     bucket = F.pmod(F.xxhash64(*keys), F.lit(BUCKETS)).cast("int")
-    # mapInArrow goes by names, and the frame's may have dots in them.
     plain = base.select(last.alias(LAST), over.alias(OVER), bucket.alias(BUCKET), *fields).toDF(
         *(f"c{index}" for index in range(len(fields) + 3))
     )
@@ -115,19 +114,19 @@ def _planned(request: Request, builtins: Sequence[Builtin], options: EmitOptions
     ]  # the grouping set is a part of the key which is not shown
     output: list[tuple[str, T.DataType]] = [(ROW_KIND, T.StringType()), *shown_keys]
     if request.sets is not None:
-        output.append((f"{PREFIX}grouping_id", fields[keys[-1]].dataType))
+        output.append((hidden("grouping_id"), fields[keys[-1]].dataType))
     at = {id(expression): name for expression, name in _value_names(request, builtins)}
     output += [
         (at[id(expression)], spark_type(type_))
         for expression, type_ in zip(request.expressions, plan.value_types, strict=True)
     ]
     schema = StructType([StructField(f"v{index}", type_) for index, (_, type_) in enumerate(output)])
-    shown = [F.col(f"v{i}").alias(name) for i, (name, _) in enumerate(output) if name != f"{PREFIX}grouping_id"]
+    shown = [F.col(f"v{i}").alias(name) for i, (name, _) in enumerate(output) if name != hidden("grouping_id")]
     return changes.mapInArrow(unpacked, schema).select(*shown)
 
 
 def _argument(number: int) -> str:
-    return f"{PREFIX}builtin_{number}"
+    return hidden(f"builtin_{number}")
 
 
 def _value_names(request: Request, builtins: Sequence[Builtin]) -> Iterator[tuple[Any, str]]:
@@ -170,6 +169,6 @@ def _fire_plan(
         shown=tuple(shown),
         keys=tuple(place[name] for name in keys),
         key_names=request.shown_key_names,
-        kinds=None if request.kind is None else place[f"{PREFIX}kind"],
+        kinds=None if request.kind is None else place[hidden("kind")],
         names=tuple(f"v{index}" for index in range(1 + len(keys) + len(shown))),
     )  # fmt: skip

@@ -7,19 +7,16 @@ bundles. Where Spark's own aggregates need the rows, (a) hands them on, with the
 row of their segment, so that the data is read once.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.types import StructField, StructType
 
 from remote_udf.options import OnError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.base.changelogs import kind_column
 from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import error_column, hidden
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.merge import FinishPlan, map_finish
@@ -31,15 +28,14 @@ from spark_client.planning.aggregate.builtins import is_distinct, known_builtin,
 from spark_client.planning.aggregate.changelogs import changelog_request
 from spark_client.planning.aggregate.emitting import plan_emitting
 from spark_client.planning.aggregate.panes import pane_request, with_updates, with_window_time
-from spark_client.planning.aggregate.request import PREFIX, Aggregation, Remote, Request, Strategy
+from spark_client.planning.aggregate.request import Aggregation, Remote, Request, Strategy
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.planning.aggregate.steps import Steps
+from spark_client.planning.operators import OutputField, apply_operator, hidden_schema, with_hidden_names
 from spark_client.windows.columns import WINDOW_TIME
 from spark_client.windows.updates import without_updates
 
 __all__ = ["plan_aggregation", "plan_fired"]
-
-ERROR_SUFFIX = "_error"
 
 
 def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
@@ -101,7 +97,7 @@ class _Planner:
         for remote in self._request.remotes:
             columns.append(F.col(remote.accumulator).alias(remote.name))
             if remote.call.policy.on_error is OnError.COLUMN:
-                columns.append(F.col(remote.error).alias(remote.name + ERROR_SUFFIX))
+                columns.append(F.col(remote.error).alias(error_column(remote.name)))
         return merged.select(*columns)
 
     def _finished(self, gathered: DataFrame) -> DataFrame:
@@ -111,43 +107,41 @@ class _Planner:
         fields = gathered.schema.fields
         names = [field.name for field in fields]
         builtin_at = {id(each): len(keys) + index for index, each in enumerate(self._request.builtins)}
-        # mapInArrow goes by names, and Spark's own may be called anything.
-        plain = gathered.toDF(*(f"{PREFIX}{index}" for index in range(len(names))))
+        plain = with_hidden_names(gathered)
         place = {name: len(names) - 1 - index for index, name in enumerate(reversed(names))}
         key_struct = None
         if self._request.keys and any(remote.call.spec.sees_key for remote in self._request.remotes):
             key_struct = len(names)
             shown = zip(keys, self._request.unique_key_names, strict=False)  # the grouping set is not shown
-            columns = [plain[f"{PREFIX}{place[key]}"].alias(name) for key, name in shown]
-            plain = plain.select("*", F.struct(*columns).alias(f"{PREFIX}key"))
+            columns = [plain[hidden(f"{place[key]}")].alias(name) for key, name in shown]
+            plain = plain.select("*", F.struct(*columns).alias(hidden("key")))
         calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._request.remotes)
-        output: list[tuple[str, Source, int, T.DataType, dict[str, Any]]] = [
-            (name, Source.INPUT, index, fields[index].dataType, fields[index].metadata)
+        output = [
+            OutputField(name, fields[index].dataType, fields[index].metadata)
             for index, name in enumerate(self._request.key_names)
         ]
+        sources = [(Source.INPUT, index) for index in range(len(output))]
         for expression in self._request.expressions:
             if not isinstance(expression, AggregateExpression):
                 at = builtin_at[id(expression)]
-                output.append((names[at], Source.INPUT, at, fields[at].dataType, fields[at].metadata))
+                output.append(OutputField(names[at], fields[at].dataType, fields[at].metadata))
+                sources.append((Source.INPUT, at))
                 continue
             number = next(i for i, remote in enumerate(self._request.remotes) if remote.expression is expression)
             remote = self._request.remotes[number]
-            output.append((remote.name, Source.VALUE, number, spark_type(remote.call.spec.result), {}))
+            output.append(OutputField(remote.name, spark_type(remote.call.spec.result)))
+            sources.append((Source.VALUE, number))
             if remote.call.policy.on_error is OnError.COLUMN:
-                output.append((remote.name + ERROR_SUFFIX, Source.ERROR, number, spark_type(ERROR_TYPE), {}))
+                output.append(OutputField(error_column(remote.name), spark_type(ERROR_TYPE)))
+                sources.append((Source.ERROR, number))
         plan = FinishPlan(
             calls=calls,
             keys=tuple(range(len(self._request.keys))),
             key_names=tuple(self._request.key_names),
-            output=tuple(OutputColumn(f"{PREFIX}{i}", each[1], each[2]) for i, each in enumerate(output)),
+            output=tuple(OutputColumn(hidden(i), *each) for i, each in enumerate(sources)),
             distinct=tuple(place[r.accumulator] for r in self._request.remotes if r.expression.is_distinct),
         )
-        schema = StructType([StructField(f"{PREFIX}{i}", e[3], True, e[4]) for i, e in enumerate(output)])
-
-        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return map_finish(plan, batches)
-
-        return plain.mapInArrow(operate, schema).toDF(*(each[0] for each in output))
+        return apply_operator(plain, map_finish, plan, hidden_schema(output), [each.name for each in output])
 
     def _finishing_call(self, remote: Remote, place: dict[str, int], key_struct: int | None) -> PlannedCall:
         rows = ROWS if remote.strategy is Strategy.ROWS else ACCUMULATORS

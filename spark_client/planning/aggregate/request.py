@@ -15,7 +15,7 @@ from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
 from spark_client.base.changelogs import kind_column, require_retract
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import identifiers_of
+from spark_client.base.identifiers import hidden, identifiers_of
 from spark_client.base.types import arrow_type
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
@@ -23,11 +23,10 @@ from spark_client.planning.aggregate.builtins import Builtin
 from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 
-__all__ = ["PREFIX", "UPDATES", "Aggregation", "Remote", "Request", "Strategy"]
+__all__ = ["UPDATES", "Aggregation", "Remote", "Request", "Strategy"]
 
-PREFIX = "__remote_udf_"
 """Of the names of hidden columns."""
-UPDATES = f"{PREFIX}updates"
+UPDATES = hidden("updates")
 """The hidden column that says whether a row, or one of those in an accumulator, makes its group be emitted."""
 
 
@@ -75,11 +74,11 @@ class Remote:
 
     @property
     def accumulator(self) -> str:
-        return f"{PREFIX}accumulator_{self.position}"
+        return hidden(f"accumulator_{self.position}")
 
     @property
     def error(self) -> str:
-        return f"{PREFIX}error_{self.position}"
+        return hidden(f"error_{self.position}")
 
     @property
     def keeps_errors(self) -> bool:
@@ -105,7 +104,7 @@ class Request:
         self._spread = aggregation.spread
         self.kind = self._kind_column(aggregation.changelog)
         self.key_names = frame.select(*aggregation.keys).columns if aggregation.keys else []
-        self.keys = [f"{PREFIX}key_{index}" for index in range(len(self.key_names))]
+        self.keys = [hidden(f"key_{index}") for index in range(len(self.key_names))]
         self.conditions: dict[str, Column] = {}
         """Columns of step (a) that say which rows an aggregate is over; the hidden ones may name them."""
         self.hidden: dict[str, Column] = {}
@@ -143,7 +142,7 @@ class Request:
         """The hidden columns to group by."""
         if self.sets is None:
             return self.keys
-        return [*(f"{key}_in_set" for key in self.keys), f"{PREFIX}grouping_id"]
+        return [*(f"{key}_in_set" for key in self.keys), hidden("grouping_id")]
 
     def spread(self, partial: DataFrame) -> DataFrame:
         """Accumulators as they go into the shuffle."""
@@ -187,14 +186,14 @@ class Request:
             self._refuse_retraction(expression)
             condition = None
             if (only := expression.condition_column()) is not None:
-                condition = f"{PREFIX}condition_{position}"
+                condition = hidden(f"condition_{position}")
                 self.conditions[condition] = only
             names = []
             types = self._argument_types(expression)
             for index, (column, type_) in enumerate(zip(expression.columns(condition), types, strict=True)):
                 if expression.is_distinct:
                     require_sorting(type_, f"call of {expression.spec.key}, DISTINCT argument {index + 1}")
-                names.append(f"{PREFIX}argument_{position}_{index}")
+                names.append(hidden(f"argument_{position}_{index}"))
                 self.hidden[names[-1]] = normalized(column, type_) if expression.is_distinct else column
             call = expression.plan((AppliedField.ACCUMULATOR,))
             name = expression.column_name(self.frame)

@@ -8,9 +8,9 @@ from pyspark.sql import types as T
 
 from spark_client.base.changelogs import kind_code
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import identifiers_of, quoted
+from spark_client.base.identifiers import hidden, identifiers_of, quoted
 from spark_client.functions.scalar import column_of
-from spark_client.planning.aggregate.request import PREFIX, Request
+from spark_client.planning.aggregate.request import Request
 from spark_client.planning.key_columns import require_sorting, sorts
 from spark_client.planning.sort_directions import is_direction
 
@@ -25,22 +25,22 @@ class Rows:
 
     def frame(self) -> DataFrame:
         """The rows step (a) gets: what Spark's aggregates may name, and hidden columns with everything else."""
-        hidden = dict(self._request.hidden)
+        extra = dict(self._request.hidden)
         chained = self._request.chained
         order: list[str | Column] = []
         if self._request.kind is not None:
-            hidden[f"{PREFIX}kind"] = kind_code(self._request.kind)
+            extra[hidden("kind")] = kind_code(self._request.kind)
         for index, column in enumerate(self._ordering(chained)):
             if self._is_direction(column):
                 order.append(column)
                 continue
             # Here and not in the sort: what a row's place in the input gives would be that after the shuffle.
-            order.append(f"{PREFIX}order_{index}")
-            hidden[f"{PREFIX}order_{index}"] = column_of(column)
+            order.append(hidden(f"order_{index}"))
+            extra[hidden(f"order_{index}")] = column_of(column)
         # With all of the frame's columns at first: the order may name any of them. Spark prunes the rest.
         conditions = [column.alias(name) for name, column in self._request.conditions.items()]
         frame = self._request.frame.select("*", *conditions) if conditions else self._request.frame
-        base = frame.select("*", *(column.alias(name) for name, column in hidden.items()))
+        base = frame.select("*", *(column.alias(name) for name, column in extra.items()))
         if self._request.sets is not None:
             base = self._expanded(base)
         keys = self._request.group_keys
@@ -52,7 +52,7 @@ class Rows:
         # Rows that are not sorted here are sorted where they have been gathered, by these columns.
         sorted_by = (name for name in order if isinstance(name, str)) if chained else ()
         done = {*self._request.keys, *sorted_by}
-        own = [*self._request.conditions, *(name for name in hidden if name not in done)]
+        own = [*self._request.conditions, *(name for name in extra if name not in done)]
         return base.select(*self._passed_columns(), *keys, *own)
 
     def _types_of_keys(self, base: DataFrame) -> list[T.DataType]:
@@ -100,6 +100,6 @@ class Rows:
                 (F.col(key) if index in chosen else F.lit(None).cast(types[key])).alias(f"{key}_in_set")
                 for index, key in enumerate(self._request.keys)
             ]
-            choices.append(F.struct(*parts, F.lit(number).alias(f"{PREFIX}grouping_id")))
-        exploded = base.select("*", F.explode(F.array(*choices)).alias(f"{PREFIX}set"))
-        return exploded.select("*", *(F.col(f"{PREFIX}set.{name}").alias(name) for name in self._request.group_keys))
+            choices.append(F.struct(*parts, F.lit(number).alias(hidden("grouping_id"))))
+        exploded = base.select("*", F.explode(F.array(*choices)).alias(hidden("set")))
+        return exploded.select("*", *(F.col(hidden(f"set.{name}")).alias(name) for name in self._request.group_keys))

@@ -1,8 +1,7 @@
 """The steps of an aggregation on Spark: rows to accumulators, and accumulators of a key together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -11,13 +10,15 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import AppliedField
+from spark_client.base.identifiers import hidden
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.bundles import PartialPlan
 from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
-from spark_client.planning.aggregate.request import PREFIX, UPDATES, Remote, Request, Strategy
+from spark_client.planning.aggregate.request import UPDATES, Remote, Request, Strategy
+from spark_client.planning.operators import apply_operator, with_hidden_names
 
 __all__ = ["Steps"]
 
@@ -42,12 +43,12 @@ class Steps:
             collected.append(F.collect_list(remote.accumulator).alias(remote.accumulator))
             if remote.keeps_errors:
                 collected.append(F.first(remote.error, ignorenulls=True).alias(remote.error))
-        count = f"{PREFIX}count"
+        count = hidden("count")
         counted = self._request.kind is not None and not self._request.chained
         if counted:
             # Rows added less rows taken back: of each bundle, or where the rows are here, of each row.
             sign = (
-                F.when(F.col(f"{PREFIX}kind").isin(_RETRACTS), -1).otherwise(1) if self._request.passes_rows else count
+                F.when(F.col(hidden("kind")).isin(_RETRACTS), -1).otherwise(1) if self._request.passes_rows else count
             )
             collected.append(F.sum(sign).alias(count))
         if self._request.only_updated:
@@ -81,9 +82,9 @@ class Steps:
         types = [each.call.applied_type for each in inputs]
         schema += [StructField(r.accumulator, spark_type(type_)) for r, type_ in zip(mapped, types, strict=True)]
         schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in mapped if r.keeps_errors]
-        kinds = None if self._request.kind is None else place[f"{PREFIX}kind"]
+        kinds = None if self._request.kind is None else place[hidden("kind")]
         if kinds is not None and not self._request.chained and passed is None:
-            schema.append(StructField(f"{PREFIX}count", T.LongType()))
+            schema.append(StructField(hidden("count"), T.LongType()))
         plan = PartialPlan(
             inputs=inputs,
             keys=tuple(place[name] for name in keys),
@@ -94,13 +95,7 @@ class Steps:
             below_zero=self._request.windowed,
         )
         run = map_grouped if self._request.chained else map_partial
-
-        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return run(plan, batches)
-
-        # mapInArrow goes by names, and the frame's may have dots in them.
-        plain = base.toDF(*(f"{PREFIX}{index}" for index in range(len(fields))))
-        return plain.mapInArrow(operate, StructType(schema))
+        return apply_operator(with_hidden_names(base), run, plan, StructType(schema))
 
     def merged(self, partial: DataFrame) -> DataFrame:
         """Steps (b) and (c) over accumulators that are sorted by key."""
@@ -127,15 +122,11 @@ class Steps:
             passed=None,
             names=tuple(field.name for field in schema),
         )
-
-        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return map_grouped(plan, batches)
-
-        return partial.mapInArrow(operate, StructType(schema))
+        return apply_operator(partial, map_grouped, plan, StructType(schema))
 
     def _collected_rows(self, remote: Remote) -> Column:
         """The rows of a key for one call, as Spark gathers them."""
-        kinds = [F.col(f"{PREFIX}kind").alias(ROW_KIND)] if self._request.kind is not None else []
+        kinds = [F.col(hidden("kind")).alias(ROW_KIND)] if self._request.kind is not None else []
         row = F.struct(*kinds, *(F.col(name).alias(str(i)) for i, name in enumerate(remote.arguments)))
         condition = None if remote.condition is None else F.col(remote.condition)
         if remote.call.spec.nulls is NullCall.SKIP:
@@ -148,7 +139,7 @@ class Steps:
         if not self._request.order_by:
             return F.collect_list(row if condition is None else F.when(condition, row))
         placed = F.struct(
-            *(F.col(f"{PREFIX}order_{i}").alias(f"o{i}") for i in range(len(self._request.order_by))), row.alias("row")
+            *(F.col(hidden(f"order_{i}")).alias(f"o{i}") for i in range(len(self._request.order_by))), row.alias("row")
         )
         rows = F.collect_list(placed if condition is None else F.when(condition, placed))
         return F.transform(F.array_sort(rows), lambda each: each["row"])

@@ -4,9 +4,8 @@ Rows are brought together by partition and sorted, by Spark; mapInArrow adds the
 partitioning and order share an operator.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -16,7 +15,7 @@ from remote_udf.errors import StreamError
 from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import identifiers_of, quoted
+from spark_client.base.identifiers import error_column, hidden, identifiers_of, quoted
 from spark_client.base.types import arrow_type, spark_type
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
@@ -25,20 +24,19 @@ from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.scalar import column_of
 from spark_client.functions.window import Descending, WindowSpec
 from spark_client.planning.key_columns import normalized, require_sorting
+from spark_client.planning.operators import OutputField, apply_operator, hidden_schema, with_hidden_names
 from spark_client.planning.sort_directions import is_direction
 from spark_client.windows.intervals import interval_column
 
 __all__ = ["add_over", "plan_over", "select_over", "with_hidden_over"]
 
-PREFIX = "__remote_udf_"
-ERROR_SUFFIX = "_error"
 DAY = 86_400
 """Seconds. From a day on an offset has days of the calendar, which are not all as long."""
 
 
 def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame:
     """`frame` with a column per call; one of the same name is replaced where it stands."""
-    names = {name: f"{PREFIX}over_{index}" for index, name in enumerate(calls)}
+    names = {name: hidden(f"over_{index}") for index, name in enumerate(calls)}
     wide = plan_over(frame, {names[name]: call for name, call in calls.items()})
     wide, passed = _told_apart(frame, wide)
     same = identifiers_of(frame).key
@@ -58,13 +56,13 @@ def with_hidden_over(
     if not calls:
         # A stream has none, which `plan_over` would refuse.
         return frame, {}
-    hidden = {name: f"{PREFIX}over_{index}" for index, name in enumerate(calls)}
-    wide = plan_over(frame, {hidden[name]: call for name, call in calls.items()})
+    kept = {name: hidden(f"over_{index}") for index, name in enumerate(calls)}
+    wide = plan_over(frame, {kept[name]: call for name, call in calls.items()})
     places = {name: position for position, name in enumerate(wide.columns)}
-    titles = {name: {places[hidden[name]]: name} for name in calls}
+    titles = {name: {places[kept[name]]: name} for name in calls}
     for name in calls:
-        if (error := places.get(hidden[name] + ERROR_SUFFIX)) is not None:
-            titles[name][error] = name + ERROR_SUFFIX
+        if (error := places.get(error_column(kept[name]))) is not None:
+            titles[name][error] = error_column(name)
     return wide, titles
 
 
@@ -72,7 +70,7 @@ def select_over(
     frame: DataFrame, columns: Sequence[str | Column | OverExpression]
 ) -> tuple[DataFrame, list[str | Column]]:
     """A frame that has the calls' values in hidden columns, and what to select from it."""
-    calls = {f"{PREFIX}over_{i}": each for i, each in enumerate(columns) if isinstance(each, OverExpression)}
+    calls = {hidden(f"over_{i}"): each for i, each in enumerate(columns) if isinstance(each, OverExpression)}
     if not calls:
         return frame, list(columns)
     wide = plan_over(frame, calls)
@@ -80,7 +78,7 @@ def select_over(
     for index, each in enumerate(columns):
         if isinstance(each, OverExpression):
             name = each.expression.column_name(frame)
-            chosen += _shown(wide, name, f"{PREFIX}over_{index}")
+            chosen += _shown(wide, name, hidden(f"over_{index}"))
         elif isinstance(each, str) and each == "*":
             chosen += [quoted(name) for name in frame.columns]
         else:
@@ -91,17 +89,17 @@ def select_over(
 def _told_apart(frame: DataFrame, wide: DataFrame) -> tuple[DataFrame, list[Column]]:
     """A frame with the columns of another one in front, and these, whatever they are called."""
     width = len(frame.columns)
-    hidden = [f"{PREFIX}passed_{position}" for position in range(width)]
-    return wide.toDF(*hidden, *wide.columns[width:]), [
-        F.col(each).alias(name) for each, name in zip(hidden, frame.columns, strict=True)
+    passed = [hidden(f"passed_{position}") for position in range(width)]
+    return wide.toDF(*passed, *wide.columns[width:]), [
+        F.col(each).alias(name) for each, name in zip(passed, frame.columns, strict=True)
     ]
 
 
-def _shown(wide: DataFrame, name: str, hidden: str) -> list[Column]:
+def _shown(wide: DataFrame, name: str, kept: str) -> list[Column]:
     """The column of a call and its error column, if it has one, under their names."""
-    shown = [F.col(hidden).alias(name)]
-    if hidden + ERROR_SUFFIX in wide.columns:
-        shown.append(F.col(hidden + ERROR_SUFFIX).alias(name + ERROR_SUFFIX))
+    shown = [F.col(kept).alias(name)]
+    if error_column(kept) in wide.columns:
+        shown.append(F.col(error_column(kept)).alias(error_column(name)))
     return shown
 
 
@@ -158,14 +156,12 @@ class _Operator:
         shifts = self._shifts(placed.schema, order)
         # After the shuffle, which need not carry them.
         shifted = [F.col(order[0]) + interval for interval in shifts.values()]
-        placed = placed.select("*", *(each.alias(f"{PREFIX}limit_{i}") for i, each in enumerate(shifted)))
+        placed = placed.select("*", *(each.alias(hidden(f"limit_{i}")) for i, each in enumerate(shifted)))
         limits = {shift: width + len(self._hidden) + i for i, shift in enumerate(shifts)}
-        # mapInArrow goes by names, so columns of one name get others for the time being.
         fields = placed.schema.fields
-        hidden = placed.toDF(*(f"{PREFIX}{i}" for i in range(width)), *(each.name for each in fields[width:]))
         place = {name: width + index for index, name in enumerate(self._hidden)}
-        schema = [StructField(f"{PREFIX}{i}", fields[i].dataType, True, fields[i].metadata) for i in range(width)]
-        output, inputs = list(names), []
+        output = [OutputField(name, fields[i].dataType, fields[i].metadata) for i, name in enumerate(names)]
+        inputs = []
         for name, call in self._calls.items():
             columns = tuple(place[column] for column in arguments[name])
             self._check_arguments(call, [fields[column] for column in columns])
@@ -179,27 +175,23 @@ class _Operator:
                     (limits.get((calendar, start)), limits.get((calendar, end))),
                 )
             )
-            output.append(name)
-            schema.append(StructField(f"{PREFIX}v{len(schema)}", spark_type(call.expression.spec.result)))
+            output.append(OutputField(name, spark_type(call.expression.spec.result)))
             if planned.policy.on_error is OnError.COLUMN:
-                output.append(name + ERROR_SUFFIX)
-                schema.append(StructField(f"{PREFIX}v{len(schema)}", spark_type(ERROR_TYPE)))
+                output.append(OutputField(error_column(name), spark_type(ERROR_TYPE)))
+        schema = hidden_schema(output)
         plan = OverPlan(
             inputs=tuple(inputs),
             partition=tuple(place[name] for name in partition),
             partition_names=tuple(self._partition_names()),
             order=tuple(place[name] for name in order),
             passed=tuple(range(width)),
-            names=tuple(field.name for field in schema),
+            names=tuple(schema.names),
         )
-
-        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return map_over(plan, batches)
-
-        return hidden.mapInArrow(operate, StructType(schema)).toDF(*output)
+        passed = with_hidden_names(placed, width)
+        return apply_operator(passed, map_over, plan, schema, [each.name for each in output])
 
     def _hide(self, what: str, column: Column | str) -> str:
-        name = f"{PREFIX}{what}_{len(self._hidden)}"
+        name = hidden(f"{what}_{len(self._hidden)}")
         self._hidden[name] = column_of(column)
         return name
 

@@ -16,12 +16,12 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgument
 from spark_client.base.changelogs import kind_code
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import quoted
+from spark_client.base.identifiers import hidden, quoted
 from spark_client.planning.process.inputs import ProcessInput, named, names_of
 
 __all__ = ["normalised", "normalised_inputs"]
 
-POSITION, KIND, ROW, BEFORE, CHANGES = (f"__remote_udf_{name}" for name in ("at", "kind", "row", "before", "changes"))
+POSITION, KIND, ROW, BEFORE, CHANGES = (hidden(name) for name in ("at", "kind", "row", "before", "changes"))
 
 
 def normalised_inputs(
@@ -95,8 +95,8 @@ def _completed(given: ProcessInput, key: Sequence[str], *, keeps_upserts: bool) 
         # A -U that is there already is made anew from the row before it.
         positioned.where(F.col(KIND) != RowKind.UPDATE_BEFORE.code)
         .select("*", row.alias(ROW), last.alias(BEFORE))
-        .select(POSITION, F.posexplode(changes).alias("__remote_udf_place", CHANGES))
-        .orderBy(POSITION, "__remote_udf_place")
+        .select(POSITION, F.posexplode(changes).alias(hidden("place"), CHANGES))
+        .orderBy(POSITION, hidden("place"))
         .select(*(F.col(f"{CHANGES}.row.{each}") for each in texts.values()), F.col(f"{CHANGES}.kind").alias(ROW_KIND))
     )
     kinds = [kind for kind in RowKind if not (keeps_upserts and kind is RowKind.UPDATE_BEFORE)]

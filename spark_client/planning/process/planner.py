@@ -9,7 +9,7 @@ they have one. The end of the input is the watermark at the end of time, so that
 
 import dataclasses
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -28,12 +28,13 @@ from spark_client.base.calls import ProcessTableCall
 from spark_client.base.changelogs import kind_code, mode_metadata
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import identifiers_of, quoted
+from spark_client.base.identifiers import hidden, identifiers_of, quoted
 from spark_client.base.options import buckets_of, call_options, session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.processing import map_processed
 from spark_client.planning.key_columns import micros_without_zone, normalized, require_sorting
+from spark_client.planning.operators import apply_operator
 from spark_client.planning.process.broadcast import broadcast_state
 from spark_client.planning.process.inputs import ProcessInput
 from spark_client.planning.process.streams import StateSettings, require_streams, with_state
@@ -41,8 +42,6 @@ from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.process.upstream import Upstream
 
 __all__ = ["plan_process"]
-
-PREFIX = "__remote_udf_"
 
 
 def plan_process(
@@ -91,7 +90,7 @@ class _Planner:
         self._by_key = any(argument.has_set_semantics for argument in self._signature.tables)
         keyed = next((i for i in self._main if self._signature.tables[i].has_set_semantics), None)
         self._keys = (
-            [] if keyed is None else [f"{PREFIX}key_{i}" for i in range(len(process.tables[keyed].partition_by))]
+            [] if keyed is None else [hidden(f"key_{i}") for i in range(len(process.tables[keyed].partition_by))]
         )
         self._key_names = [] if keyed is None else [
             process.tables[keyed].schema.names[column] for column in process.tables[keyed].partition_by
@@ -108,10 +107,6 @@ class _Planner:
             self._call = dataclasses.replace(self._call, process=self._with_broadcast_state())
         base, plan = self._base(), self._plan()
         schema = StructType([StructField(each.name, spark_type(each.type)) for each in plan.schema])
-
-        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return map_processed(plan, batches)
-
         if self._streaming:
             frames = [each.frame for each in self._inputs]
             marks = Upstream.of(self._process, self._signature, frames)
@@ -119,8 +114,8 @@ class _Planner:
             if self._by_key:
                 frame = with_state(base, plan, schema, marks, self._state)
                 return self._with_mode(marks.marked(frame, plan, self._state.uid), plan)
-            return self._with_mode(marks.marked(base.mapInArrow(operate, schema), plan, None), plan)
-        return self._with_mode(base.mapInArrow(operate, schema), plan)
+            return self._with_mode(marks.marked(apply_operator(base, map_processed, plan, schema), plan, None), plan)
+        return self._with_mode(apply_operator(base, map_processed, plan, schema), plan)
 
     def _with_mode(self, frame: DataFrame, plan: ProcessPlan) -> DataFrame:
         """The result, which says what kinds of change it has, if it is a changelog."""
@@ -147,7 +142,7 @@ class _Planner:
         """Rows of all tables, those of one key together and in order."""
         if not self._inputs:
             # One row stands for the one call.
-            return self._spark.range(1).coalesce(1).select(F.col("id").alias(f"{PREFIX}call"))
+            return self._spark.range(1).coalesce(1).select(F.col("id").alias(hidden("call")))
         selected = [self._selected(index) for index in self._main]
         base = selected[0]
         for other in selected[1:]:
@@ -165,25 +160,25 @@ class _Planner:
         """What the executor gets, in this order."""
         columns = [*self._keys]
         if len(self._main) > 1:
-            columns.append(f"{PREFIX}table")
+            columns.append(hidden("table"))
         if self._process.has_row_kinds:
-            columns.append(f"{PREFIX}kind")
+            columns.append(hidden("kind"))
         if self._process.on_time:
-            columns.append(f"{PREFIX}time")
-        return [*columns, *(f"{PREFIX}row_{index}" for index in self._main)]
+            columns.append(hidden("time"))
+        return [*columns, *(hidden(f"row_{index}") for index in self._main)]
 
     def _order(self) -> list[tuple[Column, bool]]:
         """What rows of one key are sorted by, and whether downwards."""
         ordered = any(self._process.tables[index].order_by for index in self._main)
         order: list[tuple[Column, bool]] = []
         if ordered or (self._process.on_time and len(self._main) > 1):
-            order.append((F.col(f"{PREFIX}first"), False))
+            order.append((F.col(hidden("first")), False))
         for index in self._main:
             order += [
-                (F.col(f"{PREFIX}order_{index}_{place}"), each.descending)
+                (F.col(hidden(f"order_{index}_{place}")), each.descending)
                 for place, each in enumerate(self._process.tables[index].order_by[1:])
             ]
-        return [*order, (F.col(f"{PREFIX}position"), False)]
+        return [*order, (F.col(hidden("position")), False)]
 
     def _selected(self, index: int) -> DataFrame:
         """A table in the columns that all tables have in the union."""
@@ -193,19 +188,19 @@ class _Planner:
         types = [frame.schema.fields[frame.columns.index(name)].dataType for name in given.columns]
         for key, column in zip(self._keys, table.partition_by, strict=False):
             columns.append(normalized(F.col(names[column]), types[column]).alias(key))
-        columns.append(F.lit(index).cast("tinyint").alias(f"{PREFIX}table"))
+        columns.append(F.lit(index).cast("tinyint").alias(hidden("table")))
         if self._process.has_row_kinds:
             mode = given.changelog_mode
             code = F.lit(0).cast("tinyint") if given.row_kind is None else kind_code(given.row_kind, mode)
-            columns.append(code.alias(f"{PREFIX}kind"))
+            columns.append(code.alias(hidden("kind")))
         if self._process.on_time:
-            columns.append(F.col(names[table.time_column]).alias(f"{PREFIX}time"))
+            columns.append(F.col(names[table.time_column]).alias(hidden("time")))
         if not self._streaming:
             columns += self._sorting(index, names)
         for other in self._main:
             type_ = StructType(self._fields(other))
             row = F.struct(*self._values(given, names)) if other == index else F.lit(None).cast(type_)
-            columns.append(row.alias(f"{PREFIX}row_{other}"))
+            columns.append(row.alias(hidden(f"row_{other}")))
         return frame.select(*columns)
 
     def _values(self, given: ProcessInput, names: Sequence[str]) -> list[Column]:
@@ -220,11 +215,11 @@ class _Planner:
 
     def _sorting(self, index: int, names: Sequence[str]) -> list[Column]:
         """What rows are sorted by."""
-        columns = [self._first(index, names).alias(f"{PREFIX}first")]
+        columns = [self._first(index, names).alias(hidden("first"))]
         for other in self._main:
             order = self._process.tables[other].order_by[1:]
             for place, each in enumerate(order):
-                name = f"{PREFIX}order_{other}_{place}"
+                name = hidden(f"order_{other}_{place}")
                 if other == index:
                     # A null stands where Spark's default does not put it by a flag in front.
                     columns.append(
@@ -233,7 +228,7 @@ class _Planner:
                 else:
                     type_ = self._ranked_type(other, each.column)
                     columns.append(F.lit(None).cast(type_).alias(name))
-        return [*columns, F.monotonically_increasing_id().alias(f"{PREFIX}position")]
+        return [*columns, F.monotonically_increasing_id().alias(hidden("position"))]
 
     def _ranked(self, column: Column, descending: bool, nulls_last: bool) -> Column:
         missing = column.isNull()
@@ -286,10 +281,10 @@ class _Planner:
             call=self._call,
             keys=tuple(place[key] for key in self._keys),
             key_names=tuple(self._key_names),
-            table=place.get(f"{PREFIX}table"),
-            row_kind=place.get(f"{PREFIX}kind"),
-            time=place.get(f"{PREFIX}time"),
-            rows=tuple(place.get(f"{PREFIX}row_{index}", -1) for index in range(len(self._inputs))),
+            table=place.get(hidden("table")),
+            row_kind=place.get(hidden("kind")),
+            time=place.get(hidden("time")),
+            rows=tuple(place.get(hidden(f"row_{index}"), -1) for index in range(len(self._inputs))),
             output=tuple(self._output()),
             schema=pa.schema(fields),
             by_key=self._by_key,

@@ -5,21 +5,22 @@
 Spark has state, timers and watermark; one call of the server carries all keys of a bucket.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_client.base.calls import ProcessTableCall
 from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import hidden
 from spark_client.executor.parcels import unpacked
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.state.packing import packed
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
+from spark_client.planning.operators import apply_operator
 from spark_client.planning.process.upstream import Upstream
 
 __all__ = ["StateSettings", "require_streams", "with_state"]
@@ -73,16 +74,10 @@ def with_state(
         rows_first=upstream.rows_first,
     )  # fmt: skip
 
-    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return packed(batches, buckets)
-
-    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return unpacked(batches)
-
-    parcels = base.select("*", hashed.alias("__remote_udf_hash")).mapInArrow(pack, PARCELS)
+    parcels = apply_operator(base.select("*", hashed.alias(hidden("hash"))), packed, buckets, PARCELS)
     # With processing time Spark runs micro-batches without end, which a query for what is available never survives.
     time_mode = "eventTime" if upstream.has_watermark else "none"
     processed = parcels.groupBy("bucket").transformWithState(
         BucketProcessor(state), "rows binary", "append", time_mode
     )  # fmt: skip
-    return processed.mapInArrow(unpack, schema)
+    return processed.mapInArrow(unpacked, schema)

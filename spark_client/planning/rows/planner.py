@@ -7,10 +7,9 @@ column where it belongs.
 
 import dataclasses
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
@@ -19,7 +18,7 @@ from remote_udf.options import OnError, OutputMode
 from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import are_plain, identifiers_of, texts_of
+from spark_client.base.identifiers import are_plain, error_column, hidden, identifiers_of, texts_of
 from spark_client.base.options import session_options
 from spark_client.base.types import arrow_type, spark_type
 from spark_client.executor.engine.policy import ERROR_TYPE
@@ -29,13 +28,11 @@ from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map
 from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.column_calls import CallMark, mark_of
 from spark_client.functions.scalar import column_of, plan_call
+from spark_client.planning.operators import apply_operator
 from spark_client.planning.over.planner import with_hidden_over
 
 __all__ = ["plan_select", "plan_with_columns"]
 
-HIDDEN = "__remote_udf_{}"
-PASSED = "__remote_udf_column_{}"
-ERROR_SUFFIX = "_error"
 _DRIVER = uuid.uuid4().hex
 
 
@@ -53,7 +50,7 @@ class _Node:
 
     @property
     def error_name(self) -> str:
-        return f"{self.name}{ERROR_SUFFIX}"
+        return error_column(self.name or "")
 
     @property
     def has_error(self) -> bool:
@@ -194,19 +191,17 @@ class _Planner:
         base = frame.select(*passed, *(column.alias(name) for name, column in self._expressions.items()))
         names = [(titles or {}).get(position, name) for position, name in enumerate(base.columns)]
         output = [_name_of(source, of, names) for source, of in items]
-        # mapInArrow goes by names, so columns that these do not name get others for the time being.
         if titles or not self._name_columns(names):
-            base = base.toDF(*(PASSED.format(i) if i < width else name for i, name in enumerate(names)))
+            base = base.toDF(*(_passed(i) if i < width else name for i, name in enumerate(names)))
         # A file of dead letters is read by names, too, of which no two may be one.
         twice = self._identifiers.repeated(names[:width])
-        letter = tuple(PASSED.format(i) if self.same(names[i]) in twice else names[i] for i in range(width))
+        letter = tuple(_passed(i) if self.same(names[i]) in twice else names[i] for i in range(width))
         last = max(node.level for node in self._nodes)
         for level in range(last):
             base = self._operator(base, letter, level, None)
         rename = not self._name_columns(output)
         final = [
-            (PASSED.format(i) if rename else name, *item)
-            for i, (name, item) in enumerate(zip(output, items, strict=True))
+            (_passed(i) if rename else name, *item) for i, (name, item) in enumerate(zip(output, items, strict=True))
         ]
         base = self._operator(base, letter, last, final)
         return base.toDF(*output) if rename else base
@@ -227,7 +222,7 @@ class _Planner:
         return name
 
     def _new_name(self) -> str:
-        return HIDDEN.format(len(self._nodes) + len(self._expressions))
+        return hidden(len(self._nodes) + len(self._expressions))
 
     def _operator(
         self,
@@ -263,11 +258,7 @@ class _Planner:
             schema.append(StructField(name, spark_type(of.mark.spec.result if source is Source.VALUE else ERROR_TYPE)))
         operator, letters = Operator(self._operation, level, _DRIVER), self._letter_schema(letter, fields, nodes)
         plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
-
-        def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return map_rows(plan, batches)
-
-        return frame.mapInArrow(operate, StructType(schema))
+        return apply_operator(frame, map_rows, plan, StructType(schema))
 
     def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField], nodes: Sequence[_Node]) -> str:
         """Spark's schema of the dead letters, as JSON; empty if there will be none. Raises PlanError."""
@@ -311,7 +302,11 @@ class _Planner:
 
 
 def _hidden_name(source: Source, node: _Node) -> str:
-    return node.hidden + (ERROR_SUFFIX if source is Source.ERROR else "")
+    return error_column(node.hidden) if source is Source.ERROR else node.hidden
+
+
+def _passed(position: int) -> str:
+    return hidden(f"column_{position}")
 
 
 def _name_of(source: Source, of: "int | _Node", names: Sequence[str]) -> str:

@@ -149,7 +149,7 @@ class Stream:
             ],
             names=["key", "time", "row", "hash"],
         )  # fmt: skip
-        for parcels in packed([batch], self.plan.buckets):
+        for parcels in packed(self.plan.buckets, [batch]):
             for each in parcels.to_pylist():
                 by_bucket[each["bucket"]].append(Row(**{name: each[name] for name in PARCEL.names}))
         return by_bucket

@@ -26,7 +26,7 @@ def bucket_of(hashes: Integers, buckets: int) -> Integers:
     return (hashes.view(np.uint64) >> np.uint64(32)).astype(np.int64) % buckets
 
 
-def packed(batches: Iterable[pa.RecordBatch], buckets: int) -> Iterator[pa.RecordBatch]:
+def packed(buckets: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows, whose last column is the hash of their key, as parcels. Rows of a bucket keep their order."""
     part = current_task().partition
     for place, batch in enumerate(batches):
