@@ -85,7 +85,7 @@ monitoring: $(VENV)/.dev-stamp ## write the Grafana dashboard and the rules for 
 	@$(RUN) -m deploy
 
 .PHONY: bench
-bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, table, peers, growth, limits or all
+bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, process, peers, growth, limits or all
 	@$(RUN) -m benchmarks --suite $(SUITE)
 
 .PHONY: bench-quick

@@ -11,16 +11,16 @@ from benchmarks.charts import write_chart
 from benchmarks.growth import run_growth
 from benchmarks.limits import run_limits
 from benchmarks.peers.suite import run_peers
+from benchmarks.process import run_process
 from benchmarks.results import Results
 from benchmarks.scalar import run_scalar
-from benchmarks.table import run_table
 from benchmarks.window import run_window
 
 SUITES: dict[str, Callable[[Results, bool], None]] = {
     "scalar": run_scalar,
     "aggregate": run_aggregate,
     "window": run_window,
-    "table": run_table,
+    "process": run_process,
     "peers": run_peers,
     "growth": run_growth,
     "limits": run_limits,

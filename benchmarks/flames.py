@@ -24,10 +24,10 @@ from pyspark.sql import functions as F
 from benchmarks.aggregate import FUNCTIONS as AGGREGATES
 from benchmarks.direct import Client
 from benchmarks.peers.suite import FUNCTIONS as SCALARS
+from benchmarks.process import FUNCTIONS as TABLES
+from benchmarks.process import events
 from benchmarks.server import ServerProcess, server_process
 from benchmarks.spark import TASKS, local_spark, run_query
-from benchmarks.table import FUNCTIONS as TABLES
-from benchmarks.table import events
 from spark_client import connect
 
 SECONDS, PER_SECOND = 6, 200
@@ -93,20 +93,20 @@ def _aggregate(name: str, folder: Path) -> None:
             _record(server, f"aggregate_{name}", folder)
 
 
-def _table(folder: Path) -> None:
+def _process(folder: Path) -> None:
     with local_spark() as spark, server_process(TABLES) as server:
         spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
         frame = events(spark, 500_000, 50_000).cache()
         counts = connect(spark, server.target).process("count_with_timeout", frame, partition_by="k", on_time="ts")
         with _again_and_again(partial(run_query, counts)):
-            _record(server, "table", folder)
+            _record(server, "process", folder)
 
 
 GRAPHS: dict[str, Callable[[Path], None]] = {
     **{name: partial(_scalar, name) for name in SCALAR},
     "aggregate_vectorized": partial(_aggregate, "vectorized"),
     "aggregate_classic": partial(_aggregate, "classic"),
-    "table": _table,
+    "process": _process,
 }
 
 

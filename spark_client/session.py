@@ -123,7 +123,7 @@ class RemoteSession:
         spec = self._functions.find(name)
         if spec.kind is FunctionKind.AGGREGATE:
             return RemoteAggregate(spec, self.spark, self.config, options)
-        if spec.kind is FunctionKind.TABLE:
+        if spec.kind is FunctionKind.PROCESS:
             raise PlanError(f"function {spec.key} is a process table function: call it by remote.process or in SQL")
         return RemoteFunction(spec, self.spark, self.config, options, self._planned)
 
@@ -292,7 +292,7 @@ class RemoteSession:
         a watermark at the end of time: all timers fire. Raises PlanError, InvalidOption or UnsupportedType.
         """
         spec = self._functions.find(name)
-        if spec.kind is not FunctionKind.TABLE:
+        if spec.kind is not FunctionKind.PROCESS:
             raise PlanError(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
         inputs = inputs_of(spec, tables, partition_by=partition_by, order_by=order_by, changelog_mode=changelog_mode)
         inputs = normalised_inputs(spec, inputs, upsert_key)

@@ -122,14 +122,14 @@ def _process(
     metrics: ServerMetrics,
 ) -> Opening:  # fmt: skip
     spec = hosted.spec
-    assert spec.table is not None
+    assert spec.process is not None
     known = (AGGREGATE_OPTIONS,)
     options = hosted.aggregate_options(canonical(request.options, source=f"call of {spec.key}", known=known))
     call = ProcessCall.from_proto(request.process)
-    if len(call.tables) != len(spec.table.tables):
+    if len(call.tables) != len(spec.process.tables):
         raise _refused(
             ErrorCode.ARGUMENT_COUNT,
-            f"function {spec.key} takes {len(spec.table.tables)} tables, got {len(call.tables)}: {spec.signature}",
+            f"function {spec.key} takes {len(spec.process.tables)} tables, got {len(call.tables)}: {spec.signature}",
         )
     targets = checked_process_segments(function, call, schema)
     bound = bind_table(function, call, metrics.processing(spec.name, spec.version))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from remote_udf.arrow import read_schema, write_schema
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError
-from remote_udf.table_arguments import TableSignature
+from remote_udf.table_arguments import ProcessSignature
 from remote_udf.types import accepts, spelled
 from remote_udf.v1 import function_pb2 as pb
 
@@ -31,7 +31,7 @@ class FunctionKind(StrEnum):
 
     SCALAR = "scalar"
     AGGREGATE = "aggregate"
-    TABLE = "table"
+    PROCESS = "process"
 
 
 class Execution(StrEnum):
@@ -62,7 +62,7 @@ class FunctionSpec:
     """Name, version and types of a function, without its code. Picklable; the same on both ends.
 
     `accumulator` and what is supported is said of aggregate functions only; their parameters are those
-    of a row, their result the value of a key. `table` is said of process table functions only; their
+    of a row, their result the value of a key. `process` is said of process table functions only; their
     parameters are all arguments, tables as the struct of their rows or as null, their result is the struct
     of their own columns. `owner` is who to ask about it, for people, or empty.
     """
@@ -83,7 +83,7 @@ class FunctionSpec:
     supports_retracting: bool = False
     supports_merging: bool = False
     sees_key: bool = False
-    table: TableSignature | None = None
+    process: ProcessSignature | None = None
     owner: str = ""
 
     @property
@@ -99,7 +99,7 @@ class FunctionSpec:
             last = index == len(self.parameters) - 1
             star = "*" if self.variadic and last else ""
             default = " = ..." if index >= self.required_parameters and not star else ""
-            is_table = self.table is not None and self.table.table(parameter.name) is not None
+            is_table = self.process is not None and self.process.table(parameter.name) is not None
             type_ = "table" if is_table else spelled(parameter.type)
             shown.append(f"{star}{parameter.name} {type_}{default}")
         return f"{self.name}({', '.join(shown)}) -> {spelled(self.result)}"
@@ -113,8 +113,8 @@ class FunctionSpec:
         ]  # fmt: skip
         if self.accumulator is not None:
             facts += [spelled(self.accumulator), self.supports_retracting, self.supports_merging]
-        if self.table is not None:
-            facts.append(self.table.to_proto().SerializeToString(deterministic=True).hex())
+        if self.process is not None:
+            facts.append(self.process.to_proto().SerializeToString(deterministic=True).hex())
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
     def parameter(self, position: int) -> Parameter:
@@ -174,7 +174,7 @@ class FunctionSpec:
             supports_retracting=self.supports_retracting,
             supports_merging=self.supports_merging,
             sees_key=self.sees_key,
-            table=self.table.to_proto() if self.table is not None else None,
+            process=self.process.to_proto() if self.process is not None else None,
             owner=self.owner,
         )
 
@@ -198,7 +198,7 @@ class FunctionSpec:
             supports_retracting=message.supports_retracting,
             supports_merging=message.supports_merging,
             sees_key=message.sees_key,
-            table=TableSignature.from_proto(message.table) if message.HasField("table") else None,
+            process=ProcessSignature.from_proto(message.process) if message.HasField("process") else None,
             owner=message.owner,
         )
 
@@ -206,7 +206,7 @@ class FunctionSpec:
 _KINDS = {
     FunctionKind.SCALAR: pb.FUNCTION_KIND_SCALAR,
     FunctionKind.AGGREGATE: pb.FUNCTION_KIND_AGGREGATE,
-    FunctionKind.TABLE: pb.FUNCTION_KIND_TABLE,
+    FunctionKind.PROCESS: pb.FUNCTION_KIND_PROCESS,
 }
 _NULLS = {NullCall.CALL: pb.NULL_CALL_CALL, NullCall.SKIP: pb.NULL_CALL_SKIP}
 _EXECUTIONS = {

@@ -71,8 +71,8 @@ class ProcessCall:
 
     def key_type(self, spec: FunctionSpec) -> pa.DataType:
         """The struct of the key's columns, under the names they have in the first table with a key."""
-        assert spec.table is not None
-        for argument, table in zip(spec.table.tables, self.tables, strict=True):
+        assert spec.process is not None
+        for argument, table in zip(spec.process.tables, self.tables, strict=True):
             if argument.has_set_semantics:
                 return pa.struct([table.schema.field(column) for column in table.partition_by])
         return pa.struct([])
@@ -108,14 +108,14 @@ def timers_type() -> pa.DataType:
 
 def segments_schema(spec: FunctionSpec, call: ProcessCall) -> pa.Schema:
     """The columns of segments of this call, in their order."""
-    assert spec.table is not None
+    assert spec.process is not None
     row = [pa.field(TABLE, pa.int8())]
     if call.has_row_kinds:
         row.append(pa.field(ROW_KIND, CODE_TYPE))
     if call.on_time:
         row.append(pa.field(TIME, TIMES))
     row += [pa.field(str(index), pa.struct(list(table.schema))) for index, table in enumerate(call.tables)]
-    state = spec.table.broadcast_state if call.broadcast else spec.table.state
+    state = spec.process.broadcast_state if call.broadcast else spec.process.state
     return pa.schema([
         pa.field(KEY, call.key_type(spec)), pa.field(STATE, pa.struct(list(state))),
         pa.field(TIMERS, timers_type()), pa.field(ROWS, list_of(pa.struct(row))),
@@ -125,8 +125,8 @@ def segments_schema(spec: FunctionSpec, call: ProcessCall) -> pa.Schema:
 
 def processed_type(spec: FunctionSpec, *, broadcast: bool = False) -> pa.DataType:
     """The type of what processing a segment gives."""
-    assert spec.table is not None
-    state = spec.table.broadcast_state if broadcast else spec.table.state
+    assert spec.process is not None
+    state = spec.process.broadcast_state if broadcast else spec.process.state
     row = pa.struct([
         pa.field(ROW, pa.int32()), pa.field(ROW_KIND, CODE_TYPE), pa.field(TIME, TIMES),
         pa.field(VALUE_OF_ROW, spec.result),

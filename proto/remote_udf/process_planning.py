@@ -53,17 +53,17 @@ def plan_process_call(
 
     Two names of columns are one if their `key` is equal, as it is to Spark unless a session says otherwise.
     """
-    if spec.kind is not FunctionKind.TABLE or spec.table is None:
+    if spec.kind is not FunctionKind.PROCESS or spec.process is None:
         raise InvalidCall(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
     planner = _Planner(spec, key)
     planned = {
         argument.name: planner.table(argument, tables.get(argument.name), index)
-        for index, argument in enumerate(spec.table.tables)
+        for index, argument in enumerate(spec.process.tables)
     }
     planner.require_copartitioning(planned)
     planned = planner.with_times(planned, on_time)
     for name in tables:
-        if spec.table.table(name) is None:
+        if spec.process.table(name) is None:
             raise InvalidCall(f"function {spec.key} has no table argument {name!r}: {spec.signature}")
     call = ProcessCall(tuple(planned.values()), planner.scalars(scalars), bool(on_time))
     output_fields(spec, call, key)
@@ -88,9 +88,9 @@ def output_fields(spec: FunctionSpec, call: ProcessCall, key: Key = str.lower) -
 
     A name that is taken gets a number: `name`, `name0`, `name1`. Raises InvalidCall if there is no column.
     """
-    assert spec.table is not None
+    assert spec.process is not None
     fields: list[pa.Field] = []
-    for argument, table in zip(spec.table.tables, call.tables, strict=True):
+    for argument, table in zip(spec.process.tables, call.tables, strict=True):
         if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH):
             fields += list(table.schema)
         elif argument.has_set_semantics:
@@ -101,7 +101,7 @@ def output_fields(spec: FunctionSpec, call: ProcessCall, key: Key = str.lower) -
         fields.append(pa.field(ROWTIME, type_))
     if not fields:
         raise InvalidCall(f"function {spec.key} must produce at least one output column")
-    if not spec.table.changelog_mode.is_insert_only:
+    if not spec.process.changelog_mode.is_insert_only:
         fields.append(pa.field(ROW_KIND, pa.string()))
     taken: set[str] = set()
     result = []
@@ -116,10 +116,10 @@ def output_fields(spec: FunctionSpec, call: ProcessCall, key: Key = str.lower) -
 
 class _Planner:
     def __init__(self, spec: FunctionSpec, key: Key) -> None:
-        assert spec.table is not None
+        assert spec.process is not None
         self._spec = spec
         self._key = key
-        self._signature = spec.table
+        self._signature = spec.process
 
     def table(self, argument: TableArgument, given: TableGiven | None, position: int) -> TableCall:
         spec, name = self._spec, argument.name

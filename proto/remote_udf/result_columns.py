@@ -64,9 +64,9 @@ def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
 
 
 def _columns(spec: FunctionSpec, call: ProcessCall, told: dict[str, str]) -> Sequence[pa.Field]:
-    assert spec.table is not None
+    assert spec.process is not None
     name = told[_TABLE.decode()]
-    table = next(given for each, given in zip(spec.table.tables, call.tables, strict=True) if each.name == name)
+    table = next(given for each, given in zip(spec.process.tables, call.tables, strict=True) if each.name == name)
     left_out = ""
     if told[_WITHOUT.decode()]:
         left_out = _name(spec, call, told[_WITHOUT.decode()], told[_DEFAULT.decode()])

@@ -11,7 +11,7 @@ from remote_udf.errors import ProtocolViolation
 from remote_udf.row_kinds import RowKind
 from remote_udf.v1 import function_pb2 as pb
 
-__all__ = ["ArgumentTrait", "ChangelogMode", "TableArgument", "TableSignature"]
+__all__ = ["ArgumentTrait", "ChangelogMode", "ProcessSignature", "TableArgument"]
 
 
 class ArgumentTrait(StrEnum):
@@ -103,7 +103,7 @@ class TableArgument:
 
 
 @dataclass(frozen=True)
-class TableSignature:
+class ProcessSignature:
     """What both ends know of a process table function beyond its parameters.
 
     `tables` are in the order of the declaration; their names are among the parameters. `state` has a field
@@ -133,7 +133,7 @@ class TableSignature:
         main = self.main_tables
         return bool(main) and all(table.has_set_semantics for table in main) and not self.passes_columns_through
 
-    def to_proto(self) -> pb.TableSignature:
+    def to_proto(self) -> pb.ProcessSignature:
         tables = [
             pb.TableArgument(
                 name=table.name, traits=sorted(table.traits),
@@ -141,13 +141,13 @@ class TableSignature:
             )
             for table in self.tables
         ]  # fmt: skip
-        return pb.TableSignature(
+        return pb.ProcessSignature(
             tables=tables, state=write_schema(self.state), broadcast_state=write_schema(self.broadcast_state),
             changelog_mode=self.changelog_mode.to_proto(),
         )  # fmt: skip
 
     @classmethod
-    def from_proto(cls, message: pb.TableSignature) -> "TableSignature":
+    def from_proto(cls, message: pb.ProcessSignature) -> "ProcessSignature":
         tables = tuple(
             TableArgument(
                 table.name,

@@ -15,7 +15,7 @@ __all__ = ["SESSION_PREFIXES", "buckets_of", "call_options", "session_options"]
 SESSION_PREFIXES = {
     FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
     FunctionKind.AGGREGATE: "spark.remoteudf.bundled-agg",
-    FunctionKind.TABLE: "spark.remoteudf.process-table",
+    FunctionKind.PROCESS: "spark.remoteudf.process-table",
 }
 """`<prefix>.<function>.<option>` is for one function, `<prefix>.<option>` for all of the kind."""
 
@@ -23,7 +23,7 @@ _KNOWN = {
     FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
     FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"]}),
     # Without one row per row, an error has nowhere to stand: it fails the job.
-    FunctionKind.TABLE: (AGGREGATE_OPTIONS, STREAM_OPTIONS),
+    FunctionKind.PROCESS: (AGGREGATE_OPTIONS, STREAM_OPTIONS),
 }
 """Options of the server and of the caller, by kind."""
 
@@ -72,7 +72,7 @@ def call_options(
 
 def buckets_of(given: Mapping[str, Any], session: Mapping[str, str], function: str) -> int:
     """The option `buckets`, the call's over the session's. Raises InvalidOption."""
-    called = canonical(given, source=f"call of {function}", known=_KNOWN[FunctionKind.TABLE])
+    called = canonical(given, source=f"call of {function}", known=_KNOWN[FunctionKind.PROCESS])
     option = STREAM_OPTIONS["buckets"]
     text = {**session, **called}.get(option.name)
     buckets: int = option.default if text is None else option.parse(text)

@@ -81,7 +81,7 @@ def _begins_call(tokens: Sequence[Any], index: int, names: FunctionNames) -> boo
         return False
     if index and tokens[index - 1].token_type is TokenType.DOT:
         return False
-    return names.kind(token.text) is FunctionKind.TABLE
+    return names.kind(token.text) is FunctionKind.PROCESS
 
 
 def _arguments(sql: str, tokens: Sequence[Any], where: str) -> dict[str | int, Any]:

@@ -129,7 +129,7 @@ class ProcessFunctions:
                 elif name == "key_only_deletes" and name not in types:
                     system[name] = _evaluated(workspace, value, pa.bool_())
                 else:
-                    is_table = spec.table is not None and spec.table.table(name) is not None
+                    is_table = spec.process is not None and spec.process.table(name) is not None
                     if is_table:
                         _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
                     type_ = types.get(name, pa.null())

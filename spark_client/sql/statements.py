@@ -63,7 +63,7 @@ def _run(
             register(name)
         one, windows = without_window_calls(one)
         functions = None
-        if names.of_kind(FunctionKind.TABLE, called) and process is not None and spec_of is not None:
+        if names.of_kind(FunctionKind.PROCESS, called) and process is not None and spec_of is not None:
             one, functions = without_process_calls(one, names, process, spec_of, shared)
         if not names.of_kind(FunctionKind.AGGREGATE, called) and functions is None and not windows:
             return None

@@ -105,9 +105,9 @@ def test_the_window_suite_writes_its_numbers(tmp_path: Path):
 
 
 def test_the_table_suite_writes_its_numbers(tmp_path: Path):
-    done = run("--suite", "table", "--quick", "--output", str(tmp_path))
+    done = run("--suite", "process", "--quick", "--output", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    numbers = json.loads((tmp_path / "table.json").read_text())
+    numbers = json.loads((tmp_path / "process.json").read_text())
     assert set(numbers) >= PROMISED_OF_TABLES
     assert numbers["stream_keys_per_second"] > 0
 

@@ -93,8 +93,8 @@ def test_a_server_of_several_protocols_is_taken_if_ours_is_among_them():
 
 
 @pytest.mark.parametrize(
-    "newer", [{"kind": 99}, {"nulls": 99}, {"execution": 99}, {"table": {"tables": [{"traits": ["WITH_SUGAR"]}]}},
-              {"table": {"changelog_mode": {"kinds": [9]}}}, {"result": b"a schema of tomorrow"}],
+    "newer", [{"kind": 99}, {"nulls": 99}, {"execution": 99}, {"process": {"tables": [{"traits": ["WITH_SUGAR"]}]}},
+              {"process": {"changelog_mode": {"kinds": [9]}}}, {"result": b"a schema of tomorrow"}],
 )  # fmt: skip
 def test_a_function_of_a_newer_server_does_not_hide_the_others(newer, caplog):
     (known,) = specs("known@1")
@@ -102,7 +102,7 @@ def test_a_function_of_a_newer_server_does_not_hide_the_others(newer, caplog):
     message.name = "tomorrow"
     for name, value in newer.items():
         if isinstance(value, dict):
-            getattr(message, name).MergeFrom(function_pb2.TableSignature(**value))
+            getattr(message, name).MergeFrom(function_pb2.ProcessSignature(**value))
         else:
             setattr(message, name, value)
     clock = Clock()

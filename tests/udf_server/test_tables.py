@@ -378,6 +378,6 @@ def test_columns_of_typed_rows_go_by_position_and_widen_at_every_depth():
     narrow = "struct<a:smallint,b:float>"
     found = table(f"id smallint, p {narrow}, ps array<{narrow}>, named map<string,{narrow}>")
     (given,) = plan_process_call(spec, {"rows": found}, {}).tables
-    assert given.schema.types == [field.type for field in spec.table.tables[0].row]
+    assert given.schema.types == [field.type for field in spec.process.tables[0].row]
     with pytest.raises(InvalidCall, match="wants rows of"):
         plan_process_call(spec, {"rows": table(f"id int, p struct<a:int>, ps array<{narrow}>, named int")}, {})

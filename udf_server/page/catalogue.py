@@ -75,7 +75,7 @@ def _described(function: Function, plugin: str) -> dict[str, Any]:
         "description": inspect.cleandoc(spec.description) if spec.description else "",
         "facts": facts,
         "parameters": [
-            {"name": parameter.name, "type": "table" if spec.table is not None else spelled(parameter.type)}
+            {"name": parameter.name, "type": "table" if spec.process is not None else spelled(parameter.type)}
             for parameter in spec.parameters
         ],
     }

@@ -45,15 +45,15 @@ class CallFacts:
     @functools.cached_property
     def timers_refused(self) -> str | None:
         """Why there can be no timers; None if there can."""
-        assert self.spec.table is not None
+        assert self.spec.process is not None
         if self.call.broadcast:
             return BROADCAST
-        return None if self.spec.table.supports_timers else UNSUPPORTED
+        return None if self.spec.process.supports_timers else UNSUPPORTED
 
     @functools.cached_property
     def semantics(self) -> dict[str, TableSemantics]:
         """By table argument."""
-        assert self.spec.table is not None
+        assert self.spec.process is not None
         return {
             table.name: TableSemantics(
                 given.schema,
@@ -63,7 +63,7 @@ class CallFacts:
                 given.changelog_mode,
                 given.upsert_key,
             )
-            for table, given in zip(self.spec.table.tables, self.call.tables, strict=True)
+            for table, given in zip(self.spec.process.tables, self.call.tables, strict=True)
         }
 
 
@@ -109,7 +109,7 @@ class ProcessContext:
     @property
     def changelog_mode(self) -> ChangelogMode:
         """Of the result."""
-        signature = self._facts.spec.table
+        signature = self._facts.spec.process
         assert signature is not None
         return signature.changelog_mode
 

@@ -13,7 +13,7 @@ from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall
 from remote_udf.options import AGGREGATE_OPTIONS, canonical
 from remote_udf.process_calls import ProcessCall
 from remote_udf.result_columns import resolved
-from remote_udf.table_arguments import ChangelogMode, TableSignature
+from remote_udf.table_arguments import ChangelogMode, ProcessSignature
 from udf_server.annotations import hints_of, signature_of
 from udf_server.errors import DeclarationError
 from udf_server.functions import Function
@@ -80,7 +80,7 @@ def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> P
     mode = implementation.changelog_mode
     results = results_given(where, implementation.returns, returned, mode)
     timer, timer_has_context = _timer(where, implementation, read)
-    signature = TableSignature(
+    signature = ProcessSignature(
         tables=tuple(read.tables), state=_stored(read.states, broadcast=False),
         broadcast_state=_stored(read.states, broadcast=True), changelog_mode=mode,
     )  # fmt: skip
@@ -90,7 +90,7 @@ def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> P
         spec = FunctionSpec(
             name=title,
             version=implementation.version,
-            kind=FunctionKind.TABLE,
+            kind=FunctionKind.PROCESS,
             parameters=tuple(Parameter(argument.name, argument.type) for argument in read.arguments),
             result=results.type,
             required_parameters=sum(argument.required for argument in read.arguments),
@@ -100,7 +100,7 @@ def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> P
             execution=Execution.VECTORIZED,
             options=canonical(implementation.options, source=where, known=(AGGREGATE_OPTIONS,)),
             sees_key=True,
-            table=signature,
+            process=signature,
         )
     except (ValueError, InvalidOption) as error:
         raise DeclarationError(f"{where}: {error}") from error
@@ -151,7 +151,7 @@ def _timer(where: str, implementation: ProcessTableFunction, read: Arguments) ->
     return timer, has_context
 
 
-def _require_output(where: str, signature: TableSignature, mode: ChangelogMode) -> None:
+def _require_output(where: str, signature: ProcessSignature, mode: ChangelogMode) -> None:
     if mode.is_insert_only:
         return
     if signature.passes_columns_through:

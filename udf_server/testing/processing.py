@@ -62,8 +62,8 @@ class ProcessTableHarness:
         given = {name: each if isinstance(each, TableGiven) else table(each) for name, each in (tables or {}).items()}
         times = [on_time] if isinstance(on_time, str) else list(on_time)
         self._call = plan_process_call(declared.spec, given, scalars, times)
-        assert declared.spec.table is not None
-        self._signature = declared.spec.table
+        assert declared.spec.process is not None
+        self._signature = declared.spec.process
         self._function = self._started(declared)
         self._states = StateEntries(self._function.states)
         self._names = [argument.name for argument in self._signature.tables]

@@ -11,7 +11,7 @@ class FunctionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FUNCTION_KIND_UNSPECIFIED: _ClassVar[FunctionKind]
     FUNCTION_KIND_SCALAR: _ClassVar[FunctionKind]
     FUNCTION_KIND_AGGREGATE: _ClassVar[FunctionKind]
-    FUNCTION_KIND_TABLE: _ClassVar[FunctionKind]
+    FUNCTION_KIND_PROCESS: _ClassVar[FunctionKind]
 
 class Execution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -28,7 +28,7 @@ class NullCall(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 FUNCTION_KIND_UNSPECIFIED: FunctionKind
 FUNCTION_KIND_SCALAR: FunctionKind
 FUNCTION_KIND_AGGREGATE: FunctionKind
-FUNCTION_KIND_TABLE: FunctionKind
+FUNCTION_KIND_PROCESS: FunctionKind
 EXECUTION_UNSPECIFIED: Execution
 EXECUTION_ASYNC_ROWS: Execution
 EXECUTION_THREADED_ROWS: Execution
@@ -38,7 +38,7 @@ NULL_CALL_CALL: NullCall
 NULL_CALL_SKIP: NullCall
 
 class FunctionSpec(_message.Message):
-    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging", "sees_key", "table", "owner")
+    __slots__ = ("name", "version", "kind", "description", "deterministic", "nulls", "execution", "parameters", "result", "required_parameters", "variadic", "options", "fingerprint", "accumulator", "supports_retracting", "supports_merging", "sees_key", "process", "owner")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -63,7 +63,7 @@ class FunctionSpec(_message.Message):
     SUPPORTS_RETRACTING_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_MERGING_FIELD_NUMBER: _ClassVar[int]
     SEES_KEY_FIELD_NUMBER: _ClassVar[int]
-    TABLE_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
@@ -82,11 +82,11 @@ class FunctionSpec(_message.Message):
     supports_retracting: bool
     supports_merging: bool
     sees_key: bool
-    table: TableSignature
+    process: ProcessSignature
     owner: str
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ..., sees_key: bool = ..., table: _Optional[_Union[TableSignature, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[_Union[FunctionKind, str]] = ..., description: _Optional[str] = ..., deterministic: bool = ..., nulls: _Optional[_Union[NullCall, str]] = ..., execution: _Optional[_Union[Execution, str]] = ..., parameters: _Optional[bytes] = ..., result: _Optional[bytes] = ..., required_parameters: _Optional[int] = ..., variadic: bool = ..., options: _Optional[_Mapping[str, str]] = ..., fingerprint: _Optional[str] = ..., accumulator: _Optional[bytes] = ..., supports_retracting: bool = ..., supports_merging: bool = ..., sees_key: bool = ..., process: _Optional[_Union[ProcessSignature, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
 
-class TableSignature(_message.Message):
+class ProcessSignature(_message.Message):
     __slots__ = ("tables", "state", "broadcast_state", "changelog_mode")
     TABLES_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]

@@ -28,7 +28,7 @@ def broadcast_state(call: ProcessTableCall, inputs: Mapping[int, ProcessInput]) 
     `inputs` are the broadcast tables by their number. Raises FunctionFailed.
     """
     process = call.process
-    assert process is not None and call.spec.table is not None
+    assert process is not None and call.spec.process is not None
     broadcasting = dataclasses.replace(call, process=dataclasses.replace(process, broadcast=True))
     before: Before | None = None
     for number, given in inputs.items():

@@ -61,8 +61,8 @@ def inputs_of(
 
     Raises PlanError for tables the function does not have.
     """
-    assert spec.table is not None
-    arguments = {argument.name: argument for argument in spec.table.tables}
+    assert spec.process is not None
+    arguments = {argument.name: argument for argument in spec.process.tables}
     given = _by_argument(spec, tables, list(arguments))
     for name in given:
         if name not in arguments:

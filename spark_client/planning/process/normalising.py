@@ -28,8 +28,8 @@ def normalised_inputs(
     spec: FunctionSpec, inputs: Mapping[str, ProcessInput], upsert_key: str | Sequence[str] | Mapping[str, Any]
 ) -> dict[str, ProcessInput]:
     """Every table as `normalised`; an `upsert_key` that is no mapping is for all of them."""
-    assert spec.table is not None
-    arguments = {argument.name: argument for argument in spec.table.tables}
+    assert spec.process is not None
+    arguments = {argument.name: argument for argument in spec.process.tables}
     asked = {name: upsert_key.get(name, ()) if isinstance(upsert_key, Mapping) else upsert_key for name in inputs}
     keyed = {
         name: dataclasses.replace(given, upsert_key=_key(given, names_of(asked[name], "upsert_key")))

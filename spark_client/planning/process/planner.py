@@ -55,15 +55,15 @@ def plan_process(
         process = plan_process_call(spec, given, scalars, on_time, identifiers_of(spark).key)
     except InvalidCall as error:
         raise PlanError(str(error)) from None
-    kind = FunctionKind.TABLE
+    kind = FunctionKind.PROCESS
     session = session_options(spark, kind, spec.name)
     chosen, policy = call_options(options, session, spec.key, kind)
     call = ProcessTableCall(
         spec=spec, arguments=len(spec.parameters), options=chosen, operation_id=uuid.uuid4().hex, config=config,
         policy=policy, process=process,
     )  # fmt: skip
-    assert spec.table is not None
-    ordered = [inputs[argument.name] for argument in spec.table.tables]
+    assert spec.process is not None
+    ordered = [inputs[argument.name] for argument in spec.process.tables]
     state = StateSettings(name, buckets_of(options, session, spec.key))
     planner = _Planner(spark, call, process, ordered, state)
     streams = [each.frame for each in ordered if each.frame.isStreaming]
@@ -83,8 +83,8 @@ class _Planner:
         self._process = process
         self._inputs = inputs
         self._state = state
-        assert call.spec.table is not None
-        self._signature = call.spec.table
+        assert call.spec.process is not None
+        self._signature = call.spec.process
         self._main = [i for i, argument in enumerate(self._signature.tables) if not argument.is_broadcast]
         self._streaming = any(each.frame.isStreaming for each in inputs)
         self._by_key = any(argument.has_set_semantics for argument in self._signature.tables)

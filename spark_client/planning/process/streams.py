@@ -40,8 +40,8 @@ class StateSettings:
 
 def require_streams(call: ProcessTableCall, tables: Sequence[tuple[DataFrame, bool]]) -> None:
     """Raises PlanError unless the main tables (true) are streams and the broadcast ones are not."""
-    assert call.spec.table is not None
-    for argument, (frame, is_main) in zip(call.spec.table.tables, tables, strict=True):
+    assert call.spec.process is not None
+    for argument, (frame, is_main) in zip(call.spec.process.tables, tables, strict=True):
         if frame.isStreaming == is_main:
             continue
         if is_main:

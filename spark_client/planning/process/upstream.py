@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from remote_udf.process_calls import ProcessCall
-from remote_udf.table_arguments import TableSignature
+from remote_udf.table_arguments import ProcessSignature
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
@@ -35,7 +35,7 @@ class Upstream:
     timers: bool
 
     @classmethod
-    def of(cls, process: ProcessCall, signature: TableSignature, frames: Sequence[DataFrame]) -> "Upstream":
+    def of(cls, process: ProcessCall, signature: ProcessSignature, frames: Sequence[DataFrame]) -> "Upstream":
         streams = [frame for frame in frames if frame.isStreaming]
         metadata = [field.metadata for frame in streams for field in frame.schema.fields]
         pairs = {(uid, call) for each in metadata for uid, call in each.get(UIDS, {}).items()}

@@ -302,9 +302,9 @@ class _Names:
 
     def kind(self, name: str) -> FunctionKind | None:
         if name.upper() in self._names_of_built_in:
-            return FunctionKind.TABLE
+            return FunctionKind.PROCESS
         ours = re.fullmatch(r"f\d?\*?", name) or name in self._names or name == "Greeting"
-        return FunctionKind.TABLE if ours else None
+        return FunctionKind.PROCESS if ours else None
 
 
 def _spark_sql(query: str) -> str:

@@ -34,7 +34,7 @@ def at(seconds):
 def state_plan(function, *, order_by=(), buckets=3, rows_first=False, schema=ROW, **options):
     """A call of a function with one table of `k`, `v`, `ts`, by key and time."""
     declared = declare_table(function)
-    name = declared.spec.table.tables[0].name
+    name = declared.spec.process.tables[0].name
     given = TableGiven(schema, ["k"], order_by)
     process = plan_process_call(declared.spec, {name: given}, {}, ["ts"])
     call = ProcessTableCall(

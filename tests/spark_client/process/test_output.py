@@ -92,7 +92,7 @@ class Explode(udf.ProcessTableFunction):
 
 
 def plan_of(declared, **options):
-    argument = declared.spec.table.tables[0]
+    argument = declared.spec.process.tables[0]
     by_key = argument.has_set_semantics
     process = plan_process_call(declared.spec, {argument.name: TableGiven(ROW, ["k"] if by_key else None)}, {})
     call = ProcessTableCall(

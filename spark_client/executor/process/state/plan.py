@@ -38,17 +38,17 @@ class StatePlan:
     def description(self) -> str:
         """What a bucket remembers of the call that wrote it, as JSON."""
         spec, process = self.plan.call.spec, self.plan.process
-        assert spec.table is not None
+        assert spec.process is not None
         key = process.key_type(spec)
         rows = {
             argument.name: spelled(self.plan.segments.field("rows").type.value_type.field(str(index)).type)
-            for index, (argument, table) in enumerate(zip(spec.table.tables, process.tables, strict=True))
+            for index, (argument, table) in enumerate(zip(spec.process.tables, process.tables, strict=True))
             if table.order_by
         }
         return json.dumps({
             "format": FORMAT, "uid": self.uid, "function": spec.name, "version": spec.version,
             "buckets": self.buckets, KEY: [spelled(each.type) for each in key],
-            "state": {each.name: spelled(each.type) for each in spec.table.state}, "held rows": rows,
+            "state": {each.name: spelled(each.type) for each in spec.process.state}, "held rows": rows,
             "times": process.on_time, "kinds": process.has_row_kinds,
         })  # fmt: skip
 

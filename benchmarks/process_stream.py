@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from benchmarks.process_functions import TIMEOUT_MS
 from benchmarks.results import Results
 from benchmarks.spark import TASKS
-from benchmarks.table_functions import TIMEOUT_MS
 from benchmarks.timing import alternating, medians
 from spark_client import RemoteSession
 

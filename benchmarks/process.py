@@ -11,22 +11,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StructField, StructType
 
+from benchmarks.process_functions import TIMEOUT_MS
+from benchmarks.process_stream import measure_streams
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.spark import TASKS, local_spark, run_query
-from benchmarks.table_functions import TIMEOUT_MS
-from benchmarks.table_stream import measure_streams
 from benchmarks.timing import alternating, medians
 from spark_client import connect
 
-__all__ = ["FUNCTIONS", "events", "run_table"]
+__all__ = ["FUNCTIONS", "events", "run_process"]
 
-FUNCTIONS = Path(__file__).with_name("table_functions.py")
+FUNCTIONS = Path(__file__).with_name("process_functions.py")
 ROWS, KEYS = 10_000_000, 1_000_000
 RESULT = "k bigint, rows bigint, fired timestamp"
 
 
-def run_table(results: Results, quick: bool) -> None:
+def run_process(results: Results, quick: bool) -> None:
     """Rows per second over those of `applyInPandas` and of `transformWithState`, which runs in the executor."""
     rows, keys = (ROWS // 2000, KEYS // 2000) if quick else (ROWS, KEYS)
     with local_spark() as spark, server_process(FUNCTIONS) as server:
