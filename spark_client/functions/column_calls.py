@@ -1,4 +1,4 @@
-"""Marks: a Column that is a call of a remote function remembers which, so that whole-row execution finds it."""
+"""A Column that is a call of a remote function remembers which call, so that whole-row execution finds it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from pyspark.sql import Column
 
 from remote_udf.functions import FunctionSpec
 
-__all__ = ["CallMark", "mark", "mark_of"]
+__all__ = ["ColumnCall", "call_of", "with_call"]
 
 _ATTRIBUTE = "_remote_udf_call"
 
 
 @dataclass(frozen=True, eq=False)
-class CallMark:
-    """A call as it was written: function, arguments (columns, column names or marked columns) and options.
+class ColumnCall:
+    """A call as it was written: function, arguments (columns, column names or columns that are calls) and options.
 
     `alias` is the name given with Column.alias, or None.
     """
@@ -26,19 +26,21 @@ class CallMark:
     alias: str | None = None
 
 
-def mark(column: Column, call: CallMark) -> Column:
+def with_call(column: Column, call: ColumnCall) -> Column:
     """The same column, remembering the call; so does what its `alias` returns."""
     kind = type(column)
 
     def alias(*names: str, **options: Any) -> Column:
         renamed = kind.alias(column, *names, **options)
-        return mark(renamed, CallMark(call.spec, call.arguments, call.options, names[0] if len(names) == 1 else None))
+        return with_call(
+            renamed, ColumnCall(call.spec, call.arguments, call.options, names[0] if len(names) == 1 else None)
+        )
 
     # On the instance: the class is Spark's, classic or Connect, and stays as it is.
     vars(column).update({_ATTRIBUTE: call, "alias": alias, "name": alias})
     return column
 
 
-def mark_of(column: object) -> CallMark | None:
+def call_of(column: object) -> ColumnCall | None:
     """The call a column is, or None. Everything derived from a call but its alias is an ordinary column."""
     return vars(column).get(_ATTRIBUTE) if isinstance(column, Column) else None

@@ -19,7 +19,7 @@ from spark_client.base.notebooks import function_html
 from spark_client.base.options import call_options, session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.scalar.column import evaluate_scalar, result_type
-from spark_client.functions.column_calls import CallMark, mark
+from spark_client.functions.column_calls import ColumnCall, with_call
 
 __all__ = ["FunctionDoc", "RemoteFunction", "column_of", "plan_call"]
 
@@ -73,7 +73,7 @@ class RemoteFunction:
         function = self.user_defined_function(len(positional), options, session)
         # Spark has no scalar Arrow function without arguments: one column is sent for its length.
         column = function(*(columns or [F.lit(True)]))
-        return mark(column, CallMark(self.spec, tuple(positional), self.options))
+        return with_call(column, ColumnCall(self.spec, tuple(positional), self.options))
 
     def __repr__(self) -> str:
         return f"<remote function {self.spec.signature}, version {self.spec.version}, of {self.config.target}>"

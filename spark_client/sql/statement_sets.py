@@ -79,7 +79,7 @@ def run_set(
         return workspace.run(tree.expression)
     if any(frame.isStreaming for frame in shared.frames().values()):
         return _run_streams(names, shared, trees)
-    _run_tables(shared, trees)
+    _run_processs(shared, trees)
     return spark.createDataFrame([], "")
 
 
@@ -89,7 +89,7 @@ def _shared_uid(workspace: Workspace, shared: SharedCalls, tree: Any) -> str | N
     return next((uid for uid, known in shared.frames().items() if any(known is frame for frame in frames)), None)
 
 
-def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> None:
+def _run_processs(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> None:
     """Runs the statements one after another, in the order of the text."""
     kept = [result.persist() for result in shared.results()]
     try:

@@ -57,7 +57,7 @@ SET = """EXECUTE STATEMENT SET BEGIN
 END;"""
 
 
-def test_tables_are_made_and_filled_from_remote_aggregates_and_table_functions(functions, spark):
+def test_tables_are_made_and_filled_from_remote_aggregates_and_process_functions(functions, spark):
     functions.sql(
         "CREATE TABLE main_out USING parquet AS "
         "SELECT window_start AS at, plus_ten(total(v).sum) AS v "

@@ -11,7 +11,7 @@ from spark_client.executor.stream.message_sizing import (
     MESSAGE_BYTES,
     MESSAGES_UNDER_WAY,
     VECTORIZED_FIRST,
-    Window,
+    MessageSizing,
 )
 from tests.spark_client.scripted import Clock
 
@@ -23,7 +23,7 @@ answers = st.lists(st.tuples(st.integers(0, 100_000), st.floats(0, 10)), max_siz
 
 
 def window(execution=ROW_WISE, capacity=None, batch_rows=MOST, clock=None):
-    return Window(execution, capacity, batch_rows, clock or Clock())
+    return MessageSizing(execution, capacity, batch_rows, clock or Clock())
 
 
 def paced(window, clock, rows, seconds, times=20):

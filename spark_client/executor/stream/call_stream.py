@@ -22,7 +22,7 @@ from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.message_sizing import Window
+from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.task import TaskInfo
 
@@ -87,7 +87,7 @@ class CallStream:
             self._end_span(type(error).__name__)
             raise
         options = self._connection.options
-        self._window = Window(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
+        self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
 
     @property
     def ordered(self) -> bool:
@@ -112,7 +112,7 @@ class CallStream:
     @property
     def message_rows(self) -> int:
         """Rows the next message should have, if there are as many."""
-        return self._window.rows
+        return self._sizing.rows
 
     def has_room(self) -> bool:
         """Whether `submit` may be called now."""
@@ -120,11 +120,11 @@ class CallStream:
             self._moving = True
         if self._moving and self._pending.rows:
             return False
-        return self._window.has_room(self._pending.rows, self._pending.bytes)
+        return self._sizing.has_room(self._pending.rows, self._pending.bytes)
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
         """How many of the available rows the next chunk should have."""
-        return self._window.next_rows(available, bytes_per_row)
+        return self._sizing.next_rows(available, bytes_per_row)
 
     def submit(self, chunk: Chunk) -> list[Answer]:
         """Sends a chunk.
@@ -285,7 +285,7 @@ class CallStream:
         if errors and not 0 <= min(errors) <= max(errors) < result.rows:
             raise ProtocolViolation(f"an error for row {max(errors)} of a result of {result.rows} rows")
         self._lost_at, self._losses = None, 0
-        self._window.answered(result.rows)
+        self._sizing.answered(result.rows)
         counts = self._counts
         counts.rows_ok += result.rows - len(errors) - result.skipped
         counts.rows_failed += len(errors)

@@ -1,10 +1,10 @@
-"""Window: how many rows go into one message, and how many may be under way."""
+"""How many rows go into one message, and how many messages may be unanswered."""
 
 from collections.abc import Callable
 
 from remote_udf.functions import Execution
 
-__all__ = ["MESSAGES_UNDER_WAY", "Window"]
+__all__ = ["MESSAGES_UNDER_WAY", "MessageSizing"]
 
 MESSAGES_UNDER_WAY = 4
 """One message in flight gives 60 % of what four give; sixteen give little more."""
@@ -21,7 +21,7 @@ VECTORIZED_FIRST = 10_000
 GROWTH = 4
 
 
-class Window:
+class MessageSizing:
     """Sizes messages of one stream by the pace of its answers.
 
     A message of a row-wise function holds at least as many rows as may be in flight on the server, so

@@ -14,36 +14,36 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import column_named, identifiers_of, texts_of
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin, over_signs
-from spark_client.planning.aggregate.request import Aggregation, Request
+from spark_client.planning.aggregate.query import AggregateQuery, GroupBy
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME
 from spark_client.windows.netting import ARRIVAL, changes_of, net_changes, sign_of
 from spark_client.windows.updates import update_times
 
-__all__ = ["changelog_request"]
+__all__ = ["changelog_query"]
 
 _WHY = "on a changelog"
 
 
-def changelog_request(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> Request | None:
-    """The request with Spark's own aggregates made to take rows back; None if there are none, or no changelog.
+def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> AggregateQuery | None:
+    """The query with Spark's own aggregates made to take rows back; None if there are none, or no changelog.
 
     Raises PlanError.
     """
-    kind = changes_of(aggregation.frame, aggregation.changelog, "agg")
+    kind = changes_of(group_by.frame, group_by.changelog, "agg")
     if kind is None or all(isinstance(each, AggregateExpression) for each in expressions):
         return None
     known = [
-        None if isinstance(each, AggregateExpression) else known_builtin(aggregation.frame, each, _WHY)
+        None if isinstance(each, AggregateExpression) else known_builtin(group_by.frame, each, _WHY)
         for each in expressions
     ]
     if any(each is not None and each.needs_values for each in known):
-        names = [key if isinstance(key, str) else "" for key in aggregation.keys]
-        of_windows = {WINDOW_START, WINDOW_END} <= identifiers_of(aggregation.frame).keys(names)
-        if aggregation.frame.isStreaming and not of_windows:
+        names = [key if isinstance(key, str) else "" for key in group_by.keys]
+        of_windows = {WINDOW_START, WINDOW_END} <= identifiers_of(group_by.frame).keys(names)
+        if group_by.frame.isStreaming and not of_windows:
             raise PlanError(f"{_WHY} of a stream the smallest, largest and distinct values can be had of windows only")
         # Rows go their own way then, and Spark would not find columns of the frame as it was.
-        frame = _needed(aggregation, known, kind)
-        aggregation = replace(aggregation, frame=net_changes(frame, kind).drop(ARRIVAL))
+        frame = _needed(group_by, known, kind)
+        group_by = replace(group_by, frame=net_changes(frame, kind).drop(ARRIVAL))
     sign = sign_of(kind)
     signed = [
         each if builtin is None else over_signs(builtin, sign) for each, builtin in zip(expressions, known, strict=True)
@@ -51,23 +51,23 @@ def changelog_request(aggregation: Aggregation, expressions: Sequence[AggregateE
     allowed: Mapping[int, Builtin] = MappingProxyType(
         {id(each): builtin for each, builtin in zip(signed, known, strict=True) if builtin is not None}
     )
-    return Request(aggregation, signed, known=allowed)
+    return AggregateQuery(group_by, signed, known=allowed)
 
 
-def _needed(aggregation: Aggregation, known: Sequence[Builtin | None], kind: str) -> DataFrame:
+def _needed(group_by: GroupBy, known: Sequence[Builtin | None], kind: str) -> DataFrame:
     """The frame without columns nobody asks for, by which a row and the one that takes it back may differ."""
-    if any(builtin is None for builtin in known) or not all(isinstance(key, str) for key in aggregation.keys):
-        return aggregation.frame
-    identifiers, columns = identifiers_of(aggregation.frame), aggregation.frame.columns
+    if any(builtin is None for builtin in known) or not all(isinstance(key, str) for key in group_by.keys):
+        return group_by.frame
+    identifiers, columns = identifiers_of(group_by.frame), group_by.frame.columns
     named = {identifiers.key(text): name for name in columns for text in texts_of(name)}
-    texts = identifiers.keys(map(str, aggregation.keys))
+    texts = identifiers.keys(map(str, group_by.keys))
     if not texts <= named.keys():
-        return aggregation.frame  # a key is a field of a struct
+        return group_by.frame  # a key is a field of a struct
     asked = {named[text] for text in texts} | {each.column for each in known if each is not None and each.column}
     keys = identifiers.keys([*asked, kind])
-    if aggregation.updates is not None:
-        keys |= identifiers.keys(update_times(aggregation.frame))
-    if WINDOW_TIME in columns and aggregation.frame.isStreaming:
+    if group_by.updates is not None:
+        keys |= identifiers.keys(update_times(group_by.frame))
+    if WINDOW_TIME in columns and group_by.frame.isStreaming:
         keys.add(WINDOW_TIME)
     names = [name for name in columns if identifiers.key(name) in keys]
-    return aggregation.frame.select(*map(column_named, names))
+    return group_by.frame.select(*map(column_named, names))

@@ -19,7 +19,7 @@ from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.planning.aggregate.request import Aggregation, Request, Strategy
+from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Strategy
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.planning.operators import OutputField, apply_operator, hidden_schema
 
@@ -28,7 +28,7 @@ __all__ = ["plan_changes"]
 VERSION = hidden("version")
 
 
-def plan_changes(aggregation: Aggregation, expressions: Sequence[AggregateExpression], per: str | Column) -> DataFrame:
+def plan_changes(group_by: GroupBy, expressions: Sequence[AggregateExpression], per: str | Column) -> DataFrame:
     """`row_kind`, the keys, then a column per expression. Raises PlanError, InvalidOption or UnsupportedType."""
     for expression in expressions:
         if not isinstance(expression, AggregateExpression):
@@ -39,26 +39,26 @@ def plan_changes(aggregation: Aggregation, expressions: Sequence[AggregateExpres
         raise PlanError("changelog without an aggregate")
     if isinstance(per, str) and per not in ("row", "bundle"):
         raise PlanError(f"per is 'row', 'bundle' or a Column, not {per!r}")
-    if aggregation.frame.isStreaming:
+    if group_by.frame.isStreaming:
         raise PlanError("a running changelog is of a table; on a stream use agg, in update mode")
-    return _planned(Request(aggregation, expressions), per)
+    return _planned(AggregateQuery(group_by, expressions), per)
 
 
-def _planned(request: Request, per: str | Column) -> DataFrame:
-    request.order_by = request.order_by or [F.monotonically_increasing_id()]
-    for remote in request.remotes:
+def _planned(query: AggregateQuery, per: str | Column) -> DataFrame:
+    query.order_by = query.order_by or [F.monotonically_increasing_id()]
+    for remote in query.remotes:
         remote.strategy = Strategy.CHAIN
     if not isinstance(per, str):
-        request.hidden[VERSION] = per
-    rows = Rows(request).frame()
+        query.hidden[VERSION] = per
+    rows = Rows(query).frame()
     fields = {field.name: field for field in rows.schema.fields}
     place = {name: index for index, name in enumerate(fields)}
-    keys = [fields[name] for name in request.group_keys]
+    keys = [fields[name] for name in query.group_keys]
     output = [OutputField(ROW_KIND, T.StringType())]
     # The grouping set is a part of the key which is not shown.
-    shown = [*request.key_names, *([] if request.sets is None else [hidden("grouping_id")])]
+    shown = [*query.key_names, *([] if query.sets is None else [hidden("grouping_id")])]
     output += [OutputField(name, key.dataType, key.metadata) for name, key in zip(shown, keys, strict=True)]
-    for remote in request.remotes:
+    for remote in query.remotes:
         output.append(OutputField(remote.name, spark_type(remote.call.spec.result)))
         if remote.call.policy.on_error is OnError.COLUMN:
             output.append(OutputField(error_column(remote.name), spark_type(ERROR_TYPE)))
@@ -70,11 +70,11 @@ def _planned(request: Request, per: str | Column) -> DataFrame:
                 tuple(place[name] for name in remote.arguments),
                 None if remote.condition is None else place[remote.condition],
             )
-            for remote in request.remotes
+            for remote in query.remotes
         ),
         keys=tuple(place[key.name] for key in keys),
-        key_names=request.shown_key_names,
-        kinds=None if request.kind is None else place[hidden("kind")],
+        key_names=query.shown_key_names,
+        kinds=None if query.kind is None else place[hidden("kind")],
         rows=1 if isinstance(per, str) and per == "row" else None,
         version=place.get(VERSION),
         names=tuple(schema.names),

@@ -28,7 +28,7 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.parcels import unpacked
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin
-from spark_client.planning.aggregate.request import Aggregation, Request
+from spark_client.planning.aggregate.query import AggregateQuery, GroupBy
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.windows.columns import WINDOW_END, WINDOW_START, WINDOW_TIME, watermark_of
 from spark_client.windows.session import SESSION
@@ -41,52 +41,52 @@ BUCKETS = 16
 
 
 def plan_emitting(
-    aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
+    group_by: GroupBy, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
 ) -> DataFrame:
     """`row_kind`, the keys, then a column per expression; keys hold window_time, which has the watermark.
 
     Raises PlanError, InvalidOption or UnsupportedType.
     """
-    names = [key if isinstance(key, str) else "" for key in aggregation.keys]
+    names = [key if isinstance(key, str) else "" for key in group_by.keys]
     for name in (WINDOW_START, WINDOW_END, WINDOW_TIME):
         if name not in names:
             raise PlanError(
                 f"early and late fire are for window aggregates of a stream with a watermark; no key {name!r}"
             )
-    if SESSION in aggregation.frame.schema[WINDOW_START].metadata:
+    if SESSION in group_by.frame.schema[WINDOW_START].metadata:
         raise PlanError("early and late fire are not supported for SESSION windows, whose end is not known before")
-    if is_only_updated(aggregation.frame):
+    if is_only_updated(group_by.frame):
         raise PlanError("early and late fire, which emit what has changed, exclude emitOnlyOnUpdate of CUMULATE")
     time = names.index(WINDOW_TIME)
-    if aggregation.sets is not None and any(time not in each for each in aggregation.sets):
+    if group_by.sets is not None and any(time not in each for each in group_by.sets):
         raise PlanError("early and late fire: every grouping set holds the columns of the window")
     known = {
-        id(each): known_builtin(aggregation.frame, each, "early and late fire:")
+        id(each): known_builtin(group_by.frame, each, "early and late fire:")
         for each in expressions
         if isinstance(each, Column)
     }
-    request = Request(aggregation, expressions, known=known)
-    for remote in request.remotes:
+    query = AggregateQuery(group_by, expressions, known=known)
+    for remote in query.remotes:
         if remote.keeps_errors:
             raise PlanError(f"call of {remote.call.spec.key}: with early or late fire on-error is 'fail'")
         if remote.expression.is_distinct:
             raise PlanError(f"call of {remote.call.spec.key}: DISTINCT with early or late fire is not supported")
-    if request.order_by:
+    if query.order_by:
         raise PlanError("early and late fire: rows come in the order of the stream, without order_by")
-    return _planned(request, list(known.values()), options, time)
+    return _planned(query, list(known.values()), options, time)
 
 
-def _planned(request: Request, builtins: Sequence[Builtin], options: EmitOptions, time: int) -> DataFrame:
+def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOptions, time: int) -> DataFrame:
     for number, builtin in enumerate(builtins):
         if builtin.column is not None:
-            request.hidden[_argument(number)] = column_named(builtin.column)
-    passes, request.builtins = request.builtins, []
-    base = Rows(request).frame()
-    request.builtins = passes
+            query.hidden[_argument(number)] = column_named(builtin.column)
+    passes, query.builtins = query.builtins, []
+    base = Rows(query).frame()
+    query.builtins = passes
     fields = {field.name: field for field in base.schema.fields}
-    keys = request.group_keys
+    keys = query.group_keys
     place = {name: index for index, name in enumerate(fields)}
-    plan = _fire_plan(request, builtins, options, place)
+    plan = _fire_plan(query, builtins, options, place)
     last = F.unix_millis(F.col(keys[time]))
     over = F.timestamp_millis(last + options.lateness)
     metadata = watermark_of(fields[keys[time]])
@@ -110,15 +110,15 @@ def _planned(request: Request, builtins: Sequence[Builtin], options: EmitOptions
         fire, f"{ROWS} binary", "state binary", "append", timeout
     )
     shown_keys = [
-        (name, fields[key].dataType) for name, key in zip(request.key_names, keys, strict=False)
+        (name, fields[key].dataType) for name, key in zip(query.key_names, keys, strict=False)
     ]  # the grouping set is a part of the key which is not shown
     output: list[tuple[str, T.DataType]] = [(ROW_KIND, T.StringType()), *shown_keys]
-    if request.sets is not None:
+    if query.sets is not None:
         output.append((hidden("grouping_id"), fields[keys[-1]].dataType))
-    at = {id(expression): name for expression, name in _value_names(request, builtins)}
+    at = {id(expression): name for expression, name in _value_names(query, builtins)}
     output += [
         (at[id(expression)], spark_type(type_))
-        for expression, type_ in zip(request.expressions, plan.value_types, strict=True)
+        for expression, type_ in zip(query.expressions, plan.value_types, strict=True)
     ]
     schema = StructType([StructField(f"v{index}", type_) for index, (_, type_) in enumerate(output)])
     shown = [F.col(f"v{i}").alias(name) for i, (name, _) in enumerate(output) if name != hidden("grouping_id")]
@@ -129,26 +129,26 @@ def _argument(number: int) -> str:
     return hidden(f"builtin_{number}")
 
 
-def _value_names(request: Request, builtins: Sequence[Builtin]) -> Iterator[tuple[Any, str]]:
-    for remote in request.remotes:
+def _value_names(query: AggregateQuery, builtins: Sequence[Builtin]) -> Iterator[tuple[Any, str]]:
+    for remote in query.remotes:
         yield remote.expression, remote.name
-    own = [each for each in request.expressions if isinstance(each, Column)]
+    own = [each for each in query.expressions if isinstance(each, Column)]
     for expression, builtin in zip(own, builtins, strict=True):
         yield expression, builtin.name
 
 
 def _fire_plan(
-    request: Request, builtins: Sequence[Builtin], options: EmitOptions, place: dict[str, int]
+    query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOptions, place: dict[str, int]
 ) -> FirePlan:  # fmt: skip
     shown, remotes, runnings = [], 0, 0
-    for expression in request.expressions:
+    for expression in query.expressions:
         if isinstance(expression, AggregateExpression):
             shown.append((True, remotes))
             remotes += 1
         else:
             shown.append((False, runnings))
             runnings += 1
-    keys = request.group_keys
+    keys = query.group_keys
     return FirePlan(
         options=options,
         remotes=tuple(
@@ -156,19 +156,19 @@ def _fire_plan(
                 remote.call, tuple(place[name] for name in remote.arguments),
                 None if remote.condition is None else place[remote.condition],
             )
-            for remote in request.remotes
+            for remote in query.remotes
         ),
         runnings=tuple(
             Running(
                 each.function, None if each.column is None else place[_argument(number)], each.distinct,
                 None if each.argument is None else arrow_type(each.argument, each.name),
-                arrow_type(each.type, each.name), request.kind is not None,
+                arrow_type(each.type, each.name), query.kind is not None,
             )
             for number, each in enumerate(builtins)
         ),
         shown=tuple(shown),
         keys=tuple(place[name] for name in keys),
-        key_names=request.shown_key_names,
-        kinds=None if request.kind is None else place[hidden("kind")],
+        key_names=query.shown_key_names,
+        kinds=None if query.kind is None else place[hidden("kind")],
         names=tuple(f"v{index}" for index in range(1 + len(keys) + len(shown))),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.changes import plan_changes
 from spark_client.planning.aggregate.planner import plan_aggregation, plan_fired
-from spark_client.planning.aggregate.request import Aggregation
+from spark_client.planning.aggregate.query import GroupBy
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 from spark_client.windows.emitting import emit_options
 
@@ -73,8 +73,8 @@ class RemoteGrouping:
         return plan_changes(self._aggregation, aggregates, per)
 
     @property
-    def _aggregation(self) -> Aggregation:
-        return Aggregation(self.frame, self.keys, self.sets, self.order_by, self.is_changelog)
+    def _aggregation(self) -> GroupBy:
+        return GroupBy(self.frame, self.keys, self.sets, self.order_by, self.is_changelog)
 
 
 def positions_of(

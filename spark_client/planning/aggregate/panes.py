@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField
 
 from spark_client.base.identifiers import identifiers_of
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.planning.aggregate.request import UPDATES, Aggregation, Request, Strategy
+from spark_client.planning.aggregate.query import UPDATES, AggregateQuery, GroupBy, Strategy
 from spark_client.windows.columns import (
     WINDOW_COLUMNS,
     WINDOW_END,
@@ -28,43 +28,43 @@ from spark_client.windows.panes import PANE, PANE_END, PANE_START, in_panes, lat
 from spark_client.windows.planned import windowed
 from spark_client.windows.updates import updates
 
-__all__ = ["pane_request", "with_updates", "with_window_time"]
+__all__ = ["pane_query", "with_updates", "with_window_time"]
 
 
-def with_window_time(aggregation: Aggregation) -> Aggregation:
+def with_window_time(group_by: GroupBy) -> GroupBy:
     """On a stream, window_time is a key wherever window_start and window_end are: it is what has the watermark."""
-    frame, keys = aggregation.frame, aggregation.keys
-    if not frame.isStreaming or not _of_windows(aggregation) or WINDOW_TIME in _names(aggregation):
-        return aggregation
+    frame, keys = group_by.frame, group_by.keys
+    if not frame.isStreaming or not _of_windows(group_by) or WINDOW_TIME in _names(group_by):
+        return group_by
     if not any(field.name == WINDOW_TIME and watermark_of(field) for field in frame.schema.fields):
-        return aggregation
-    sets, end = aggregation.sets, _names(aggregation).index(WINDOW_END)
+        return group_by
+    sets, end = group_by.sets, _names(group_by).index(WINDOW_END)
     if sets is not None:
         sets = [(*each, len(keys)) if end in each else tuple(each) for each in sets]
-    return dataclasses.replace(aggregation, keys=[*keys, WINDOW_TIME], sets=sets)
+    return dataclasses.replace(group_by, keys=[*keys, WINDOW_TIME], sets=sets)
 
 
-def with_updates(aggregation: Aggregation) -> Aggregation:
+def with_updates(group_by: GroupBy) -> GroupBy:
     """What makes a window be emitted, where CUMULATE is to emit those with new rows only. Raises PlanError."""
-    if not _of_windows(aggregation):
-        return aggregation
-    updating = updates(aggregation.frame)
-    return aggregation if updating is None else dataclasses.replace(aggregation, updates=updating)
+    if not _of_windows(group_by):
+        return group_by
+    updating = updates(group_by.frame)
+    return group_by if updating is None else dataclasses.replace(group_by, updates=updating)
 
 
-def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> Request | None:
-    """The request over panes; None where it would not give the same, or nothing is gained."""
-    known = windowed(aggregation.frame)
-    names = _names(aggregation)
-    if known is None or not known.windows.overlap or not _of_windows(aggregation):
+def pane_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> AggregateQuery | None:
+    """The query over panes; None where it would not give the same, or nothing is gained."""
+    known = windowed(group_by.frame)
+    names = _names(group_by)
+    if known is None or not known.windows.overlap or not _of_windows(group_by):
         return None
     windows = {index: name for index, name in enumerate(names) if name in WINDOW_COLUMNS}
-    if aggregation.sets is not None and any(not set(windows) <= set(each) for each in aggregation.sets):
+    if group_by.sets is not None and any(not set(windows) <= set(each) for each in group_by.sets):
         return None
-    time = aggregation.frame.schema[WINDOW_TIME]
+    time = group_by.frame.schema[WINDOW_TIME]
     rows = in_panes(known.rows, known.time_col, known.windows)
     pane = _bounds(F.col(PANE), later(F.col(PANE), known.windows.pane), time)
-    keys = [pane[name].alias(name) if name in pane else aggregation.keys[index] for index, name in enumerate(names)]
+    keys = [pane[name].alias(name) if name in pane else group_by.keys[index] for index, name in enumerate(names)]
 
     def spread(partial: DataFrame, group_keys: Sequence[str]) -> DataFrame:
         start = next(group_keys[index] for index, name in windows.items() if name == WINDOW_START)
@@ -77,21 +77,21 @@ def pane_request(aggregation: Aggregation, expressions: Sequence[AggregateExpres
             metadata = watermark_of(time) if name == WINDOW_TIME else None
             value = F.col(column) if name is None else bounds[name]
             columns.append(value.alias(column, metadata=metadata) if metadata else value.alias(column))
-        if aggregation.updates is not None:
+        if group_by.updates is not None:
             columns.append((F.col(PANE_END) == later(F.col(PANE), known.windows.pane)).alias(UPDATES))
         return spread.select(*columns)
 
     try:
-        request = Request(dataclasses.replace(aggregation, frame=rows, keys=keys, spread=spread), expressions)
+        query = AggregateQuery(dataclasses.replace(group_by, frame=rows, keys=keys, spread=spread), expressions)
         # Spark Connect resolves names when the schema is asked for.
-        conditions = [column.alias(name) for name, column in request.conditions.items()]
+        conditions = [column.alias(name) for name, column in query.conditions.items()]
         given = rows.select("*", *conditions)
-        _ = given.select(*(column.alias(name) for name, column in request.hidden.items())).schema
+        _ = given.select(*(column.alias(name) for name, column in query.hidden.items())).schema
     except AnalysisException:
         # An argument, a condition or a key names a column of the windows.
         return None
-    fits = not request.builtins and request.remotes
-    return request if fits and all(remote.strategy is Strategy.PARTIAL for remote in request.remotes) else None
+    fits = not query.builtins and query.remotes
+    return query if fits and all(remote.strategy is Strategy.PARTIAL for remote in query.remotes) else None
 
 
 def _bounds(start: Column, end: Column, time: StructField) -> dict[str, Column]:
@@ -99,11 +99,11 @@ def _bounds(start: Column, end: Column, time: StructField) -> dict[str, Column]:
     return dict(zip(WINDOW_COLUMNS, (start, end, last_millisecond(end, time.dataType)), strict=True))
 
 
-def _names(aggregation: Aggregation) -> list[str]:
+def _names(group_by: GroupBy) -> list[str]:
     """The keys that are given by name, as Spark compares names; "" for others."""
-    same = identifiers_of(aggregation.frame).key
-    return [same(key) if isinstance(key, str) else "" for key in aggregation.keys]
+    same = identifiers_of(group_by.frame).key
+    return [same(key) if isinstance(key, str) else "" for key in group_by.keys]
 
 
-def _of_windows(aggregation: Aggregation) -> bool:
-    return {WINDOW_START, WINDOW_END} <= set(_names(aggregation))
+def _of_windows(group_by: GroupBy) -> bool:
+    return {WINDOW_START, WINDOW_END} <= set(_names(group_by))

@@ -1,4 +1,4 @@
-"""Aggregation: plans remote aggregates into partial, shuffle, merge, beside Spark's own aggregates.
+"""GroupBy: plans remote aggregates into partial, shuffle, merge, beside Spark's own aggregates.
 
 (a) mapInArrow: rows of a partition become accumulators, bundle by bundle; (b) Spark's groupBy gathers
 the accumulators of a key and computes its own aggregates; (c) mapInArrow: accumulators become values.
@@ -25,10 +25,10 @@ from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.rows import OutputColumn, Source
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import is_distinct, known_builtin, of_stream
-from spark_client.planning.aggregate.changelogs import changelog_request
+from spark_client.planning.aggregate.changelogs import changelog_query
 from spark_client.planning.aggregate.emitting import plan_emitting
-from spark_client.planning.aggregate.panes import pane_request, with_updates, with_window_time
-from spark_client.planning.aggregate.request import Aggregation, Remote, Request, Strategy
+from spark_client.planning.aggregate.panes import pane_query, with_updates, with_window_time
+from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Remote, Strategy
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.planning.aggregate.steps import Steps
 from spark_client.planning.operators import OutputField, apply_operator, hidden_schema, with_hidden_names
@@ -38,97 +38,95 @@ from spark_client.windows.updates import without_updates
 __all__ = ["plan_aggregation", "plan_fired"]
 
 
-def plan_aggregation(aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
+def plan_aggregation(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
     """Keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
     for expression in expressions:
         if not isinstance(expression, (AggregateExpression, Column)):
             raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
     if not expressions:
         raise PlanError("agg without an aggregate")
-    timed = with_window_time(aggregation)
-    if aggregation.frame.isStreaming:
+    timed = with_window_time(group_by)
+    if group_by.frame.isStreaming:
         expressions = [
-            of_stream(known_builtin(aggregation.frame, each, "DISTINCT on a stream:"))
-            if isinstance(each, Column)
-            and is_distinct(aggregation.frame, each)
-            and kind_column(aggregation.frame) is None
+            of_stream(known_builtin(group_by.frame, each, "DISTINCT on a stream:"))
+            if isinstance(each, Column) and is_distinct(group_by.frame, each) and kind_column(group_by.frame) is None
             else each
             for each in expressions
         ]
     timed = with_updates(timed)
-    request = changelog_request(timed, expressions) or pane_request(timed, expressions) or Request(timed, expressions)
-    result = without_updates(_Planner(request).plan())
-    return result if len(timed.keys) == len(aggregation.keys) else result.drop(WINDOW_TIME)
+    query = changelog_query(timed, expressions) or pane_query(timed, expressions) or AggregateQuery(timed, expressions)
+    result = without_updates(_Planner(query).plan())
+    return result if len(timed.keys) == len(group_by.keys) else result.drop(WINDOW_TIME)
 
 
 def plan_fired(
-    aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
+    group_by: GroupBy, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
 ) -> DataFrame:
     """The same for a stream whose windows fire early or late: a changelog, `row_kind` first."""
-    timed = with_window_time(aggregation)
+    timed = with_window_time(group_by)
     if not expressions:
         raise PlanError("agg without an aggregate")
     result = plan_emitting(timed, expressions, options)
-    return result if timed is aggregation else result.drop(WINDOW_TIME)
+    return result if timed is group_by else result.drop(WINDOW_TIME)
 
 
 class _Planner:
-    def __init__(self, request: Request) -> None:
-        self._request = request
+    def __init__(self, query: AggregateQuery) -> None:
+        self._query = query
 
     def plan(self) -> DataFrame:
-        request, rows, steps = self._request, Rows(self._request), Steps(self._request)
+        query, rows, steps = self._query, Rows(self._query), Steps(self._query)
         base = rows.frame()
-        in_lists = not request.keys or request.passes_rows or request.frame.isStreaming or request.only_updated
-        if in_lists or not (request.chained or rows.sorts_keys(base)):
+        in_lists = not query.keys or query.passes_rows or query.frame.isStreaming or query.only_updated
+        if in_lists or not (query.chained or rows.sorts_keys(base)):
             return self._finished(steps.gathered(base))
-        if request.chained:
-            return self._shown(steps.mapped(base, request.remotes, AppliedField.FINAL_VALUE))
+        if query.chained:
+            return self._shown(steps.mapped(base, query.remotes, AppliedField.FINAL_VALUE))
         # Spark sorts accumulators faster than it gathers them in lists, and to any size.
-        keys = request.group_keys
-        partial = request.spread(steps.mapped(base, request.remotes))
+        keys = query.group_keys
+        partial = query.spread(steps.mapped(base, query.remotes))
         return self._shown(steps.merged(partial.repartition(*keys).sortWithinPartitions(*keys)))
 
     def _shown(self, merged: DataFrame) -> DataFrame:
         """The result under the names that were asked for."""
         columns = [
-            F.col(key).alias(name) for key, name in zip(self._request.group_keys, self._request.key_names, strict=False)
+            F.col(key).alias(name) for key, name in zip(self._query.group_keys, self._query.key_names, strict=False)
         ]
-        for remote in self._request.remotes:
+        for remote in self._query.remotes:
             columns.append(F.col(remote.accumulator).alias(remote.name))
             if remote.call.policy.on_error is OnError.COLUMN:
                 columns.append(F.col(remote.error).alias(error_column(remote.name)))
         return merged.select(*columns)
 
     def _finished(self, gathered: DataFrame) -> DataFrame:
-        keys = self._request.group_keys
-        if len(self._request.builtins) + len(keys) > len(gathered.columns):
+        keys = self._query.group_keys
+        if len(self._query.builtins) + len(keys) > len(gathered.columns):
             raise PlanError("an aggregate of Spark's own became several columns")
         fields = gathered.schema.fields
         names = [field.name for field in fields]
-        builtin_at = {id(each): len(keys) + index for index, each in enumerate(self._request.builtins)}
+        builtin_at = {id(each): len(keys) + index for index, each in enumerate(self._query.builtins)}
         plain = with_hidden_names(gathered)
         place = {name: len(names) - 1 - index for index, name in enumerate(reversed(names))}
         key_struct = None
-        if self._request.keys and any(remote.call.spec.sees_key for remote in self._request.remotes):
+        if self._query.keys and any(remote.call.spec.sees_key for remote in self._query.remotes):
             key_struct = len(names)
-            shown = zip(keys, self._request.unique_key_names, strict=False)  # the grouping set is not shown
+            shown = zip(keys, self._query.unique_key_names, strict=False)  # the grouping set is not shown
             columns = [plain[hidden(f"{place[key]}")].alias(name) for key, name in shown]
             plain = plain.select("*", F.struct(*columns).alias(hidden("key")))
-        calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._request.remotes)
+        calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._query.remotes)
         output = [
             OutputField(name, fields[index].dataType, fields[index].metadata)
-            for index, name in enumerate(self._request.key_names)
+            for index, name in enumerate(self._query.key_names)
         ]
         sources = [(Source.INPUT, index) for index in range(len(output))]
-        for expression in self._request.expressions:
+        for expression in self._query.expressions:
             if not isinstance(expression, AggregateExpression):
                 at = builtin_at[id(expression)]
                 output.append(OutputField(names[at], fields[at].dataType, fields[at].metadata))
                 sources.append((Source.INPUT, at))
                 continue
-            number = next(i for i, remote in enumerate(self._request.remotes) if remote.expression is expression)
-            remote = self._request.remotes[number]
+            number = next(i for i, remote in enumerate(self._query.remotes) if remote.expression is expression)
+            remote = self._query.remotes[number]
             output.append(OutputField(remote.name, spark_type(remote.call.spec.result)))
             sources.append((Source.VALUE, number))
             if remote.call.policy.on_error is OnError.COLUMN:
@@ -136,10 +134,10 @@ class _Planner:
                 sources.append((Source.ERROR, number))
         plan = FinishPlan(
             calls=calls,
-            keys=tuple(range(len(self._request.keys))),
-            key_names=tuple(self._request.key_names),
+            keys=tuple(range(len(self._query.keys))),
+            key_names=tuple(self._query.key_names),
             output=tuple(OutputColumn(hidden(i), *each) for i, each in enumerate(sources)),
-            distinct=tuple(place[r.accumulator] for r in self._request.remotes if r.expression.is_distinct),
+            distinct=tuple(place[r.accumulator] for r in self._query.remotes if r.expression.is_distinct),
         )
         return apply_operator(plain, map_finish, plan, hidden_schema(output), [each.name for each in output])
 

@@ -17,7 +17,7 @@ from spark_client.executor.aggregate.grouped import map_grouped
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
-from spark_client.planning.aggregate.request import UPDATES, Remote, Request, Strategy
+from spark_client.planning.aggregate.query import UPDATES, AggregateQuery, Remote, Strategy
 from spark_client.planning.operators import apply_operator, with_hidden_names
 
 __all__ = ["Steps"]
@@ -28,15 +28,15 @@ _RETRACTS = [kind.code for kind in RowKind if kind.is_retract]
 class Steps:
     """Steps (a) and (b); see `spark_client.planning.aggregate.planner`."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+    def __init__(self, query: AggregateQuery) -> None:
+        self._query = query
 
     def gathered(self, base: DataFrame) -> DataFrame:
         """Step (a), if there is one, and (b): a row per key."""
-        mapped = [remote for remote in self._request.remotes if remote.strategy is not Strategy.ROWS]
-        partial = self._request.spread(self.mapped(base, mapped)) if mapped else base
-        collected: list[Column] = list(self._request.builtins)
-        for remote in self._request.remotes:
+        mapped = [remote for remote in self._query.remotes if remote.strategy is not Strategy.ROWS]
+        partial = self._query.spread(self.mapped(base, mapped)) if mapped else base
+        collected: list[Column] = list(self._query.builtins)
+        for remote in self._query.remotes:
             if remote.strategy is Strategy.ROWS:
                 collected.append(self._collected_rows(remote).alias(remote.accumulator))
                 continue
@@ -44,21 +44,19 @@ class Steps:
             if remote.keeps_errors:
                 collected.append(F.first(remote.error, ignorenulls=True).alias(remote.error))
         count = hidden("count")
-        counted = self._request.kind is not None and not self._request.chained
+        counted = self._query.kind is not None and not self._query.chained
         if counted:
             # Rows added less rows taken back: of each bundle, or where the rows are here, of each row.
-            sign = (
-                F.when(F.col(hidden("kind")).isin(_RETRACTS), -1).otherwise(1) if self._request.passes_rows else count
-            )
+            sign = F.when(F.col(hidden("kind")).isin(_RETRACTS), -1).otherwise(1) if self._query.passes_rows else count
             collected.append(F.sum(sign).alias(count))
-        if self._request.only_updated:
+        if self._query.only_updated:
             collected.append(F.max(UPDATES).alias(UPDATES))
-        gathered = partial.groupBy(*self._request.group_keys).agg(*collected)
-        if self._request.only_updated:
+        gathered = partial.groupBy(*self._query.group_keys).agg(*collected)
+        if self._query.only_updated:
             gathered = gathered.where(UPDATES).drop(UPDATES)
         if counted:
-            is_left = F.col(count) != 0 if self._request.windowed else F.col(count) > 0
-            gathered = (gathered.where(is_left) if self._request.keys else gathered).drop(count)
+            is_left = F.col(count) != 0 if self._query.windowed else F.col(count) > 0
+            gathered = (gathered.where(is_left) if self._query.keys else gathered).drop(count)
         return gathered
 
     def mapped(
@@ -75,26 +73,26 @@ class Steps:
             )
             for remote in mapped
         )
-        keys = self._request.group_keys
+        keys = self._query.group_keys
         own = {name for remote in mapped for name in (*remote.arguments, remote.condition)}
-        passed = [name for name in fields if name not in own] if self._request.passes_rows else None
+        passed = [name for name in fields if name not in own] if self._query.passes_rows else None
         schema = [StructField(n, fields[n].dataType, True, fields[n].metadata) for n in passed or keys]
         types = [each.call.applied_type for each in inputs]
         schema += [StructField(r.accumulator, spark_type(type_)) for r, type_ in zip(mapped, types, strict=True)]
         schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in mapped if r.keeps_errors]
-        kinds = None if self._request.kind is None else place[hidden("kind")]
-        if kinds is not None and not self._request.chained and passed is None:
+        kinds = None if self._query.kind is None else place[hidden("kind")]
+        if kinds is not None and not self._query.chained and passed is None:
             schema.append(StructField(hidden("count"), T.LongType()))
         plan = PartialPlan(
             inputs=inputs,
             keys=tuple(place[name] for name in keys),
-            key_names=self._request.shown_key_names,
+            key_names=self._query.shown_key_names,
             kinds=kinds,
             passed=None if passed is None else tuple(place[name] for name in passed),
             names=tuple(field.name for field in schema),
-            below_zero=self._request.windowed,
+            below_zero=self._query.windowed,
         )
-        run = map_grouped if self._request.chained else map_partial
+        run = map_grouped if self._query.chained else map_partial
         return apply_operator(with_hidden_names(base), run, plan, StructType(schema))
 
     def merged(self, partial: DataFrame) -> DataFrame:
@@ -108,16 +106,16 @@ class Steps:
                 accumulator=place[remote.accumulator],
                 error=place.get(remote.error),
             )
-            for remote in self._request.remotes
+            for remote in self._query.remotes
         )
-        keys = self._request.group_keys
+        keys = self._query.group_keys
         schema = [StructField(name, fields[name].dataType, True, fields[name].metadata) for name in keys]
-        schema += [StructField(r.accumulator, spark_type(r.call.spec.result)) for r in self._request.remotes]
-        schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in self._request.remotes if r.keeps_errors]
+        schema += [StructField(r.accumulator, spark_type(r.call.spec.result)) for r in self._query.remotes]
+        schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in self._query.remotes if r.keeps_errors]
         plan = PartialPlan(
             inputs=inputs,
             keys=tuple(place[name] for name in keys),
-            key_names=self._request.shown_key_names,
+            key_names=self._query.shown_key_names,
             kinds=None,
             passed=None,
             names=tuple(field.name for field in schema),
@@ -126,7 +124,7 @@ class Steps:
 
     def _collected_rows(self, remote: Remote) -> Column:
         """The rows of a key for one call, as Spark gathers them."""
-        kinds = [F.col(hidden("kind")).alias(ROW_KIND)] if self._request.kind is not None else []
+        kinds = [F.col(hidden("kind")).alias(ROW_KIND)] if self._query.kind is not None else []
         row = F.struct(*kinds, *(F.col(name).alias(str(i)) for i, name in enumerate(remote.arguments)))
         condition = None if remote.condition is None else F.col(remote.condition)
         if remote.call.spec.nulls is NullCall.SKIP:
@@ -136,10 +134,10 @@ class Steps:
         if remote.expression.is_distinct:
             # Spark may leave equal structs in the set; `map_finish` takes them out.
             return F.collect_set(row if condition is None else F.when(condition, row))
-        if not self._request.order_by:
+        if not self._query.order_by:
             return F.collect_list(row if condition is None else F.when(condition, row))
         placed = F.struct(
-            *(F.col(hidden(f"order_{i}")).alias(f"o{i}") for i in range(len(self._request.order_by))), row.alias("row")
+            *(F.col(hidden(f"order_{i}")).alias(f"o{i}") for i in range(len(self._query.order_by))), row.alias("row")
         )
         rows = F.collect_list(placed if condition is None else F.when(condition, placed))
         return F.transform(F.array_sort(rows), lambda each: each["row"])

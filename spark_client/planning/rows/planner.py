@@ -26,7 +26,7 @@ from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
 from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
 from spark_client.functions.aggregate import OverExpression
-from spark_client.functions.column_calls import CallMark, mark_of
+from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import column_of, plan_call
 from spark_client.planning.operators import apply_operator
 from spark_client.planning.over.planner import with_hidden_over
@@ -41,7 +41,7 @@ class _Node:
     """One call to be made. `name` is its column's; None for a call that only feeds another."""
 
     name: str | None
-    mark: CallMark
+    written: ColumnCall
     call: ScalarCall
     level: int = 0
     arguments: list["int | str | _Node"] = dataclasses.field(default_factory=list)
@@ -80,7 +80,7 @@ def plan_with_columns(
             added = titles[name]
             left[planner.same(name)] = [(Source.INPUT, position) for position in added]
         else:
-            left[planner.same(name)] = _columns_of(planner.node(name, _required_mark(name, call)))
+            left[planner.same(name)] = _columns_of(planner.node(name, _required_call(name, call)))
     items: list[_Item] = []
     for position, name in enumerate(frame.columns):
         items += left.pop(planner.same(name), [(Source.INPUT, position)])
@@ -98,7 +98,7 @@ def plan_select(
 ) -> DataFrame:
     """The given columns of `frame`, calls among them; error columns follow their call. Raises as above."""
     planner = _Planner(spark, config, options)
-    passed = [column for column in columns if mark_of(column) is None]
+    passed = [column for column in columns if call_of(column) is None]
     widths: list[int] = []
     for column in passed:
         plain = isinstance(column, str) and "*" not in column
@@ -108,9 +108,9 @@ def plan_select(
     items: list[_Item] = []
     left, position = iter(widths), 0
     for column in columns:
-        mark = mark_of(column)
-        if mark is not None:
-            items += _columns_of(planner.node(mark.alias or frame.select(column).columns[0], mark))
+        written = call_of(column)
+        if written is not None:
+            items += _columns_of(planner.node(written.alias or frame.select(column).columns[0], written))
         else:
             width = next(left)
             items += [(Source.INPUT, position + index) for index in range(width)]
@@ -118,14 +118,14 @@ def plan_select(
     return planner.plan(frame, passed, sum(widths), items)
 
 
-def _required_mark(name: str, call: object) -> CallMark:
-    mark = mark_of(call)
-    if mark is None:
+def _required_call(name: str, call: object) -> ColumnCall:
+    written = call_of(call)
+    if written is None:
         raise PlanError(
             f"column {name!r}: not the call of a remote function but {call!r}. Make the call here under a name, "
             "and derive from that column in a select of its own"
         )
-    return mark
+    return written
 
 
 def _columns_of(node: _Node) -> list[_Item]:
@@ -141,7 +141,7 @@ class _Planner:
         self._passed: dict[str, int | None] = {}
         """Texts of passed columns to their position in the base frame; None for a text of several."""
         self._nodes: list[_Node] = []
-        self._by_mark: dict[CallMark, _Node] = {}
+        self._by_column: dict[ColumnCall, _Node] = {}
         self._operation = uuid.uuid4().hex
         self._expressions: dict[str, Column] = {}
         """Hidden columns of the base frame: arguments that are not plain columns of it."""
@@ -155,18 +155,18 @@ class _Planner:
         for key in map(self.same, texts):
             self._passed[key] = None if key in self._passed else position
 
-    def node(self, name: str | None, mark: CallMark) -> _Node:
+    def node(self, name: str | None, written: ColumnCall) -> _Node:
         """The call, planned, after the calls among its arguments."""
-        known = self._by_mark.get(mark)
+        known = self._by_column.get(written)
         if known is not None and (name is None or known.name is None):
             known.name = known.name or name
             return known
-        own = {option.replace("-", "_"): value for option, value in mark.options.items()}
-        session = session_options(self._spark, mark.spec.kind, mark.spec.name)
-        call = plan_call(mark.spec, self._config, len(mark.arguments), {**self._options, **own}, session)
-        node = _Node(name, mark, call)
-        for argument in mark.arguments:
-            inner = mark_of(argument)
+        own = {option.replace("-", "_"): value for option, value in written.options.items()}
+        session = session_options(self._spark, written.spec.kind, written.spec.name)
+        call = plan_call(written.spec, self._config, len(written.arguments), {**self._options, **own}, session)
+        node = _Node(name, written, call)
+        for argument in written.arguments:
+            inner = call_of(argument)
             if inner is not None:
                 nested = self.node(None, inner)
                 node.level = max(node.level, nested.level + 1)
@@ -175,7 +175,7 @@ class _Planner:
                 node.arguments.append(self._argument(argument))
         node.hidden = self._new_name()
         self._nodes.append(node)
-        self._by_mark[mark] = node
+        self._by_column[written] = node
         return node
 
     def plan(
@@ -255,7 +255,9 @@ class _Planner:
                 columns.append(OutputColumn(name, source, nodes.index(of)))
             else:
                 columns.append(OutputColumn(name, Source.INPUT, place[_hidden_name(source, of)]))
-            schema.append(StructField(name, spark_type(of.mark.spec.result if source is Source.VALUE else ERROR_TYPE)))
+            schema.append(
+                StructField(name, spark_type(of.written.spec.result if source is Source.VALUE else ERROR_TYPE))
+            )
         operator, letters = Operator(self._operation, level, _DRIVER), self._letter_schema(letter, fields, nodes)
         plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
         return apply_operator(frame, map_rows, plan, StructType(schema))
@@ -286,7 +288,7 @@ class _Planner:
             for argument in node.arguments
         ]
         blocking = [inner for inner in node.arguments if isinstance(inner, _Node) and inner.has_error]
-        spec = node.mark.spec
+        spec = node.written.spec
         types = [
             arrow_type(fields[column].dataType, f"call of {spec.key}, argument {spec.parameter(position).name!r}")
             for position, column in enumerate(columns)

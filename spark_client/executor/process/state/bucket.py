@@ -19,7 +19,7 @@ from spark_client.executor.engine.groups import Completed
 from spark_client.executor.process.output import OutputRows
 from spark_client.executor.process.segment_batches import Before, after
 from spark_client.executor.process.state.entries import HELD, Entries, page_schema
-from spark_client.executor.process.state.held_rows import Held, order_times
+from spark_client.executor.process.state.held_rows import HeldRows, order_times
 from spark_client.executor.process.state.pages import NEVER, Pages, page_of
 from spark_client.executor.process.state.plan import StatePlan
 
@@ -86,10 +86,10 @@ class BucketWork:
             entries.hold(lists.cast(self._schema.field(HELD).type))
         self._write(entries, wanted, grown, count, held_times)
 
-    def _work(self, entries: Entries, arrived: Arrived) -> Generator[pa.RecordBatch, None, Held | None]:
+    def _work(self, entries: Entries, arrived: Arrived) -> Generator[pa.RecordBatch, None, HeldRows | None]:
         moment, process, orders = self._moment, self._plan.plan.process, self._plan.orders
         rows, of_row = arrived.rows, entries.of_row
-        held = Held.of(process, entries.held) if orders else None
+        held = HeldRows.of(process, entries.held) if orders else None
         seen = moment.before if self._plan.rows_first else moment.watermark
         if held is not None:
             ordered = np.isin(
@@ -113,7 +113,9 @@ class BucketWork:
         yield from self._rows(entries, rows, of_row, moment.watermark, advance=False)
         return held if held is None else held.with_rows(*more)
 
-    def _flushed(self, held: Held | None, like: pa.StructArray) -> tuple[tuple[pa.StructArray, Integers], Held | None]:
+    def _flushed(
+        self, held: HeldRows | None, like: pa.StructArray
+    ) -> tuple[tuple[pa.StructArray, Integers], HeldRows | None]:
         """The rows that are no longer held by this watermark, with their entries, and what is still held."""
         if held is None or not self._moment.advanced:
             return (like.slice(0, 0), np.zeros(0, np.int64)), held

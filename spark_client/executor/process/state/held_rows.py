@@ -9,13 +9,13 @@ from remote_udf.process_calls import TABLE, ProcessCall, TableCall
 from spark_client.executor.process.segment_batches import empty_lists
 from spark_client.executor.process.state.pages import NEVER
 
-__all__ = ["Held", "order_times"]
+__all__ = ["HeldRows", "order_times"]
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-class Held:
+class HeldRows:
     """Rows and the entries they belong to."""
 
     def __init__(self, process: ProcessCall, rows: pa.StructArray, entries: Integers) -> None:
@@ -25,20 +25,20 @@ class Held:
         self._times = order_times(process, rows)
 
     @classmethod
-    def of(cls, process: ProcessCall, lists: pa.ListArray) -> "Held":
+    def of(cls, process: ProcessCall, lists: pa.ListArray) -> "HeldRows":
         """What pages had, one list per entry."""
         lengths = np.diff(lists.offsets.to_numpy())
         return cls(process, lists.flatten(), np.repeat(np.arange(len(lists)), lengths))
 
-    def with_rows(self, rows: pa.StructArray, entries: Integers) -> "Held":
-        return Held(self._process, pa.concat_arrays([self._rows, rows]), np.concatenate([self._entries, entries]))
+    def with_rows(self, rows: pa.StructArray, entries: Integers) -> "HeldRows":
+        return HeldRows(self._process, pa.concat_arrays([self._rows, rows]), np.concatenate([self._entries, entries]))
 
-    def due(self, watermark: int) -> tuple[pa.StructArray, Integers, "Held"]:
+    def due(self, watermark: int) -> tuple[pa.StructArray, Integers, "HeldRows"]:
         """Rows up to the watermark by entry and in order, their entries, and what stays."""
         is_due = self._times <= watermark
         rows, entries = self._chosen(is_due)
         order = self._order(rows, entries, self._times[is_due])
-        return rows.take(pa.array(order)), entries[order], Held(self._process, *self._chosen(~is_due))
+        return rows.take(pa.array(order)), entries[order], HeldRows(self._process, *self._chosen(~is_due))
 
     def _chosen(self, flags: Flags) -> tuple[pa.StructArray, Integers]:
         return self._rows.filter(pa.array(flags)), self._entries[flags]

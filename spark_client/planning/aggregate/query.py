@@ -1,4 +1,4 @@
-"""Request: the aggregation that is asked for, checked and with its options resolved."""
+"""AggregateQuery: what GROUP BY asks for, checked and with its options resolved."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +23,14 @@ from spark_client.planning.aggregate.builtins import Builtin
 from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 
-__all__ = ["UPDATES", "Aggregation", "Remote", "Request", "Strategy"]
+__all__ = ["UPDATES", "AggregateQuery", "GroupBy", "Remote", "Strategy"]
 
-"""Of the names of hidden columns."""
 UPDATES = hidden("updates")
 """The hidden column that says whether a row, or one of those in an accumulator, makes its group be emitted."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Aggregation:
+class GroupBy:
     """What is asked for. `sets` are the grouping sets as positions of keys; None for GROUP BY alone."""
 
     frame: DataFrame
@@ -89,37 +88,37 @@ class Remote:
         return dataclasses.replace(self.call, applied=applied)
 
 
-class Request:
+class AggregateQuery:
     """What is asked for. `key_names` are the user's, `keys` the hidden columns that hold them."""
 
     def __init__(
-        self, aggregation: Aggregation, expressions: Sequence[AggregateExpression | Column], *,
+        self, group_by: GroupBy, expressions: Sequence[AggregateExpression | Column], *,
         known: Mapping[int, Builtin] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """`known` tells Spark's own aggregates that are not computed by Spark, by their ids."""
-        self.frame = frame = aggregation.frame
+        self.frame = frame = group_by.frame
         self.expressions = expressions
         self.builtins = [each for each in expressions if isinstance(each, Column)]
-        self.order_by = list(aggregation.order_by)
-        self._spread = aggregation.spread
-        self.kind = self._kind_column(aggregation.changelog)
-        self.key_names = frame.select(*aggregation.keys).columns if aggregation.keys else []
+        self.order_by = list(group_by.order_by)
+        self._spread = group_by.spread
+        self.kind = self._kind_column(group_by.changelog)
+        self.key_names = frame.select(*group_by.keys).columns if group_by.keys else []
         self.keys = [hidden(f"key_{index}") for index in range(len(self.key_names))]
         self.conditions: dict[str, Column] = {}
         """Columns of step (a) that say which rows an aggregate is over; the hidden ones may name them."""
         self.hidden: dict[str, Column] = {}
         """Columns of step (a) that are not the frame's."""
         # By nothing at all is one group, whatever it is called.
-        self.sets = aggregation.sets if aggregation.keys else None
-        for name, key, type_ in zip(self.keys, aggregation.keys, self._key_types(aggregation.keys), strict=True):
+        self.sets = group_by.sets if group_by.keys else None
+        for name, key, type_ in zip(self.keys, group_by.keys, self._key_types(group_by.keys), strict=True):
             self.hidden[name] = normalized(column_of(key), type_)
         self.remotes = self._planned()
-        self.only_updated = aggregation.updates is not None
+        self.only_updated = group_by.updates is not None
         """Whether groups without a row that UPDATES are left out."""
         self.passes_rows = bool(self.builtins) or any(r.strategy is Strategy.ROWS for r in self.remotes)
-        if aggregation.updates is not None and self._spread is None:
+        if group_by.updates is not None and self._spread is None:
             # Accumulators do not know it: Spark must see the rows.
-            self.hidden[UPDATES] = aggregation.updates
+            self.hidden[UPDATES] = group_by.updates
             self.passes_rows = True
         if self.kind is not None and any(id(each) not in known for each in self.builtins):
             raise PlanError(
