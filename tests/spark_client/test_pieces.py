@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_client.executor.aggregate import keys
 from spark_client.executor.engine import pieces
 from spark_client.executor.engine.pieces import Column, cuts, row_bytes
+from spark_client.executor.segments import keys
 from tests.remote_udf.strategies import types, values_of
 
 COLUMNS = types.flatmap(

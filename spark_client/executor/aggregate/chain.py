@@ -9,7 +9,6 @@ import pyarrow as pa
 from remote_udf.outcomes import RowError
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField
 from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of
-from spark_client.executor.aggregate.keys import combined
 from spark_client.executor.aggregate.segment_columns import (
     accumulator_lists,
     errors_column,
@@ -20,6 +19,7 @@ from spark_client.executor.aggregate.segment_columns import (
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.policy import error_array
 from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.segments.keys import combined
 
 __all__ = ["Chain"]
 

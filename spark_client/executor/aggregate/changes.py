@@ -16,12 +16,12 @@ from spark_client.executor.aggregate.bundles import signs
 from spark_client.executor.aggregate.evaluation import Evaluation
 from spark_client.executor.aggregate.frames import Steps
 from spark_client.executor.aggregate.grouped import net_rows
-from spark_client.executor.aggregate.keys import key_codes, run_starts
 from spark_client.executor.aggregate.over import aligned
-from spark_client.executor.aggregate.partitions import partitions_of
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.pieces import Column, cuts
 from spark_client.executor.engine.row_engine import OpenStream
+from spark_client.executor.segments.keys import key_codes, run_starts
+from spark_client.executor.segments.partitions import partitions_of
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["ChangesPlan", "map_changes"]

@@ -11,8 +11,8 @@ import pyarrow as pa
 from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
 from spark_client.executor.aggregate.bundles import PartialPlan
-from spark_client.executor.aggregate.keys import key_codes
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from spark_client.executor.segments.keys import key_codes
 
 __all__ = ["HELD_BYTES", "can_combine", "combined_bundles"]
 

@@ -16,7 +16,6 @@ from remote_udf.row_kinds import RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, AppliedField, list_of
 from spark_client.executor.aggregate.bundles import signs
 from spark_client.executor.aggregate.firing import EmitOptions, Firing
-from spark_client.executor.aggregate.keys import combined
 from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.aggregate.running import Running
 from spark_client.executor.aggregate.segment_columns import (
@@ -27,6 +26,7 @@ from spark_client.executor.aggregate.segment_columns import (
     rows_column,
 )
 from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["FirePlan", "FiredBucket", "Step"]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_client.executor.aggregate.frame import Frame
-from spark_client.executor.aggregate.keys import combined, run_starts
+from spark_client.executor.segments.keys import combined, run_starts
 
 __all__ = ["Steps", "bounds_of", "recomputed", "slid", "stretches"]
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls, signs
 from spark_client.executor.aggregate.chain import Chain
-from spark_client.executor.aggregate.cutting import BUNDLE_BYTES, tables_of
-from spark_client.executor.aggregate.keys import run_starts
 from spark_client.executor.aggregate.segment_columns import group_by_runs
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import OpenStream, RowEngine
+from spark_client.executor.segments.cutting import BUNDLE_BYTES
+from spark_client.executor.segments.key_rows import rows_by_key
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["map_grouped", "net_rows"]
@@ -71,38 +71,16 @@ class _Task:
 
     def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator["Bundle | list[pa.RecordBatch]"]:
         """Bundles of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
-        bounds = self._engine.bundles()
         most_bytes = min(BUNDLE_BYTES, self._engine.segment_bytes())
-        held: pa.Table | None = None
+        for rows in rows_by_key(batches, self._plan.keys, self._engine.bundles(), most_bytes):
+            if rows.is_part:
+                yield self._part(rows.table, ends=rows.ends)
+            else:
+                yield from self._complete(rows.table, rows.starts)
 
-        def room() -> int:
-            # With what is held, a row more than a bundle: a key ends within it, or a bundle of one key is full.
-            return bounds.size + 1 - (0 if held is None else held.num_rows)
-
-        for more in tables_of(batches, room, bounds.allow_latency, bundle_bytes=most_bytes):
-            table = more if held is None else pa.concat_tables([held, more])
-            starts = self._starts(table)
-            last = int(starts[-1])
-            yield from self._complete(table.slice(0, last), starts[:-1])
-            held = table.slice(last)
-            if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= most_bytes):
-                # One row stays, for the end of the key to have something to come with.
-                yield self._part(held.slice(0, held.num_rows - 1), ends=False)
-                held = held.slice(held.num_rows - 1)
-        if held is not None:
-            yield from self._complete(held, np.zeros(1, np.int64))
-
-    def _starts(self, table: pa.Table) -> Integers:
-        return run_starts([table.column(key) for key in self._plan.keys], table.num_rows)
-
-    def _complete(self, table: pa.Table, starts: Integers) -> Iterator["Bundle | list[pa.RecordBatch]"]:
-        """Rows of keys that end here."""
-        if self._chain.started and table.num_rows:
-            end = int(starts[1]) if len(starts) > 1 else table.num_rows
-            yield self._part(table.slice(0, end), ends=True)
-            table, starts = table.slice(end), starts[1:] - end
+    def _complete(self, table: pa.Table, starts: Integers) -> Iterator[Bundle]:
         counts = None
-        if self._plan.kinds is not None and table.num_rows:
+        if self._plan.kinds is not None:
             table, starts, counts = self._without_orphans(table, starts)
         if table.num_rows:
             bundle = bundle_of(self._plan, table, group_by_runs(starts, table.num_rows))

@@ -14,9 +14,9 @@ import pyarrow as pa
 from spark_client.executor.aggregate.evaluation import Evaluation
 from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.aggregate.frames import bounds_of, recomputed, slid, stretches
-from spark_client.executor.aggregate.partitions import partitions_of
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.row_engine import OpenStream
+from spark_client.executor.segments.partitions import partitions_of
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["OverInput", "OverPlan", "aligned", "map_over"]

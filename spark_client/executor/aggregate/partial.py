@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls
 from spark_client.executor.aggregate.combining import can_combine, combined_bundles
-from spark_client.executor.aggregate.cutting import tables_of
 from spark_client.executor.aggregate.segment_columns import group_by_key
 from spark_client.executor.engine.row_engine import OpenStream, RowEngine
+from spark_client.executor.segments.cutting import tables_of
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["map_partial"]

@@ -12,7 +12,7 @@ from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import list_of
 from spark_client.base.calls import AggregateCall
-from spark_client.executor.aggregate.keys import Integers, combined, key_codes
+from spark_client.executor.segments.keys import Integers, combined, key_codes
 
 __all__ = [
     "AggregateInput",

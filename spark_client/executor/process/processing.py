@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_client.executor.aggregate.cutting import BUNDLE_BYTES, tables_of
-from spark_client.executor.aggregate.keys import run_starts
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
 from spark_client.executor.process.failures import require_success
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, Segments, after
+from spark_client.executor.segments.cutting import tables_of
+from spark_client.executor.segments.key_rows import rows_by_key
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["END_OF_INPUT", "map_processed"]
@@ -86,32 +86,11 @@ class _Task:
             for table in tables_of(batches, lambda: bounds.size, bounds.allow_latency):
                 yield self._segments(table, np.arange(0, table.num_rows, ROWS_PER_SEGMENT), ends=False)
             return
-        held: pa.Table | None = None
-        # With what is held, a row more than a bundle: either a key ends within it, or a bundle of one key is full.
-        tables = tables_of(
-            batches, lambda: bounds.size + 1 - (0 if held is None else held.num_rows), bounds.allow_latency
-        )
-        for more in tables:
-            table = more if held is None else pa.concat_tables([held, more])
-            starts = run_starts([table.column(key) for key in self._plan.keys], table.num_rows)
-            last = int(starts[-1])
-            yield from self._complete(table.slice(0, last), starts[:-1])
-            held = table.slice(last)
-            if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= BUNDLE_BYTES):
-                # One row stays, for the end of the key to have something to come with.
-                yield from self._part(held.slice(0, held.num_rows - 1), ends=False)
-                held = held.slice(held.num_rows - 1)
-        if held is not None:
-            yield from self._complete(held, np.zeros(1, np.int64))
-
-    def _complete(self, table: pa.Table, starts: Integers) -> Iterator[Segments | pa.RecordBatch]:
-        """Rows of keys that end here."""
-        if self._before is not None and table.num_rows:
-            end = int(starts[1]) if len(starts) > 1 else table.num_rows
-            yield from self._part(table.slice(0, end), ends=True)
-            table, starts = table.slice(end), starts[1:] - end
-        if table.num_rows:
-            yield self._segments(table, starts, ends=True)
+        for rows in rows_by_key(batches, self._plan.keys, bounds):
+            if rows.is_part:
+                yield from self._part(rows.table, ends=rows.ends)
+            else:
+                yield self._segments(rows.table, rows.starts, ends=True)
 
     def _segments(self, table: pa.Table, starts: Integers, *, ends: bool) -> Segments:
         tables = len(self._plan.process.tables)

@@ -1,7 +1,7 @@
 """Rows of tables as segments of a process table function, and what came of them as rows of the result."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,12 +11,12 @@ import pyarrow as pa
 from remote_udf.process_calls import ADVANCE_TO, NOW, STATE, TABLE, TIME, TIMERS, WATERMARKS
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import KEY, ROWS
-from spark_client.executor.aggregate.keys import combined
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.process.output import OutputRows, cast
 from spark_client.executor.process.plan import ProcessPlan
+from spark_client.executor.segments.keys import combined
 
-__all__ = ["Before", "Segments", "after", "empty_lists", "rows_of"]
+__all__ = ["Before", "Segments", "after", "empty_lists", "rows_of", "segment_batch"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -53,26 +53,17 @@ class Segments:
     def batch(self) -> pa.RecordBatch:
         """What is sent."""
         schema, count = self.plan.segments, self.count
-        parts: dict[str, pa.Array] = {
-            KEY: pa.nulls(count, schema.field(KEY).type) if self.plan.process.broadcast else self._key(schema, count),
-            ROWS: self._rows(schema.field(ROWS).type),
-            ADVANCE_TO: pa.array([self.advance_to] * count, pa.int64()),
-            NOW: pa.array(np.full(count, self.now)),
-            WATERMARKS: pa.array([self.watermarks] * count, schema.field(WATERMARKS).type),
-        }
-        if self.before is None:
-            parts[STATE] = pa.nulls(count, schema.field(STATE).type)
-            parts[TIMERS] = empty_lists(count, schema.field(TIMERS).type)
-        else:
-            parts[STATE], parts[TIMERS] = self.before.state, self.before.timers
-        return pa.RecordBatch.from_arrays([parts[name] for name in schema.names], schema=schema)
-
-    def _key(self, schema: pa.Schema, count: int) -> pa.Array:
-        return _struct(self.keys(), schema.field(KEY).type, count)
-
-    def _rows(self, type_: pa.DataType) -> pa.Array:
-        offsets = np.append(self.starts, self.table.num_rows).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), rows_of(self.plan, self.table), type=type_)
+        key = schema.field(KEY).type
+        return segment_batch(
+            self.plan,
+            pa.nulls(count, key) if self.plan.process.broadcast else _struct(self.keys(), key, count),
+            rows_of(self.plan, self.table),
+            self.starts,
+            self.before or _nothing_before(schema, count),
+            now=self.now,
+            advance_to=self.advance_to,
+            watermarks=self.watermarks,
+        )
 
     def output(self, completed: Completed) -> Iterator[pa.RecordBatch]:
         """The rows of the result of some segments, by segment, in the order they were emitted."""
@@ -83,6 +74,23 @@ class Segments:
         column = self.plan.rows[0] if self.plan.rows else None
         through = None if column is None else combined(self.table.column(column))
         return OutputRows(self.plan, self.keys(), self.starts, through)
+
+
+def segment_batch(
+    plan: ProcessPlan, keys: pa.Array, rows: pa.StructArray, starts: Integers, before: Before, *,
+    now: int, advance_to: int | None, watermarks: Sequence[int | None],
+) -> pa.RecordBatch:  # fmt: skip
+    """The columns of segments, one row each, whose rows begin at `starts`; see message.proto."""
+    schema, count = plan.segments, len(starts)
+    offsets = pa.array(np.append(starts, len(rows)).astype(np.int32))
+    parts = {
+        KEY: keys, STATE: before.state, TIMERS: before.timers,
+        ROWS: pa.ListArray.from_arrays(offsets, rows, type=schema.field(ROWS).type),
+        WATERMARKS: pa.array([watermarks] * count, schema.field(WATERMARKS).type),
+        ADVANCE_TO: pa.array([advance_to] * count, pa.int64()),
+        NOW: pa.array(np.full(count, now)),
+    }  # fmt: skip
+    return pa.RecordBatch.from_arrays([parts[name] for name in schema.names], schema=schema)
 
 
 def rows_of(plan: ProcessPlan, table: pa.Table) -> pa.StructArray:
@@ -108,6 +116,10 @@ def rows_of(plan: ProcessPlan, table: pa.Table) -> pa.StructArray:
 def after(processed: pa.StructArray) -> Before:
     """State and timers that segments leave, for the next ones of the same keys."""
     return Before(processed.field(STATE), processed.field(TIMERS))
+
+
+def _nothing_before(schema: pa.Schema, count: int) -> Before:
+    return Before(pa.nulls(count, schema.field(STATE).type), empty_lists(count, schema.field(TIMERS).type))
 
 
 def _struct(columns: list[pa.Array], type_: pa.DataType, count: int) -> pa.Array:

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_client.executor.aggregate.cutting import tables_of
+from spark_client.executor.segments.cutting import tables_of
 from tests.spark_client.aggregate.world import batches_of
 from tests.spark_client.scripted import Clock
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_client.executor.aggregate.keys import key_codes, run_starts
+from spark_client.executor.segments.keys import key_codes, run_starts
 
 MOMENTS = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2100, 1, 1))
 DECIMALS = st.decimals(-99, 99, places=2)

@@ -12,16 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from remote_udf.process_calls import ADVANCE_TO, NOW, STATE, TABLE, TIMERS, WATERMARKS
-from remote_udf.segments import KEY, ROWS
-from spark_client.executor.aggregate.cutting import BUNDLE_BYTES
+from remote_udf.process_calls import TABLE
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.process.output import OutputRows
-from spark_client.executor.process.segment_batches import Before, after
+from spark_client.executor.process.segment_batches import Before, after, segment_batch
 from spark_client.executor.process.state.entries import HELD, Entries, page_schema
 from spark_client.executor.process.state.held_rows import HeldRows, order_times
 from spark_client.executor.process.state.pages import NEVER, Pages, page_of
 from spark_client.executor.process.state.plan import StatePlan
+from spark_client.executor.segments.cutting import BUNDLE_BYTES
 
 __all__ = ["Arrived", "BucketWork", "Moment"]
 
@@ -156,17 +155,11 @@ class BucketWork:
         self, entries: Entries, numbers: Integers, rows: pa.StructArray, starts: Integers, seen: int | None,
         advance_to: int | None,
     ) -> Batches:  # fmt: skip
-        plan, count = self._plan.plan, len(numbers)
-        schema, before, keys = plan.segments, entries.before(numbers), entries.keys_of(numbers)
-        offsets = pa.array(np.append(starts, len(rows)).astype(np.int32))
-        parts = {
-            KEY: keys, STATE: before.state, TIMERS: before.timers,
-            ROWS: pa.ListArray.from_arrays(offsets, rows, type=schema.field(ROWS).type),
-            WATERMARKS: pa.array([[seen] * len(plan.process.tables)] * count, schema.field(WATERMARKS).type),
-            ADVANCE_TO: pa.array([advance_to] * count, pa.int64()),
-            NOW: pa.array(np.full(count, self._moment.now)),
-        }  # fmt: skip
-        batch = pa.RecordBatch.from_arrays([parts[name] for name in schema.names], schema=schema)
+        plan, keys = self._plan.plan, entries.keys_of(numbers)
+        batch = segment_batch(
+            plan, keys, rows, starts, entries.before(numbers), now=self._moment.now, advance_to=advance_to,
+            watermarks=[seen] * len(plan.process.tables),
+        )  # fmt: skip
         columns = keys.flatten()
         output = OutputRows(plan, columns, starts, rows.field("0") if plan.process.tables else None)
         left = []

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from remote_udf.process_calls import STATE, TIME, TIMERS
 from remote_udf.segments import KEY, ROWS
-from spark_client.executor.aggregate.keys import combined, key_codes
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, empty_lists
 from spark_client.executor.process.state.pages import NEVER
+from spark_client.executor.segments.keys import combined, key_codes
 
 __all__ = ["HASH", "HELD", "Entries", "earliest", "page_schema"]
 

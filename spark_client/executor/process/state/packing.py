@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_client.executor.aggregate.keys import combined
 from spark_client.executor.parcels import written
+from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.task import current_task
 
 __all__ = ["PARCEL", "bucket_of", "packed"]

@@ -10,7 +10,6 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from remote_udf.segments import KEY
-from spark_client.executor.aggregate.keys import combined
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
 from spark_client.executor.parcels import read, written
@@ -21,6 +20,7 @@ from spark_client.executor.process.state.bucket import Arrived, BucketWork, Mome
 from spark_client.executor.process.state.entries import page_schema
 from spark_client.executor.process.state.pages import NEVER, Pages
 from spark_client.executor.process.state.plan import StatePlan
+from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["BucketProcessor"]

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_client.executor.aggregate.cutting import tables_of
-from spark_client.executor.aggregate.keys import run_starts
+from spark_client.executor.segments.cutting import tables_of
+from spark_client.executor.segments.keys import run_starts
 
 __all__ = ["partitions_of"]
 
