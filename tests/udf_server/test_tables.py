@@ -2,6 +2,8 @@
 
 import asyncio
 import datetime
+import gc
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -17,6 +19,7 @@ from remote_udf.process_planning import output_fields, plan_process_call
 from remote_udf.result_columns import column_named_by, columns_of
 from udf_server import ArgumentTrait, DeclarationError, ListView, MapView, StateHint, ValueView
 from udf_server.tables.declaration import declare_table
+from udf_server.tables.rows import row_class
 from udf_server.tables.timers import Timers
 from udf_server.testing import ProcessTableHarness, table
 
@@ -381,3 +384,10 @@ def test_columns_of_typed_rows_go_by_position_and_widen_at_every_depth():
     assert given.schema.types == [field.type for field in spec.process.tables[0].row]
     with pytest.raises(InvalidCall, match="wants rows of"):
         plan_process_call(spec, {"rows": table(f"id int, p struct<a:int>, ps array<{narrow}>, named int")}, {})
+
+
+def test_tables_of_any_names_leave_few_classes_behind():
+    made = [weakref.ref(row_class(tuple(f"{table}_{column}" for column in range(400)))) for table in range(100)]
+    gc.collect()
+    assert sum(reference() is not None for reference in made) <= 16
+    assert row_class(("a", "b")) is row_class(("a", "b"))

@@ -10,6 +10,9 @@ from remote_udf.row_kinds import RowKind
 
 __all__ = ["Row", "row_class", "shown"]
 
+NARROW_COLUMNS, NARROW_NAMES = 64, 2_000
+"""Columns, and letters of their names, of a class of rows that is small enough to keep many of."""
+
 
 class Row(tuple[Any, ...]):
     """A row: by position, by column name `row["score"]`, or by attribute `row.score`.
@@ -73,9 +76,13 @@ def _plain(kind: RowKind) -> type[Row]:
     return type("Row", (Row,), {"__slots__": (), "kind": kind})
 
 
-@functools.lru_cache(maxsize=1024)
 def row_class(names: tuple[str, ...], kind: RowKind = RowKind.INSERT) -> type[Row]:
     """The class of rows with these columns. Attributes are for names that Python takes; `kind` stays the kind."""
+    wide = len(names) > NARROW_COLUMNS or sum(map(len, names)) > NARROW_NAMES
+    return _wide_class(names, kind) if wide else _narrow_class(names, kind)
+
+
+def _made_class(names: tuple[str, ...], kind: RowKind) -> type[Row]:
     # A named tuple's attributes are read in C, several times faster than properties.
     base = collections.namedtuple("Row", names, rename=True)  # type: ignore[misc]
     body = {
@@ -83,6 +90,12 @@ def row_class(names: tuple[str, ...], kind: RowKind = RowKind.INSERT) -> type[Ro
         "__repr__": Row.__repr__, "__reduce__": Row.__reduce__,
     }  # fmt: skip
     return type("Row", (base, Row), body)
+
+
+# Names come from callers, and a class takes a thousand times as much as a short one: ten megabytes for the widest
+# table that fits a schema. So few of the wide ones are kept.
+_narrow_class = functools.lru_cache(maxsize=1024)(_made_class)
+_wide_class = functools.lru_cache(maxsize=16)(_made_class)
 
 
 def shown(value: Any) -> str:
