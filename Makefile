@@ -101,8 +101,8 @@ soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20, plotted to bu
 	@$(RUN) -m tests.chaos.soak --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev-stamp ## odd bytes on the wire, odd queries: TRIES=100000
-	@$(RUN) -m tests.fuzz --tries $(TRIES) --seed $(SEED)
+fuzz: $(VENV)/.dev-stamp ## odd bytes, odd queries, attacks on a server: TRIES=100000; ONLY=12 for one round of attacks
+	@$(RUN) -m tests.fuzz --tries $(TRIES) --seed $(SEED) --only '$(ONLY)'
 
 .PHONY: differential
 differential: jdk $(VENV)/.dev-stamp ## random queries against Spark's own result: MINUTES=20 SEED=7 ONLY=sql, frame, process or stream

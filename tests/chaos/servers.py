@@ -25,22 +25,24 @@ def free_port():
 class ChaosServer:
     """One server at one address. `start` may follow `kill` as often as one likes."""
 
-    def __init__(self, *flags, **environment):
+    def __init__(self, *flags, plugin=PLUGIN, log=None, **environment):
+        """What it says on its standard error goes to the file `log`, if there is one."""
         self.port = free_port()
         self.target = f"127.0.0.1:{self.port}"
         self.starts = 0
         self._flags, self._environment = flags, environment
+        self._plugin, self._log = plugin, log
         self._process = None
         self._lock = threading.Lock()
         self.start()
 
     def start(self, **environment):
         """Returns once it is ready."""
-        command = [sys.executable, "-m", "udf_server", "serve", "--plugin", PLUGIN, "--no-entry-points"]
+        command = [sys.executable, "-m", "udf_server", "serve", "--plugin", self._plugin, "--no-entry-points"]
         command += ["--port", str(self.port), "--metrics-port", "0", "--log-level", "error", *self._flags]
-        with self._lock:
+        with self._lock, Path(self._log or os.devnull).open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                command, stdout=subprocess.PIPE, stderr=log,
                 env={**os.environ, **self._environment, **environment},
             )  # fmt: skip
             line = self._process.stdout.readline()
@@ -51,6 +53,12 @@ class ChaosServer:
     @property
     def pid(self):
         return self._process.pid
+
+    @property
+    def ended(self):
+        """How it has ended by itself; "" while it runs."""
+        status = self._process.poll()
+        return "" if status is None else f"status {status}"
 
     @property
     def resident(self):

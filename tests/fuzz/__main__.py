@@ -1,6 +1,6 @@
-"""`python -m tests.fuzz`: 100,000 streams of odd bytes and as many odd queries; fails on what should not be.
+"""`python -m tests.fuzz`: 100,000 streams of odd bytes, as many odd queries, 200 rounds of attacks on a server process.
 
-That is a crash, a hang, a leak or an untyped error.
+It fails for a crash, a hang, a leak, an untyped error, and a server that takes too much memory or time.
 """
 
 import argparse
@@ -9,20 +9,40 @@ import logging
 import sys
 import time
 
+from tests.fuzz.hostile import Hostile
 from tests.fuzz.sql import SqlFuzzer
 from tests.fuzz.wire import Fuzzer
 
 GROWTH = 64 << 20
 THREADS = 64
 """What the functions of a server may start on demand, however late."""
+TRIES_PER_ROUND = 500
+
+
+def attacked(hostile, rounds):
+    """The problems of these rounds of attacks, printed."""
+    began = time.monotonic()
+    hostile.run(rounds)
+    seconds = time.monotonic() - began
+    print(
+        f"{hostile.rounds} rounds of {hostile.attacks} attacks in {seconds:.0f} s, seed {hostile.seed}; their streams:"
+    )
+    print(", ".join(f"{count:,} {end}" for end, count in hostile.ends.most_common()))
+    print(hostile.report)
+    for problem in hostile.problems[:10]:
+        print(problem)
+    return hostile.problems
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tries", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--only", default="", help="the number of a round of attacks: that one alone")
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    if asked.only:
+        sys.exit(1 if attacked(Hostile(asked.seed), range(int(asked.only), int(asked.only) + 1)) else 0)
     fuzzer, began = Fuzzer(asked.seed), time.monotonic()
     asyncio.run(fuzzer.run(asked.tries))
     for end, count in fuzzer.ends.most_common():
@@ -35,6 +55,7 @@ def main():
     problems = [*fuzzer.problems, *queries.problems]
     for problem in problems[:20]:
         print(problem)
+    problems += attacked(Hostile(asked.seed), range(asked.tries // TRIES_PER_ROUND))
     bad = problems or fuzzer.grown > GROWTH or fuzzer.more_threads > THREADS or fuzzer.more_files > 4
     sys.exit(1 if bad else 0)
 

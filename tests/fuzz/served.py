@@ -1,0 +1,94 @@
+"""The functions that hostile clients call: a plugin, loaded by file name."""
+
+import asyncio
+import time
+from typing import Annotated
+
+import pyarrow as pa
+
+import udf_server as udf
+
+TIMEOUT = "1 s"
+LISTS = pa.list_(pa.struct([("x", pa.int64()), ("y", pa.string())]))
+
+
+@udf.scalar(timeout="10 s")
+async def quick(x: int) -> int:
+    """For the neighbour, whose calls must be answered in time whatever others do."""
+    return x + 1
+
+
+@udf.scalar(timeout=TIMEOUT)
+async def longs(x: int) -> int:
+    return x
+
+
+@udf.scalar(timeout=TIMEOUT)
+def texts(x: str) -> str:
+    return x
+
+
+@udf.scalar(vectorized=True, timeout=TIMEOUT)
+def vectors(x: pa.Int64Array) -> pa.Int64Array:
+    return x
+
+
+@udf.scalar(parameters={"x": LISTS}, returns=pa.int64(), timeout=TIMEOUT)
+async def lists(x):
+    return None if x is None else len(x)
+
+
+@udf.scalar(parameters={"x": pa.list_(pa.null())}, returns=pa.int64(), timeout=TIMEOUT)
+def nothings(x):
+    return None if x is None else len(x)
+
+
+@udf.scalar(parameters={"x": pa.map_(pa.string(), pa.list_(pa.float64()))}, returns=pa.int64(), timeout=TIMEOUT)
+def maps(x):
+    return None if x is None else len(x)
+
+
+@udf.scalar(timeout=TIMEOUT)
+async def sleeping(x: int) -> int:
+    """Rows that stay for a while."""
+    await asyncio.sleep(0.3)
+    return x
+
+
+@udf.scalar(timeout=TIMEOUT)
+def blocking(x: int) -> int:
+    """Rows that hold a thread."""
+    time.sleep(0.01)
+    return x
+
+
+@udf.scalar(timeout=TIMEOUT)
+async def failing(x: int) -> int:
+    raise ValueError("no " * 1_000)
+
+
+class Totals(udf.AggregateFunction):
+    options = {"timeout": TIMEOUT}  # noqa: RUF012
+
+    def create_accumulator(self) -> list[int]:
+        return [0]
+
+    def accumulate(self, accumulator, x: int):
+        accumulator[0] += x or 0
+
+    def merge(self, accumulator, others):
+        accumulator[0] += sum(other[0] or 0 for other in others)
+
+    def get_value(self, accumulator) -> int:
+        return accumulator[0]
+
+
+class Counted(udf.ProcessTableFunction):
+    """Takes tables of any columns."""
+
+    returns = "n bigint"
+    options = {"timeout": TIMEOUT}  # noqa: RUF012
+
+    def eval(self, ctx, seen: udf.ValueView[int], rows: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE]):
+        seen.set((seen.get() or 0) + 1)
+        yield (seen.get(),)
