@@ -1,4 +1,8 @@
-"""Every hook a plugin may implement. Mark implementations with `@udf_server.hookimpl`."""
+"""Every hook a plugin may implement. Mark implementations with `@udf_server.hookimpl`.
+
+Each implementation is called by itself, so that an error names its plugin. A wrapper would have nothing to wrap, and a
+plugin that has one is refused; the order of calls means nothing, so `tryfirst` and `trylast` change nothing.
+"""
 
 from collections.abc import Iterable
 
@@ -6,18 +10,22 @@ import pluggy
 
 from udf_server.aggregates.base import AggregateFunction
 from udf_server.functions import Function
+from udf_server.tables.base import ProcessTableFunction
 
 __all__ = ["PROJECT", "hookimpl", "udf_functions", "udf_owner"]
 
 PROJECT = "udf_server"
 """The entry point group, and the name pluggy knows our hooks by."""
 
+Offered = Function | AggregateFunction | type[AggregateFunction] | ProcessTableFunction | type[ProcessTableFunction]
+"""A function as plugins offer it: made by `udf.scalar`, or an aggregate or process table function, or its class."""
+
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
-def udf_functions() -> Iterable[Function | AggregateFunction | type[AggregateFunction]]:  # type: ignore[empty-body]
+def udf_functions() -> Iterable[Offered]:  # type: ignore[empty-body]
     """The functions of the plugin. Called once, when the server starts, after every plugin was imported."""
 
 

@@ -65,7 +65,7 @@ def load_functions(manager: pluggy.PluginManager) -> list[tuple[str, Function]]:
     """Plugin name and function, for every function of every plugin, in no meaningful order. They know their owner."""
     found: list[tuple[str, Function]] = []
     owners = _owners(manager)
-    for implementation in manager.hook.udf_functions.get_hookimpls():
+    for implementation in _implementations(manager.hook.udf_functions):
         name = implementation.plugin_name
         try:
             functions = list(implementation.function())  # type: ignore[call-overload]
@@ -78,6 +78,17 @@ def load_functions(manager: pluggy.PluginManager) -> list[tuple[str, Function]]:
     return found
 
 
+def _implementations(hook: pluggy.HookCaller) -> list[pluggy.HookImpl]:
+    """Of every plugin. Raises PluginError for a wrapper, which would never be called."""
+    for implementation in hook.get_hookimpls():
+        if implementation.wrapper or implementation.hookwrapper:
+            raise PluginError(
+                f"plugin {implementation.plugin_name!r}: its {hook.name} is a wrapper, but every plugin is asked by "
+                "itself and there is nothing to wrap; implement the hook without `wrapper` and `hookwrapper`"
+            )
+    return hook.get_hookimpls()
+
+
 def _owners(manager: pluggy.PluginManager) -> dict[str, str]:
     """By plugin. Raises PluginError if a plugin does not say it as it should."""
     owners = {
@@ -86,7 +97,7 @@ def _owners(manager: pluggy.PluginManager) -> dict[str, str]:
         # Not blocked, nor another one that has its name.
         if getattr(manager.get_plugin(point.name), "__name__", "") == point.module
     }
-    for implementation in manager.hook.udf_owner.get_hookimpls():
+    for implementation in _implementations(manager.hook.udf_owner):
         name = implementation.plugin_name
         try:
             owner = implementation.function()

@@ -166,3 +166,11 @@ def test_a_clash_of_functions_stops_the_start(plugin):
     manager = build_plugin_manager([first, second], entry_points=False)
     with pytest.raises(FunctionClash, match=r"'one@1' is provided by plugin .*first\.py.* and by plugin .*second\.py"):
         Registry(load_functions(manager))
+
+
+@pytest.mark.parametrize("option", ["wrapper", "hookwrapper"])
+@pytest.mark.parametrize("hook", ["udf_functions", "udf_owner"])
+def test_a_hook_that_wraps_others_is_refused(plugin, hook, option):
+    path = plugin(f"{ONE}\n@udf.hookimpl({option}=True)\ndef {hook}():\n    yield\n", "wraps.py")
+    with pytest.raises(PluginError, match=f"wraps.*its {hook} is a wrapper"):
+        loaded(path)
