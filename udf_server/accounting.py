@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from remote_udf.tracing import NO_SPAN, Span
+from remote_udf.spans import NO_SPAN, Span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.admission import Admission
 from udf_server.metrics import FunctionMetrics

@@ -14,7 +14,8 @@ from remote_udf.functions import Execution
 from remote_udf.messages import encode, read_request
 from remote_udf.options import OutputMode
 from remote_udf.shared_memory import SharedMemory, SharedMemoryRefused, attach
-from remote_udf.tracing import NO_SPAN, Headers, Span, start_span
+from remote_udf.spans import NO_SPAN, Headers, Span
+from remote_udf.tracing import start_span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.accounting import RowAccounts, StreamLimits
 from udf_server.admission import Admission

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from remote_udf.tracing import Attribute, Headers, Span
+from remote_udf.spans import Attribute, Headers, Span
 from remote_udf.version import __version__
 
 __all__ = ["flush", "new_span", "prepare"]

@@ -7,69 +7,14 @@ and numbers, never values of rows.
 import importlib.util
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Protocol
 
-__all__ = ["NO_SPAN", "Headers", "Span", "flush_spans", "prepare_tracing", "start_span", "tracing_wanted"]
+from remote_udf.spans import NO_SPAN, Attribute, Headers, Span
+
+__all__ = ["flush_spans", "prepare_tracing", "start_span", "tracing_wanted"]
 
 log = logging.getLogger(__name__)
-
-Headers = Iterable[tuple[str, str | bytes]]
-"""Metadata of gRPC's; `traceparent` and `tracestate` (W3C) are what counts."""
-Attribute = str | int | float | bool
-
-
-class Span(Protocol):
-    """What both ends do with a span. From any thread; nothing happens after `end`."""
-
-    def event(self, name: str, **attributes: Attribute) -> None:
-        """Something happened now."""
-        ...
-
-    def set(self, **attributes: Attribute) -> None:
-        """Attributes of the whole."""
-        ...
-
-    def child(self, name: str, **attributes: Attribute) -> "Span":
-        """A span below this one."""
-        ...
-
-    def headers(self) -> list[tuple[str, str]]:
-        """What the other end needs to go on below this span."""
-        ...
-
-    def make_current(self) -> None:
-        """In this thread, or asyncio task, code that asks OpenTelemetry for the current span gets this one."""
-        ...
-
-    def end(self, error: str = "") -> None:
-        """It is over; with `error` it failed for this reason. Safe to call twice."""
-        ...
-
-
-class _NoSpan:
-    def event(self, name: str, **attributes: Attribute) -> None:
-        pass
-
-    def set(self, **attributes: Attribute) -> None:
-        pass
-
-    def child(self, name: str, **attributes: Attribute) -> Span:
-        return self
-
-    def headers(self) -> list[tuple[str, str]]:
-        return []
-
-    def make_current(self) -> None:
-        pass
-
-    def end(self, error: str = "") -> None:
-        pass
-
-
-NO_SPAN: Span = _NoSpan()
-"""What there is where nothing is traced."""
 
 
 def tracing_wanted(environment: Mapping[str, str]) -> bool:

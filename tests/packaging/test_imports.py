@@ -8,7 +8,8 @@ from tests.packaging.imports import circles, folder_graph, module_graph
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "spark_client"
-PACKAGES = [CLIENT]
+SHARED = ROOT / "proto/remote_udf"
+PACKAGES = [CLIENT, SHARED]
 
 
 @pytest.fixture

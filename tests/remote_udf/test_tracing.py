@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from remote_udf.tracing import NO_SPAN, flush_spans, prepare_tracing, start_span, tracing_wanted
+from remote_udf.spans import NO_SPAN
+from remote_udf.tracing import flush_spans, prepare_tracing, start_span, tracing_wanted
 
 WHERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4317"}
 

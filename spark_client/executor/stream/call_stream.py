@@ -13,7 +13,8 @@ from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
 from remote_udf.options import AggregateOptions
 from remote_udf.outcomes import RowError, read_errors
-from remote_udf.tracing import NO_SPAN, Span, flush_spans
+from remote_udf.spans import NO_SPAN, Span
+from remote_udf.tracing import flush_spans
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch, ServerUnavailable

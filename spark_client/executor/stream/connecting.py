@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from remote_udf.errors import ErrorCode, StreamError
-from remote_udf.tracing import Span
+from remote_udf.spans import Span
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import ServerUnavailable
 from spark_client.base.transport import TransportLost

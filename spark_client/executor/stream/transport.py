@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from remote_udf.tracing import Headers
+from remote_udf.spans import Headers
 from remote_udf.v1 import service_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
