@@ -84,8 +84,8 @@ def _per_group(frame: DataFrame) -> dict[str, DataFrame]:
 
     grouped = frame.groupBy("k")
     return {
-        "pandas_udf": grouped.agg(F.pandas_udf(mean_pandas, "double")("v")),
-        "arrow_udf": grouped.agg(F.arrow_udf(mean_arrow, "double")("v")),
+        "pandas_udf": grouped.agg(F.pandas_udf(mean_pandas, "double")("v")),  # type: ignore[call-overload]
+        "arrow_udf": grouped.agg(F.arrow_udf(mean_arrow, "double")("v")),  # type: ignore[call-overload]
         "apply_in_arrow": grouped.applyInArrow(mean_group, frame.schema),
     }
 

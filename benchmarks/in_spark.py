@@ -110,7 +110,7 @@ def local_identity() -> Callable[..., Column]:
         for a, _ in batches:
             yield a
 
-    return F.arrow_udf(first, "bigint")
+    return F.arrow_udf(first, "bigint")  # type: ignore[call-overload]
 
 
 def _blocking(seconds: float, x: int) -> int:
@@ -145,4 +145,4 @@ def gathering(at_once: int) -> Callable[..., Column]:
     def gathering(x: pd.Series) -> pd.Series:
         return pd.Series(asyncio.run(every(x.tolist())))
 
-    return F.pandas_udf(gathering, "bigint")
+    return F.pandas_udf(gathering, "bigint")  # type: ignore[call-overload]

@@ -72,7 +72,7 @@ def _apply_in_pandas(frame: DataFrame) -> DataFrame:
     return frame.groupBy("k").applyInPandas(count, RESULT)
 
 
-class _CountProcessor(StatefulProcessor):  # type: ignore[misc]
+class _CountProcessor(StatefulProcessor):
     """The same with Spark's own state; its batches have no timers that fire, so the count goes out at once."""
 
     def init(self, handle: Any) -> None:

@@ -87,7 +87,7 @@ def _apply_in_pandas_with_state(stream: DataFrame) -> DataFrame:
     )
 
 
-class _Count(StatefulProcessor):  # type: ignore[misc]
+class _Count(StatefulProcessor):
     """The same with a value and a timer per key."""
 
     def init(self, handle: Any) -> None:

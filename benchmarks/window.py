@@ -91,7 +91,7 @@ def _measure_stream(
     begin = time.monotonic()
     try:
         while query.isActive and ((passed := time.monotonic() - begin) < length or not query.recentProgress):
-            query.awaitTermination(min(CHECKPOINTS_SECONDS, length / 10))
+            query.awaitTermination(min(CHECKPOINTS_SECONDS, length / 10))  # type: ignore[arg-type]
             samples.append(resident_memory(server))
         done = sum(progress["numInputRows"] for progress in query.recentProgress)
     finally:

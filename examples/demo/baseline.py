@@ -15,7 +15,7 @@ def blocking_look_up(base_url: str) -> Callable[..., Any]:
     """A pandas_udf that looks paths up below the base URL: the answer as text, null for 404."""
 
     # Not at the top level, so that Spark sends the code along; its workers need not find this package.
-    @F.pandas_udf("string")
+    @F.pandas_udf("string")  # type: ignore[call-overload]
     def look_up(paths):  # type: ignore[no-untyped-def]
         # One connection for the batch: the comparison is about waiting, not about connecting.
         connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=30)

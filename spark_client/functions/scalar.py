@@ -104,7 +104,8 @@ class RemoteFunction:
             return evaluate_scalar(call, batches)
 
         evaluate.__name__ = evaluate.__qualname__ = self.spec.name
-        function = F.arrow_udf(evaluate, spark_type(result_type(call)))
+        # Spark goes by the annotations of `evaluate`, which its overloads do not say.
+        function = F.arrow_udf(evaluate, spark_type(result_type(call)))  # type: ignore[call-overload]
         return function if self.spec.deterministic else function.asNondeterministic()
 
     def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:

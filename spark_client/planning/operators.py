@@ -46,7 +46,7 @@ def apply_operator(
     frame: DataFrame,
     run: Callable[[Plan, Batches], Batches],
     plan: Plan,
-    schema: StructType,
+    schema: StructType | str,
     names: Sequence[str] | None = None,
 ) -> DataFrame:
     """The rows that the operator makes of those of `frame`.

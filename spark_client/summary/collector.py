@@ -67,7 +67,7 @@ class Collector:
 Reports = Collector | tuple[TaskReport, ...]
 
 
-class _ReportsParam(AccumulatorParam[Reports]):  # type: ignore[misc]
+class _ReportsParam(AccumulatorParam[Reports]):
     """In a task a tuple that grows, in the driver the collector."""
 
     def zero(self, value: Reports) -> Reports:

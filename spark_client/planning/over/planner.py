@@ -72,7 +72,7 @@ def select_over(
     """A frame that has the calls' values in hidden columns, and what to select from it."""
     calls = {hidden(f"over_{i}"): each for i, each in enumerate(columns) if isinstance(each, OverExpression)}
     if not calls:
-        return frame, list(columns)
+        return frame, [each for each in columns if not isinstance(each, OverExpression)]
     wide = plan_over(frame, calls)
     chosen: list[str | Column] = []
     for index, each in enumerate(columns):
@@ -166,11 +166,11 @@ class _Operator:
             columns = tuple(place[column] for column in arguments[name])
             self._check_arguments(call, [fields[column] for column in columns])
             planned = call.expression.plan((AppliedField.FINAL_VALUE,))
-            condition = place[conditions[name]] if name in conditions else None
+            only = place[conditions[name]] if name in conditions else None
             calendar, start, end = (getattr(call.window.frame, part) for part in ("of_months", "start", "end"))
             inputs.append(
                 OverInput(
-                    AggregateInput(planned, columns, condition),
+                    AggregateInput(planned, columns, only),
                     call.window.frame,
                     (limits.get((calendar, start)), limits.get((calendar, end))),
                 )

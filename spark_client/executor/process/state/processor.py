@@ -32,7 +32,7 @@ Spark (milliseconds), and per page when something is due."""
 PARCEL_BYTES = 4 << 20
 
 
-class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
+class BucketProcessor(StatefulProcessor):
     """Gets parcels of rows of a bucket, gives parcels of rows of the result.
 
     One timer of Spark per bucket stands for the earliest of all its keys.
