@@ -97,7 +97,7 @@ conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder, FUNCTIONS=f
 	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS))
 
 .PHONY: soak
-soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20, plotted to build/soak.svg
+soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20; fails if memory, files or threads grow
 	@$(RUN) -m tests.chaos.soak --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: fuzz

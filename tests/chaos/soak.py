@@ -1,6 +1,10 @@
-"""`python -m tests.chaos.soak`: mixed load with faults; memory, files, threads and latency, plotted as SVG."""
+"""`python -m tests.chaos.soak`: mixed load with faults; memory, mappings, files and threads must stay flat.
+
+All of them, and the time of a job, are plotted as SVG.
+"""
 
 import argparse
+import itertools
 import os
 import random
 import sys
@@ -11,11 +15,19 @@ from pathlib import Path
 
 import psutil
 
+from tests.chaos.flatness import courses
 from tests.chaos.jobs import Job
 from tests.chaos.keyed_jobs import aggregated, processed
 from tests.chaos.servers import ChaosServer
+from tests.chaos.short_jobs import given_up, lettered, short_streams
 
-SAMPLE_SECONDS = 2.0
+SAMPLES = 600
+"""Of a run; no more than two a second."""
+KILL_SECONDS = 20.0
+THREADS = "4"
+"""Of a function. They are started on demand, each with an arena of the allocator, so few of them are soon all there."""
+WARM_UP = 42
+"""Jobs before the first sample: three of each kind for each of two workers."""
 ROWS = 20_000
 WIDTH, HEIGHT, MARGIN = 720, 150, 40
 
@@ -32,6 +44,7 @@ class Samples:
         for name, process in self._processes.items():
             with process.oneshot():
                 row[f"{name} memory MB"] = process.memory_info().rss / (1 << 20)
+                row[f"{name} maps"] = len(Path(f"/proc/{process.pid}/maps").read_text().splitlines())
                 row[f"{name} threads"] = process.num_threads()
                 row[f"{name} files"] = process.num_fds()
         self.rows.append(row)
@@ -41,14 +54,20 @@ KINDS = {
     "vectorized": lambda target, rng: Job(target, "fast", ROWS, ordered=rng.random() < 0.5).start().wait(),
     "async": lambda target, rng: Job(target, "slow", ROWS, ordered=rng.random() < 0.5).start().wait(),
     "aggregate": lambda target, rng: aggregated(target, ROWS, rng.choice((10, 500))),
+    "short streams": lambda target, rng: short_streams(target, ROWS, rng),
+    "dead letters": lambda target, rng: lettered(target, ROWS // 4, rng),
+    "given up": lambda target, rng: given_up(target, ROWS, rng),
     "process table function": lambda target, rng: processed(target, ROWS, rng.choice((10, 500))),
 }
 
 
 def load(target, stop, latencies, tallies, rng):
-    """One job after another, of every kind there is here."""
-    while not stop.is_set():
-        began, kind = time.monotonic(), rng.choice(list(KINDS))
+    """One job after another, of every kind in turn."""
+    order = rng.sample(list(KINDS), len(KINDS))
+    for kind in itertools.cycle(order):
+        if stop.is_set():
+            return
+        began = time.monotonic()
         tally = KINDS[kind](target, rng)
         latencies.append(time.monotonic() - began)
         tallies.append((kind, tally))
@@ -82,7 +101,7 @@ def main():
     rng, stop = random.Random(asked.seed), threading.Event()
     latencies, tallies = [], []
     with ExitStack() as stack:
-        servers = [ChaosServer(), ChaosServer()]
+        servers = [ChaosServer(UDF_CONFIG_THREADS_PER_FUNCTION=THREADS) for _ in range(2)]
         for server in servers:
             stack.callback(server.kill)
         target = ",".join(server.target for server in servers)
@@ -90,14 +109,18 @@ def main():
             threading.Thread(target=load, args=(target, stop, latencies, tallies, random.Random(n)), daemon=True)
             for n in range(2)
         ]
-        samples, began, kills = Samples(servers[0]), time.monotonic(), 0
         for worker in workers:
             worker.start()
+        while len(tallies) < WARM_UP:
+            time.sleep(0.1)
+        samples, began, kills = Samples(servers[0]), time.monotonic(), 0
+        killed = began
         while (passed := time.monotonic() - began) < asked.minutes * 60:
-            time.sleep(SAMPLE_SECONDS)
+            time.sleep(max(asked.minutes * 60 / SAMPLES, 0.5))
             recent = latencies[-20:]
             samples.take(passed, sum(recent) / max(len(recent), 1))
-            if rng.random() < 0.1:
+            if time.monotonic() - killed > KILL_SECONDS * rng.uniform(0.5, 1.5):
+                killed = time.monotonic()
                 servers[1].kill()
                 servers[1].start()
                 kills += 1
@@ -106,7 +129,6 @@ def main():
             worker.join(120)
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(plot(samples.rows))
-    third = samples.rows[len(samples.rows) // 3]
     failures = [tally for _, tally in tallies if not tally.good]
     print(f"{len(tallies)} jobs, {kills} kills, {len(failures)} with lost, doubled or wrong rows; {asked.out}")
     for kind in KINDS:
@@ -114,10 +136,11 @@ def main():
         print(f"{kind}: {len(own)} jobs, {sum(tally.replays for tally in own)} replays")
     for tally in failures[:5]:
         print(tally)
-    for name in third:
-        print(f"{name}: {third[name]:.4g} after a third, {samples.rows[-1][name]:.4g} at the end")
+    grown = [course for course in courses(samples.rows) if course.grew]
+    for course in courses(samples.rows):
+        print(course)
     sys.stdout.flush()
-    os._exit(1 if failures else 0)
+    os._exit(1 if failures or grown else 0)
 
 
 if __name__ == "__main__":
