@@ -23,6 +23,7 @@ TESTS ?=
 SUITE ?= all
 CASES ?= ../shared/conformance
 FUNCTIONS ?=
+MUTATE ?=
 SEED ?= 7
 SCALE ?= 1
 ONLY ?=
@@ -93,8 +94,9 @@ bench-quick: jdk $(VENV)/.dev-stamp ## three minutes: are ratios as good as the 
 	@$(RUN) -m benchmarks.guard
 
 .PHONY: conformance
-conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder, FUNCTIONS=file.py for functions of your own
-	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS))
+conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder FUNCTIONS=file.py, ONLY=pattern, MUTATE=1 to check the judge
+	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS)) \
+		--workers $(WORKERS) --only '$(ONLY)' $(if $(MUTATE),--mutate)
 
 .PHONY: soak
 soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20; fails if memory, files or threads grow

@@ -7,8 +7,11 @@ frame as they came. Here the tables of such a query get a column with the positi
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-__all__ = ["in_arrival_order"]
+from tests.conformance.spark_sql import parse
+
+__all__ = ["in_arrival_order", "is_averaged"]
 
 ARRIVAL = "arrival_position__"
 _BY_ARRIVAL = {exp.LastValue: "max_by", exp.Last: "max_by", exp.FirstValue: "min_by", exp.First: "min_by"}
@@ -45,3 +48,11 @@ def _selects(select: Any) -> None:
 def _by_rows(window: Any) -> bool:
     spec = window.args.get("spec")
     return bool(window.args.get("order")) and spec is not None and str(spec.args.get("kind")).upper() == "ROWS"
+
+
+def is_averaged(query: str) -> bool:
+    """Whether the query has an AVG, whose result the language of the cases truncates."""
+    try:
+        return any(call.key == "avg" for call in parse(query).walk())
+    except SqlglotError:
+        return "AVG(" in query.upper()

@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.checking import CaseError, described, listed, mapping, named, one_of, text
 from tests.conformance.compare import Change, end_state
+from tests.conformance.told import KINDS, asserted
 
-__all__ = ["Case", "CaseFile", "Expected", "FunctionWords", "Table", "load_folder"]
+__all__ = ["Case", "CaseFile", "FunctionWords", "Table", "load_folder"]
+
+ROW_KINDS = ("+I", "-U", "+U", "-D")
+MODES = ("batch", "streaming", "both")
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class FunctionWords:
     @property
     def builtin(self) -> bool:
         """The engine's own, listed for the reader."""
-        return self.kind.startswith("builtin")
+        return self.kind.startswith("builtin") or "(built-in)" in self.name
 
 
 @dataclass(frozen=True)
@@ -64,41 +69,54 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What a case asserts. `rows` is the end state of what is a changelog; None if no rows are asserted."""
-
-    kind: str
-    rows: tuple[Sequence[Any], ...] | None = None
-    ordered: bool = False
-    changes: tuple[Change, ...] = ()
-    error: str | None = None
-    phase: str = ""
-    calls: str = ""
-    invocations: int | None = None
-    columns: tuple[tuple[str, str], ...] = ()
-    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False, repr=False)
-
-
-@dataclass(frozen=True)
 class Case:
-    """One case. `raw` is the object of the file, for what only one kind knows."""
+    """One case. `raw` is the object of the file, for what only one kind knows; `expectation` is what it asserts."""
 
     id: str
+    file: str
     query: str
     functions: tuple[FunctionWords, ...]
     tables: tuple[Table, ...]
-    expected: Expected
+    expectation: Mapping[str, Any] = field(default_factory=dict, hash=False)
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     variants: tuple[Mapping[str, Any], ...] = ({},)
     setup: tuple[str, ...] = ()
-    mode: str = "both"
-    description: str = ""
+    mode: str = ""
+    """"batch", "streaming" or "both"; "" if the case does not say."""
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False, repr=False)
+
+    @property
+    def expected(self) -> Mapping[str, Any]:
+        """The object `expected`, empty if there is none."""
+        return self.expectation.get("expected") or {}
+
+    @property
+    def kind(self) -> str:
+        """`expected.kind`, or "error", "rows" or "" by what is asserted."""
+        if self.expected.get("kind"):
+            return str(self.expected["kind"])
+        if self.error is not None:
+            return "error"
+        return "rows" if "rows" in self.expected else ""
+
+    @property
+    def error(self) -> str | None:
+        """The gist of the message that is expected; None if no error is."""
+        told = self.expected.get("message_contains") or (self.expected.get("error") or {}).get("message_contains")
+        return self.expectation.get("expected_error") or told
+
+    @property
+    def modes(self) -> frozenset[str]:
+        """What the case asks for: "batch", "stream" or both; empty if it does not say."""
+        config = self.config
+        told = self.mode or config.get("mode") or config.get("runtime_mode") or config.get("execution.runtime-mode")
+        known = {"both": {"batch", "stream"}, "streaming": {"stream"}, "batch": {"batch"}}
+        return frozenset(known.get(str(told).lower(), ()))
 
 
 @dataclass(frozen=True)
 class CaseFile:
-    """A file of cases; `broken` says why it, or one of its cases, cannot be read."""
+    """A file of cases; `broken` says which of them, and why, cannot be read."""
 
     name: str
     cases: tuple[Case, ...]
@@ -113,49 +131,66 @@ def load_folder(folder: Path) -> list[CaseFile]:
 def _load_file(path: Path) -> CaseFile:
     try:
         document = json.loads(path.read_text())
-        items = document["cases"] if isinstance(document, dict) else document
-        shared = document.get("tables", {}) if isinstance(document, dict) else {}
-    except (ValueError, KeyError, TypeError) as error:
-        return CaseFile(path.name, (), ((path.name, f"not a file of cases: {type(error).__name__}: {error}"),))
+        items = listed("cases", document["cases"] if isinstance(document, dict) and "cases" in document else document)
+        shared = mapping("tables", document.get("tables") or {}) if isinstance(document, dict) else {}
+    except (ValueError, CaseError) as error:
+        return CaseFile(path.name, (), ((path.name, f"not a file of cases: {error}"),))
     cases, broken = [], []
     for position, item in enumerate(items):
+        name = item.get("id") if isinstance(item, dict) else None
         try:
-            cases.append(_case(item, shared))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            name = item.get("id") if isinstance(item, dict) else None
-            broken.append((str(name or f"#{position}"), f"malformed case: {type(error).__name__}: {error}"))
+            cases.append(_case(mapping("case", item), path.name, shared))
+        except CaseError as error:
+            broken.append((str(name or f"#{position}"), str(error)))
     return CaseFile(path.name, tuple(cases), tuple(broken))
 
 
-def _case(item: Mapping[str, Any], shared: Mapping[str, Any]) -> Case:
-    named = item.get("tables") or {}
-    own = {**(item.get("inline_tables") or {}), **(named if isinstance(named, dict) else {})}
-    tables = own if isinstance(named, dict) else {name: own.get(name) or shared[name] for name in named}
+def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case:
+    given = item.get("tables") or {}
+    own = {**mapping("inline_tables", item.get("inline_tables") or {}), **(given if isinstance(given, dict) else {})}
+    tables = (
+        own if isinstance(given, dict) else {name: own.get(name) or named("tables", name, shared) for name in given}
+    )
     setup = item.get("setup") or ()
     functions = item.get("functions") or item.get("function") or ()
-    functions = [functions] if isinstance(functions, dict) else functions
+    functions = [functions] if isinstance(functions, dict) else listed("functions", list(functions))
+    expectation = asserted(item)
+    mapping("expected", item.get("expected") or {})
+    kind = (item.get("expected") or {}).get("kind")
+    if kind is not None:
+        one_of("expected.kind", kind, KINDS)
+    _check_rows("expected.rows", (item.get("expected") or {}).get("rows"))
+    _check_rows("expected.changes", (item.get("expected") or {}).get("changes"))
+    _check_columns("expected.columns", (item.get("expected") or {}).get("columns"), typed=False)
+    _check_columns("expected_columns", item.get("expected_columns"), typed=False)
+    for number, step in enumerate(listed("steps", item.get("steps") or [])):
+        text(f"steps[{number}].op", mapping(f"steps[{number}]", step).get("op"))
     return Case(
-        id=str(item["id"]),
-        query=item.get("query") or "",
-        functions=tuple(_function(function) for function in functions),
+        id=text("id", item.get("id")),
+        file=file,
+        query=text("query", item.get("query") or ""),
+        functions=tuple(_function(f"functions[{place}]", each) for place, each in enumerate(functions)),
         tables=tuple(_table(name, table) for name, table in tables.items()),
-        expected=_expected(item),
-        config=item.get("config") or {},
-        variants=tuple(item.get("config_variants") or ({},)),
-        setup=(setup,) if isinstance(setup, str) else tuple(setup),
-        mode=item.get("mode") or "both",
-        description=str(item.get("description") or ""),
+        expectation=expectation,
+        config=mapping("config", item.get("config") or {}),
+        variants=tuple(listed("config_variants", item.get("config_variants") or [{}])),
+        setup=(setup,) if isinstance(setup, str) else tuple(listed("setup", list(setup))),
+        mode=one_of("mode", item.get("mode") or "", ("", *MODES)),
         raw=item,
     )
 
 
-def _function(item: Mapping[str, Any]) -> FunctionWords:
+def _function(where: str, given: Any) -> FunctionWords:
+    item = mapping(where, given)
     failure = str(item.get("failure") or "")
+    arguments = [
+        mapping(f"{where}.args", each) for each in listed(where, item.get("args") or item.get("arguments") or [])
+    ]
     return FunctionWords(
-        name=item["name"],
+        name=text(f"{where}.name", item.get("name")),
         kind=str(item.get("kind") or "").strip().lower().replace(" ", "_"),
         arguments=tuple(
-            (str(argument["name"]), str(argument["type"])) for argument in item.get("args") or item.get("arguments", ())
+            (text(f"{where}.args.name", each.get("name")), str(each.get("type") or "")) for each in arguments
         ),
         returns=str(item.get("returns") or item.get("output") or ""),
         behaviour=str(item.get("behaviour") or ""),
@@ -167,12 +202,18 @@ def _function(item: Mapping[str, Any]) -> FunctionWords:
     )
 
 
-def _table(name: str, item: Mapping[str, Any]) -> Table:
-    events = tuple(item.get("events") or ())
-    rows = item.get("rows") or [event for event in events if event.get("op") == "row"]
+def _table(name: str, given: Any) -> Table:
+    where = f"tables.{name}"
+    item = mapping(where, given)
+    _check_columns(f"{where}.columns", item.get("columns"), typed=True)
+    events = tuple(mapping(f"{where}.events", each) for each in listed(where, item.get("events") or []))
+    rows = listed(f"{where}.rows", item.get("rows") or [event for event in events if event.get("op") == "row"])
+    _check_rows(f"{where}.rows", rows, len(item["columns"]) if item.get("columns") else None)
     kinds = item.get("row_kinds")
     changes = [_change(row) for row in rows]
     if kinds:
+        if len(kinds) != len(changes):
+            raise CaseError(f"{where}.row_kinds", f"{len(kinds)} kinds", f"{len(changes)}, one per row")
         changes = [(kind, values) for kind, (_, values) in zip(kinds, changes, strict=True)]
     return Table(
         name=name,
@@ -193,33 +234,20 @@ def _change(row: Any) -> Change:
     return "+I", list(row)
 
 
-def _expected(item: Mapping[str, Any]) -> Expected:
-    told = item.get("expected") or {}
-    error = told.get("error") or {}
-    message = item.get("expected_error") or told.get("message_contains") or error.get("message_contains")
-    changes = tuple(_change(row) for row in told.get("changes") or told.get("rows") or ())
-    is_changelog = "changes" in told or any(kind != "+I" for kind, _ in changes)
-    rows: Sequence[Any] | None = None
-    if "final_rows" in told:
-        rows = told["final_rows"]
-    elif "rows" in told or "changes" in told:
-        rows = end_state(changes) if is_changelog else [values for _, values in changes]
-    if told.get("kind"):
-        kind = str(told["kind"])
-    elif message:
-        kind = "error"
-    else:
-        kind = "changelog" if is_changelog else "rows" if rows is not None else "other"
-    ordered = told.get("final_rows_ordered", False) if is_changelog else told.get("ordered") is True
-    return Expected(
-        kind=kind,
-        rows=None if rows is None else tuple(rows),
-        ordered=bool(ordered),
-        changes=changes if is_changelog else (),
-        error=message,
-        phase=str(told.get("phase") or error.get("raised_at") or ""),
-        calls=str(told.get("calls") or "") if not isinstance(told.get("calls"), list) else "",
-        invocations=told.get("invocations"),
-        columns=tuple((c["name"], c["type"]) for c in item.get("expected_columns") or told.get("columns") or ()),
-        raw=told,
-    )
+def _check_columns(where: str, given: Any, *, typed: bool) -> None:
+    for place, column in enumerate(listed(where, given or [])):
+        if isinstance(column, str) and not typed:
+            continue
+        if not isinstance(column, Mapping) or "name" not in column or (typed and "type" not in column):
+            raise CaseError(f"{where}[{place}]", described(column), "an object with name and type")
+
+
+def _check_rows(where: str, given: Any, width: int | None = None) -> None:
+    for place, row in enumerate(listed(where, given or [])):
+        values = row.get("values", row.get("row")) if isinstance(row, Mapping) else row
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise CaseError(f"{where}[{place}]", described(row), "a list of values, or an object with kind and values")
+        if isinstance(row, Mapping):
+            one_of(f"{where}[{place}].kind", row.get("kind", row.get("row_kind", "+I")), ROW_KINDS)
+        if width is not None and len(values) != width:
+            raise CaseError(f"{where}[{place}]", f"{len(values)} values", f"{width}, one per column")

@@ -1,61 +1,72 @@
-"""Environment: what a run gives every case: a Spark session, the servers and the functions they have."""
+"""Environment: what a run gives every case: a Spark session, servers, and the functions on them."""
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from sqlglot.errors import SqlglotError
 
-from remote_udf.functions import FunctionSpec
-from spark_client import connect
+from remote_udf.errors import RemoteUdfError
+from spark_client import RemoteSession, connect
 from spark_client.embedded import EmbeddedServer
-from tests.conformance.cases import Case, CaseFile, FunctionWords
-from tests.conformance.functions.building import Built, built_functions, overloads
-from tests.conformance.matching import given_function
-from tests.conformance.servers import Servers
+from tests.conformance.binding import Binder, Bound, FileBinder, called_names
+from tests.conformance.cases import Case, CaseFile
+from tests.conformance.functions.sample import SampleBinder
+from tests.conformance.observation import Emitted, Failure, Observation, Run
+from tests.conformance.servers import CallCounter, Servers
+from tests.conformance.spark_sql import named_columns
 
-__all__ = ["Chosen", "Environment", "FunctionMissing"]
+__all__ = ["REFUSALS", "Environment", "columns_of"]
 
 QUERY_SECONDS = 100.0
 """A query that takes longer is interrupted."""
-_STATEFUL = ("invocation", "counter", "first call", "attempt", "times", "once", "twice", "so far")
-
-
-class FunctionMissing(Exception):
-    """A case needs a function that neither the words nor the user's file give; the message names it and says why."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The function that stands for one in words. `built` is None for one of the user's file."""
-
-    words: FunctionWords
-    server: EmbeddedServer
-    spec: FunctionSpec
-    built: Built | None = None
-
-    @property
-    def key(self) -> str:
-        return self.spec.key
+REFUSALS = (PySparkException, RemoteUdfError, SqlglotError, ValueError, NotImplementedError)
+"""What a query, a declaration or a harness raises that does not take something."""
+ROW_KIND = "row_kind"
+_WINDOWS = ("tumble", "hop", "cumulate", "session", "descriptor", "table", "lateral", "row", "map", "array", "interval",
+            "in", "over", "values", "exists", "as", "on", "cast", "and", "or", "not", "timestamp", "decimal", "varchar",
+            "by", "rollup", "cube", "sets", "from", "where", "select", "using", "filter", "array_reduce", "regexp",
+            "to_changelog", "from_changelog", "tumble_start", "tumble_end", "tumble_rowtime", "hop_start", "hop_end",
+            "hop_rowtime", "session_start", "session_end", "session_rowtime", "tumble_proctime", "to_timestamp_ltz",
+            "proctime", "then", "when", "else", "with", "distinct", "any", "all", "is", "between", "like")  # fmt: skip
 
 
 class Environment:
-    """One Spark session, and the servers, for every case of a folder."""
+    """One Spark session, and the servers, for the cases of a folder."""
 
     def __init__(self, spark: SparkSession, folder: Path, files: Sequence[CaseFile], functions: Path | None) -> None:
         self.spark = spark
-        self.servers = Servers(folder, functions)
+        self.servers = Servers()
+        self.folder = folder
         cases = [case for file in files for case in file.cases]
-        built, self._why_not = built_functions(cases)
-        self._built = {each.words: each for each in built}
-        self._words = list({words: None for case in cases for words in case.functions})
+        self.binder: Binder = (
+            SampleBinder(folder, cases, self.servers) if functions is None else FileBinder(functions, self.servers)
+        )
+        self._runs = 0
 
-    def choose(self, case: Case) -> list[Chosen]:
-        """The functions of a case, built-in ones left out. Raises FunctionMissing."""
-        return [chosen for words in case.functions if not words.builtin for chosen in self._choose(words, case)]
+    def bind(self, case: Case) -> list[Bound]:
+        """The functions of a case. Raises FunctionMissing."""
+        exists = self.spark.catalog.functionExists
+        names = [name.lower() for name in called_names(case) if name.isidentifier()]
+        known = [name for name in names if name in _WINDOWS or exists(name)]
+        return self.binder.bind(case, known)
+
+    def server(self, case: Case, bound: Sequence[Bound]) -> EmbeddedServer:
+        """A server with these functions. Those that may keep something are as new in every run."""
+        return self.binder.server(case, bound, self._runs)
+
+    def remote(self, case: Case, bound: Sequence[Bound]) -> RemoteSession:
+        """A session with these functions."""
+        return connect(self.spark, self.server(case, bound).target)
+
+    def next_run(self) -> None:
+        """From here on functions start anew."""
+        self._runs += 1
 
     @contextlib.contextmanager
     def settings(self, values: Mapping[str, str]) -> Iterator[None]:
@@ -72,16 +83,6 @@ class Environment:
                 else:
                     self.spark.conf.set(name, value)
 
-    def register(self, chosen: Sequence[Chosen]) -> None:
-        """Makes the functions known to SQL as "name@version", planned anew, so that their calls are counted anew."""
-        for server in {each.server.target: each.server for each in chosen}.values():
-            keys = {each.key for each in chosen if each.server is server}
-            connect(self.spark, server.target).register(*sorted(keys))
-
-    def collect(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of a query of Spark's, as `rows`."""
-        return self.rows(lambda: self.spark.sql(sql))
-
     def rows(self, query: Callable[[], DataFrame]) -> list[tuple[Any, ...]]:
         """The rows of a DataFrame. Whatever is raised passes through, and an interruption after QUERY_SECONDS."""
         tag = f"conformance-{threading.get_ident()}"
@@ -94,6 +95,35 @@ class Environment:
             timer.cancel()
             self.spark.removeTag(tag)
 
+    def run(self, how: str, query: Callable[[], DataFrame], case: Case, bound: Sequence[Bound], **more: Any) -> Run:
+        """A run of a query: its rows and columns, or its failure; the calls it made and the time it took."""
+        run = Run(how, zone=self.spark.conf.get("spark.sql.session.timeZone") or "UTC", **more)
+        counter = CallCounter(self.server(case, bound)) if bound else None
+        planned, started = False, time.monotonic()
+        try:
+            frame = query()
+            planned = True
+            started = time.monotonic()
+            fill(run, frame, self.rows(lambda: frame))
+        except REFUSALS as error:
+            run.failure = Failure(str(error), not planned, type(error).__name__)
+        run.elapsed_ms = (time.monotonic() - started) * 1000
+        if counter is not None:
+            run.calls = counter.calls().total()
+            run.max_open = self.servers.most_open
+            if run.failure is not None and not run.calls:
+                run.failure = Failure(run.failure.message, True, run.failure.kind)
+        return run
+
+    def observation(self, case: Case, bound: Sequence[Bound]) -> Observation:
+        """An observation with what is known before anything runs."""
+        return Observation(
+            named=named_columns(case.query),
+            names={each.name: each.words.name for each in bound if each.name != each.words.name},
+            own_messages=[each.own_message for each in bound],
+            modes=case.modes,
+        )
+
     def forget_views(self, names: Iterable[str]) -> None:
         """Drops temporary views."""
         for name in names:
@@ -103,24 +133,18 @@ class Environment:
         """Ends the servers; the Spark session is the caller's."""
         self.servers.close()
 
-    def _choose(self, words: FunctionWords, case: Case) -> list[Chosen]:
-        server = self.servers.given()
-        if server is not None:
-            specs = connect(self.spark, server.target).functions()
-            spec = given_function(words, specs, self._words)
-            if spec is not None:
-                if self._keeps_state(words, case):
-                    server = self.servers.given(fresh=True)
-                    assert server is not None
-                return [Chosen(words, server, spec)]
-        variants = overloads(words)
-        missing = [variant for variant in variants if variant not in self._built]
-        if missing:
-            raise FunctionMissing(f"{words.name}: {self._why_not.get(missing[0], 'no function of its kind is made')}")
-        built = [self._built[variant] for variant in variants]
-        return [Chosen(each.words, self.servers.built(), each.function.spec, each) for each in built]
 
-    def _keeps_state(self, words: FunctionWords, case: Case) -> bool:
-        """Its calls may depend on those before, so a case must find it unused."""
-        text = f"{words.behaviour} {words.failure}".lower()
-        return bool(words.failure) or case.expected.invocations is not None or any(word in text for word in _STATEFUL)
+def fill(run: Run, frame: DataFrame, rows: Sequence[tuple[Any, ...]]) -> None:
+    """The columns and rows of a frame; a column of kinds goes with the rows."""
+    names = list(frame.columns)
+    place = names.index(ROW_KIND) if ROW_KIND in names else None
+    run.has_kinds = place is not None
+    run.columns = [each for at, each in enumerate(columns_of(frame)) if at != place]
+    run.rows = [
+        Emitted(row) if place is None else Emitted([*row[:place], *row[place + 1 :]], str(row[place])) for row in rows
+    ]
+
+
+def columns_of(frame: DataFrame) -> list[tuple[str, str]]:
+    """Names and Spark types."""
+    return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]

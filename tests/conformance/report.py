@@ -1,87 +1,81 @@
-"""Outcomes of cases, printed and as JSON."""
+"""What became of the cases: a line per case, sums, JSON and a page."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FileReport", "Outcome", "Result", "failures", "summary", "write_json"]
+from tests.conformance.verdict import Status, Verdict
 
-
-class Outcome(StrEnum):
-    """What became of a case."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    NOT_APPLICABLE = "not_applicable"
-    FUNCTION_MISSING = "function_missing"
-
-
-@dataclass(frozen=True)
-class Result:
-    """`reason` says why a case did not pass, or what a pass leaves unsaid."""
-
-    outcome: Outcome
-    reason: str = ""
-
-    @classmethod
-    def passed(cls, reason: str = "") -> "Result":
-        return cls(Outcome.PASSED, reason)
-
-    @classmethod
-    def failed(cls, reason: str) -> "Result":
-        return cls(Outcome.FAILED, reason)
-
-    @classmethod
-    def not_applicable(cls, reason: str) -> "Result":
-        return cls(Outcome.NOT_APPLICABLE, reason)
+__all__ = ["Entry", "line", "score", "summary", "write_json"]
 
 
 @dataclass
-class FileReport:
-    """The outcomes of a file's cases, by id, in the file's order."""
+class Entry:
+    """One case. `bound` says which function stands for which name; `unnoticed` names alterations nobody noticed."""
 
-    name: str
-    results: list[tuple[str, Result]] = field(default_factory=list)
+    file: str
+    id: str
+    status: str = ""
+    reason: str = ""
+    bound: dict[str, str] = field(default_factory=dict)
+    unchecked: dict[str, str] = field(default_factory=dict)
+    """Fields that were not checked, with the declared reason or ""."""
+    wording: tuple[str, str, str] | None = None
+    notes: list[str] = field(default_factory=list)
+    compared: int = 0
+    seconds: float = 0.0
+    mutations: int = 0
+    unnoticed: list[str] = field(default_factory=list)
 
-    def count(self, outcome: Outcome) -> int:
-        return sum(result.outcome is outcome for _, result in self.results)
+    def take(self, verdict: Verdict, seconds: float, unchecked: dict[str, str]) -> None:
+        """Fills it from a verdict."""
+        self.status, self.reason = verdict.status.value, " ".join(verdict.reason.split())
+        self.wording, self.notes, self.compared = verdict.wording, list(dict.fromkeys(verdict.notes)), verdict.compared
+        self.seconds, self.unchecked = round(seconds, 1), unchecked
 
-    def to_json(self) -> dict[str, Any]:
-        counts: dict[str, Any] = {outcome.value: self.count(outcome) for outcome in Outcome}
-        details = [
-            {"id": id_, "outcome": result.outcome.value, "reason": result.reason} for id_, result in self.results
-        ]
-        return {**counts, "details": details}
-
-
-def failures(report: FileReport) -> list[str]:
-    """A line per case that failed or lacks a function."""
-    bad = (Outcome.FAILED, Outcome.FUNCTION_MISSING)
-    return [
-        f"{result.outcome.value.upper().replace('_', ' ')} {report.name} {id_}: {' '.join(result.reason.split())}"
-        for id_, result in report.results
-        if result.outcome in bad
-    ]
-
-
-def summary(report: FileReport) -> str:
-    """`file: 40 passed / 1 failed / 5 not applicable (why) / 0 function missing`."""
-    reasons: dict[str, int] = {}
-    for _, result in report.results:
-        if result.outcome is Outcome.NOT_APPLICABLE:
-            reasons[result.reason] = reasons.get(result.reason, 0) + 1
-    why = "; ".join(f"{count} x {reason}" if count > 1 else reason for reason, count in reasons.items())
-    return (
-        f"{report.name}: {report.count(Outcome.PASSED)} passed / {report.count(Outcome.FAILED)} failed / "
-        f"{report.count(Outcome.NOT_APPLICABLE)} not applicable{f' ({why})' if why else ''} / "
-        f"{report.count(Outcome.FUNCTION_MISSING)} function missing"
-    )
+    @property
+    def bad(self) -> bool:
+        return Status(self.status).bad
 
 
-def write_json(reports: Sequence[FileReport], path: Path) -> None:
-    """The reports by file name."""
+def line(entry: Entry) -> str:
+    """`passed   ptf.json some-id (1.2 s)`, with the reason behind it where there is one to tell."""
+    functions = ", ".join(f"{name}: {origin}" for name, origin in entry.bound.items())
+    told = f": {entry.reason}" if entry.reason and entry.status != Status.PASSED else ""
+    missed = f" UNNOTICED {entry.unnoticed}" if entry.unnoticed else ""
+    what = f"{entry.status:<16} {entry.file} {entry.id} ({entry.seconds:.1f} s)"
+    return f"{what} [{functions or 'no function'}]{told}{missed}"
+
+
+def summary(entries: Sequence[Entry]) -> list[str]:
+    """A line per file with its numbers, and how many functions were made from words."""
+    lines = []
+    for name in dict.fromkeys(entry.file for entry in entries):
+        counts = Counter(entry.status for entry in entries if entry.file == name)
+        lines.append(f"{name}: " + ", ".join(f"{counts[each]} {each}" for each in Status if counts[each]))
+    words = sum(origin == "made from words" for entry in entries for origin in entry.bound.values())
+    if words:
+        lines.append(f"{words} functions were made from words, which is done for the shared sample only")
+    return lines
+
+
+def score(entries: Sequence[Entry]) -> tuple[int, int]:
+    """Alterations of expectations that were noticed, and all of them."""
+    made = sum(entry.mutations for entry in entries)
+    return made - sum(len(entry.unnoticed) for entry in entries), made
+
+
+def write_json(entries: Sequence[Entry], path: Path) -> None:
+    """All entries, and their numbers by status."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({report.name: report.to_json() for report in reports}, indent=2) + "\n")
+    counts = Counter(entry.status for entry in entries)
+    noticed, made = score(entries)
+    document: dict[str, Any] = {
+        "counts": {each.value: counts[each.value] for each in Status},
+        "mutations": {"made": made, "noticed": noticed},
+        "cases": [asdict(entry) for entry in entries],
+    }
+    path.write_text(json.dumps(document, indent=2, default=str) + "\n")

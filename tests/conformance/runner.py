@@ -1,76 +1,115 @@
-"""Runs the cases of a folder."""
+"""Runs cases: observe, then judge; and judges altered expectations against the same observations."""
 
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.conformance.cases import Case, load_folder
-from tests.conformance.environment import Environment, FunctionMissing
+from tests.conformance.binding import Bound, FunctionMissing
+from tests.conformance.capabilities import Capabilities, Capability
+from tests.conformance.cases import Case, CaseFile, load_folder
+from tests.conformance.checking import CaseError, described
+from tests.conformance.environment import Environment
+from tests.conformance.judging import judge
 from tests.conformance.kinds import (
     aggregate,
     bundles,
     operators,
     process_queries,
-    process_steps,
+    process_scripts,
     scalar,
-    window_streams,
     windows,
 )
-from tests.conformance.report import FileReport, Outcome, Result
+from tests.conformance.mutating import mutations
+from tests.conformance.observation import Observation
+from tests.conformance.report import Entry
+from tests.conformance.verdict import Status, Verdict
 
-__all__ = ["KINDS", "prepared", "run_case", "run_folder", "spark_session"]
+__all__ = ["KINDS", "prepared", "run_case", "spark_session"]
 
-KINDS = (scalar, aggregate, bundles, operators, process_steps, process_queries, window_streams, windows)
-"""Each has `claims(case)` and `run(case, environment)`; the first that claims a case runs it."""
+KINDS = (operators, bundles, process_scripts, process_queries, scalar, aggregate, windows)
+"""Each has `claims(case)` and `observe(case, environment, bound)`; the first that claims a case observes it."""
 
-UNSUPPORTED = Result.not_applicable("kind not supported yet")
 SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+_CAPABILITIES = Capabilities()
 
 
-def run_folder(
-    folder: Path, functions: Path | None = None, *, progress: Callable[[FileReport], None] = lambda report: None
-) -> list[FileReport]:
-    """A report per file, each handed to `progress` when it is complete."""
-    files = load_folder(folder)
-    reports = []
-    with spark_session() as spark, prepared(spark, folder, functions) as environment:
-        for file in files:
-            report = FileReport(file.name)
-            report.results += [(name, Result.failed(why)) for name, why in file.broken]
-            report.results += [(case.id, run_case(case, environment)) for case in file.cases]
-            progress(report)
-            reports.append(report)
-    return reports
+def run_case(case: Case, environment: Environment, *, mutate: bool = False) -> Entry:
+    """What became of one case; whatever a case breaks is its failure alone."""
+    entry = Entry(case.file, case.id)
+    started = time.monotonic()
+    met = _CAPABILITIES.of(case)
+    try:
+        verdict = _verdict(case, environment, met, entry, mutate)
+    except CaseError as error:
+        verdict = Verdict(problems=[str(error)], decided=Status.MALFORMED)
+    except FunctionMissing as missing:
+        verdict = Verdict(problems=[str(missing)], decided=Status.MISSING)
+        reason = next((each.reason for each in met if each.says(str(missing))), None)
+        if reason is not None:
+            verdict = Verdict(notes=[reason], decided=Status.NOT_APPLICABLE)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        verdict = Verdict(problems=[f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"])
+    entry.take(
+        verdict, time.monotonic() - started, {name: _CAPABILITIES.why_unchecked(name) for name in verdict.unchecked}
+    )
+    return entry
 
 
-def run_case(case: Case, environment: Environment) -> Result:
-    """The outcome of one case; whatever a case breaks is its failure alone."""
+def _verdict(case: Case, environment: Environment, met: Sequence[Capability], entry: Entry, mutate: bool) -> Verdict:
+    impossible = next((each for each in met if each.needs_no_run), None)
+    if impossible is not None:
+        return Verdict(notes=[impossible.reason], decided=Status.NOT_APPLICABLE)
     kind = next((kind for kind in KINDS if kind.claims(case)), None)
     if kind is None:
-        return UNSUPPORTED
-    try:
-        return kind.run(case, environment)
-    except FunctionMissing as missing:
-        return Result(Outcome.FUNCTION_MISSING, str(missing))
-    except Exception as error:
-        return Result.failed(f"{type(error).__name__}: {error}")
+        raise CaseError(
+            "query", described(case.query), "SQL over the functions and tables of the case, or a script in steps"
+        )
+    scripted = kind is operators or (kind is process_scripts and process_scripts.is_service(case))
+    bound: list[Bound] = [] if scripted else environment.bind(case)
+    entry.bound = {each.words.name: each.origin for each in bound}
+    seen = kind.observe(case, environment, bound)
+    stated = next((each for each in met if each.happened(seen)), None)
+    if stated is not None and judge(case.expectation, seen).status is not Status.PASSED:
+        seen.refusal = stated.reason
+        seen.contradictions = []
+        return Verdict(notes=[stated.reason], decided=Status.NOT_APPLICABLE)
+    verdict = judge(case.expectation, seen)
+    if mutate and verdict.status in (Status.PASSED, Status.PARTLY):
+        _mutate(case, seen, verdict, entry)
+    return verdict
+
+
+def _mutate(case: Case, seen: Observation, verdict: Verdict, entry: Entry) -> None:
+    """Judges every altered expectation; one whose field was not checked does not count as passed."""
+    unchecked = tuple(verdict.unchecked)
+    for what, altered in mutations(case.expectation, verdict.waived):
+        name = what.partition(":")[0]
+        if name.startswith(unchecked) or any(each.startswith(f"{name}.") for each in unchecked):
+            continue
+        entry.mutations += 1
+        other = judge(altered, seen)
+        if other.status in (Status.PASSED, Status.PARTLY) and set(other.unchecked) <= set(unchecked):
+            entry.unnoticed.append(what)
 
 
 @contextmanager
-def prepared(spark: SparkSession, folder: Path, functions: Path | None = None) -> Iterator[Environment]:
+def prepared(
+    spark: SparkSession, folder: Path, functions: Path | None = None, files: Sequence[CaseFile] | None = None
+) -> Iterator[Environment]:
     """The environment for the cases of a folder in a given session; ends the servers.
 
-    Raises EmbeddedServerFailed if the user's file of functions cannot be loaded.
+    Raises what loading the user's file of functions raises.
     """
-    environment = Environment(spark, folder, load_folder(folder), functions)
+    environment = Environment(spark, folder, load_folder(folder) if files is None else files, functions)
     try:
-        # A file that cannot be loaded is one error, not one per case.
-        environment.servers.given()
         with environment.settings(SETTINGS):
             yield environment
     finally:
@@ -82,12 +121,14 @@ def spark_session() -> Iterator[SparkSession]:
     """A local session with two cores and its files in a folder of its own."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Workers would otherwise tell of every server that stops.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     with tempfile.TemporaryDirectory(prefix="conformance-") as scratch:
         builder = SparkSession.builder.master("local[2]").appName("conformance")
         for name, value in {
             "spark.ui.enabled": "false",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.warehouse.dir": scratch,
             **SETTINGS,

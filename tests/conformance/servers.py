@@ -1,7 +1,9 @@
-"""The servers of a run: one with the functions made from the cases' words, one with the user's own."""
+"""The servers of a run, and how often the functions on them were called."""
 
 import contextlib
 import os
+import shutil
+import tempfile
 import threading
 import time
 import urllib.request
@@ -12,53 +14,46 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from spark_client.embedded import EmbeddedServer
-from tests.conformance.functions.plugin import CASES_VARIABLE
+from tests.conformance.given_plugin import OPEN_VARIABLE
 
 __all__ = ["CallCounter", "Servers"]
 
-PLUGIN = "tests.conformance.functions.plugin"
 IDLE_SECONDS = 20.0
 _COUNTED = ("udf_streams_open{", "udf_rows_total{", "udf_retries_total{")
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class Servers:
-    """Started when first needed, each a process of its own; `close` ends them."""
+    """One server at a time, a process of its own; `close` ends it."""
 
-    def __init__(self, folder: Path, functions: Path | None = None) -> None:
-        self._folder = folder.resolve()
-        self._functions = functions.resolve() if functions is not None else None
-        self._running: dict[str, EmbeddedServer] = {}
+    def __init__(self) -> None:
+        self._key: object = None
+        self._server: EmbeddedServer | None = None
+        self._open = Path()
 
-    def built(self) -> EmbeddedServer:
-        """With the functions made from words. Raises EmbeddedServerFailed."""
-        return self._server(PLUGIN)
+    def server(self, plugin: str, settings: Mapping[str, str], key: object) -> EmbeddedServer:
+        """The server of a key, started when another one ran before. Raises EmbeddedServerFailed."""
+        key = (plugin, tuple(sorted(settings.items())), key)
+        if self._server is None or self._key != key or not self._server.running:
+            self.close()
+            self._open = Path(tempfile.mkdtemp(prefix="conformance-")) / "open"
+            path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
+            own = {"UDF_CONFIG_ENTRY_POINTS": "false", "PYTHONPATH": path, OPEN_VARIABLE: str(self._open)}
+            with _environment({**settings, **own}):
+                self._server, self._key = EmbeddedServer([plugin]), key
+        return self._server
 
-    def given(self, *, fresh: bool = False) -> EmbeddedServer | None:
-        """With the functions of the user's file, if there is one; a new process if `fresh`, so that they start anew."""
-        if self._functions is None:
-            return None
-        if fresh and (old := self._running.pop(str(self._functions), None)) is not None:
-            old.stop()
-        return self._server(str(self._functions))
-
-    def loaded(self, plugin: str) -> EmbeddedServer:
-        """With the functions of a module. Raises EmbeddedServerFailed."""
-        return self._server(plugin)
+    @property
+    def most_open(self) -> int | None:
+        """The largest number of calls that were open at once on the present server; None if none was counted."""
+        return int(self._open.read_text()) if self._open.is_file() else None
 
     def close(self) -> None:
         """Safe to call twice."""
-        while self._running:
-            self._running.popitem()[1].stop()
-
-    def _server(self, plugin: str) -> EmbeddedServer:
-        server = self._running.get(plugin)
-        if server is None or not server.running:
-            path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
-            settings = {CASES_VARIABLE: str(self._folder), "UDF_CONFIG_ENTRY_POINTS": "false", "PYTHONPATH": path}
-            with _environment(settings):
-                server = self._running[plugin] = EmbeddedServer([plugin])
-        return server
+        if self._server is not None:
+            self._server.stop()
+            shutil.rmtree(self._open.parent, ignore_errors=True)
+        self._server = self._key = None
 
 
 class CallCounter:

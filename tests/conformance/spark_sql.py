@@ -13,9 +13,10 @@ from typing import Any
 import sqlglot
 from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-__all__ = ["Flink", "Named", "Target", "calls", "created_view", "parse", "to_spark"]
+__all__ = ["Flink", "Named", "Target", "calls", "created_view", "named_columns", "parse", "to_spark"]
 
 
 class Flink(Dialect):  # type: ignore[misc]
@@ -94,6 +95,29 @@ def created_view(statement: str) -> str | None:
     """The name of the view that a statement creates; None if it creates none."""
     tree = parse(statement)
     return tree.this.name if isinstance(tree, exp.Create) and tree.kind == "VIEW" else None
+
+
+def named_columns(query: str) -> list[str]:
+    """By item of the outermost SELECT: alias, column or expression; empty for a star, or another text."""
+    match = re.match(r"\s*SELECT\s+(?:DISTINCT\s+)?", query, re.IGNORECASE)
+    if match is None:
+        return []
+    depth, end = 0, len(query)
+    for place in range(match.end(), len(query)):
+        depth += (query[place] == "(") - (query[place] == ")")
+        if depth == 0 and re.match(r"\sFROM\b", query[place : place + 6], re.IGNORECASE):
+            end = place
+            break
+    try:
+        items = parse(f"SELECT {query[match.end() : end]}").expressions
+    except SqlglotError:
+        return []
+    if any(isinstance(item, exp.Star) or item.is_star for item in items):
+        return []
+    return [
+        "alias" if isinstance(item, exp.Alias) else "column" if isinstance(item, exp.Column) else "expression"
+        for item in items
+    ]
 
 
 def calls(tree: exp.Expression) -> Iterator[exp.Anonymous]:

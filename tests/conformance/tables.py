@@ -10,10 +10,11 @@ from tests.conformance.cases import Case, Table
 from tests.conformance.column_types import ColumnType, parse_type
 from tests.conformance.values import parse_value
 
-__all__ = ["ROW_KIND", "changelog_frame", "create_views", "sample_rows", "table_frame"]
+__all__ = ["ROW_KIND", "changelog_frame", "create_views", "read_rows", "sample_rows", "table_frame"]
 
 ROW_KIND = "row_kind"
 """The column of a changelog that holds the kind of a row."""
+_OF_SPARK = {"timestamp": "TIMESTAMP_LTZ(3)", "timestamp_ntz": "TIMESTAMP(3)"}
 SAMPLE = 12
 """Enough for sums and texts that conditions of cases ask for; fits a month and a minute."""
 
@@ -51,6 +52,16 @@ def changelog_frame(spark: SparkSession, table: Table) -> DataFrame:
 def sample_rows(types: Sequence[ColumnType]) -> list[tuple[Any, ...]]:
     """A few rows without nulls: the nth has n, or a value as plain, in every column."""
     return [tuple(parse_value(_sample(number, type_), type_) for type_ in types) for number in range(1, SAMPLE + 1)]
+
+
+def read_rows(rows: Sequence[Sequence[Any]], schema: StructType) -> list[tuple[Any, ...]]:
+    """Rows as a case writes them, as a frame of this schema takes them."""
+    types = [_spark_type(field.dataType.simpleString()) for field in schema.fields]
+    return [_row(row, types) for row in rows]
+
+
+def _spark_type(ddl: str) -> ColumnType:
+    return parse_type(_OF_SPARK.get(ddl, ddl))
 
 
 def _frame(

@@ -8,7 +8,6 @@ from tests.conformance.functions.behaviour import read_behaviour
 from tests.conformance.functions.building import build, overloads
 from tests.conformance.functions.expressions import NotUnderstood, Scope
 from tests.conformance.functions.failures import read_failure
-from tests.conformance.matching import given_function
 from udf_server.testing import FunctionEnvironment
 
 
@@ -114,21 +113,3 @@ async def test_invocations_of_one_planned_call_are_counted():
     async with FunctionEnvironment() as environment:
         result = await environment.run(counting, pa.array([1, 1], pa.int32()))
     assert sorted(result.to_pylist()) == [1, 2]
-
-
-def test_a_users_function_is_found_by_its_name_or_by_its_description():
-    plain = build(words("returns i", name="plain"), "1").function.spec
-    told = build(words("returns i + 1", name="told"), "1").function.spec
-    mine = words("does what plain does", name="PLAIN")
-    assert given_function(mine, [plain, told], [mine]) is plain
-    by_words = words("Returns i + 1.", name="other")
-    assert given_function(by_words, [plain, told], [by_words]) is told
-    assert given_function(words("something else", name="nobody"), [plain, told], []) is None
-    assert given_function(words("returns i", name="plain", arguments=()), [plain], []) is None
-
-
-def test_a_described_function_is_not_taken_for_another_of_its_name():
-    told = build(words("returns i + 1"), "1").function.spec
-    right, wrong = words("returns i + 1"), words("returns i + 2")
-    assert given_function(right, [told], [right, wrong]) is told
-    assert given_function(wrong, [told], [right, wrong]) is None

@@ -1,16 +1,14 @@
-"""Cases as files hold them, their options, and what their errors say."""
+"""Cases as files hold them, and their options."""
 
 import json
 from collections.abc import Callable
 
 import pytest
 
+from tests.conformance.allowances import exact_calls
 from tests.conformance.cases import Case, load_folder
 from tests.conformance.flink_options import session_settings
-from tests.conformance.gist import says
 from tests.conformance.kinds import scalar
-from tests.conformance.kinds.plans import allowance
-from tests.conformance.report import FileReport, Outcome, Result, failures, summary
 
 Read = Callable[..., Case]
 
@@ -55,19 +53,15 @@ def test_errors_are_found_wherever_a_file_puts_them(read):
     spellings = (
         {"expected": {"kind": "error", "message_contains": "no", "phase": "planning"}},
         {"expected": {"error": {"message_contains": "no", "raised_at": "planning"}}},
+        {"expected_error": "no"},
     )
-    for spelling in spellings:
-        expected = read(**spelling).expected
-        assert (expected.kind, expected.error, expected.phase) == ("error", "no", "planning")
-    assert read(expected_error="no").expected.error == "no"
+    assert [(read(**spelling).kind, read(**spelling).error) for spelling in spellings] == [("error", "no")] * 3
 
 
-def test_a_changelog_is_expected_by_its_end_state(read):
-    rows = [{"kind": "+I", "values": [1, 11]}, {"kind": "-U", "values": [1, 11]}, {"kind": "+U", "values": [1, 14]}]
-    expected = read(expected={"ordered": True, "rows": rows}).expected
-    assert (expected.kind, list(expected.rows), expected.ordered) == ("changelog", [[1, 14]], False)
-    final = read(expected={"kind": "changelog", "changes": rows, "final_rows": [[7, 7]]}).expected
-    assert list(final.rows) == [[7, 7]]
+def test_modes_are_found_wherever_a_file_puts_them(read):
+    assert read(mode="both").modes == {"batch", "stream"}
+    assert read(config={"runtime_mode": "streaming"}).modes == {"stream"}
+    assert read().modes == frozenset()
 
 
 def test_a_case_that_cannot_be_read_does_not_hide_the_others(tmp_path):
@@ -75,8 +69,32 @@ def test_a_case_that_cannot_be_read_does_not_hide_the_others(tmp_path):
     (tmp_path / "b.json").write_text("{")
     first, second = load_folder(tmp_path)
     assert [case.id for case in first.cases] == ["good"]
-    assert first.broken[0][0] == "bad" and "KeyError" in first.broken[0][1]
+    assert first.broken == (("bad", "tables: found 'none', expected a table of the file: there is none"),)
     assert second.broken[0][1].startswith("not a file of cases")
+
+
+@pytest.mark.parametrize(
+    ("item", "line"),
+    [
+        ({"id": 7}, "id: found 7, expected a text"),
+        ({"query": ["SELECT 1"]}, "query: found ['SELECT 1'], expected a text"),
+        ({"tables": {"t": {"columns": ["a"]}}}, "tables.t.columns[0]: found 'a', expected an object"),
+        (
+            {"tables": {"t": {"columns": [{"name": "a", "type": "INT"}], "rows": [[1, 2]]}}},
+            "tables.t.rows[0]: found 2 values, expected 1, one per column",
+        ),
+        ({"tables": {"t": {"rows": [{"kind": "?", "row": []}]}}}, "tables.t.rows[0].kind: found '?', expected one"),
+        ({"expected": {"kind": "song"}}, "expected.kind: found 'song', expected one of rows, changelog, error, plan"),
+        ({"expected": [1]}, "expected: found [1], expected an object"),
+        ({"functions": ["f"]}, "functions[0]: found 'f', expected an object"),
+        ({"mode": "sometimes"}, "mode: found 'sometimes', expected one of batch, streaming, both"),
+        ({"steps": [{"do": "row"}]}, "steps[0].op: found nothing, expected a text"),
+    ],
+)  # fmt: skip
+def test_what_is_malformed_is_named_in_one_line(tmp_path, item, line):
+    (tmp_path / "a.json").write_text(json.dumps([{"id": "it", **item}]))
+    ((_, why),) = load_folder(tmp_path)[0].broken
+    assert why.startswith(line)
 
 
 def test_the_kind_is_decided_by_content(read):
@@ -120,41 +138,12 @@ def test_flinks_options_become_ours():
     assert session_settings({"table.exec.async-scalar.max-attempts": 0})[prefix + "max-attempts"] == "0"
 
 
-def test_a_message_says_the_same_thing_in_other_words():
-    spark = (
-        "The feature is not supported: Python UDF in the ON clause of a LEFT OUTER JOIN. In case of an INNER JOIN ..."
-    )
-    assert says("AsyncScalarFunction not supported for non inner join condition", spark)
-    assert says("timed out", "TIMEOUT: timed out: no result within 1 s")
-    assert not says("timed out", "no such column: f1")
-    assert not says(
-        "AsyncScalarFunction not supported for non inner join condition", "a column of this name is missing"
-    )
-
-
-def test_calls_are_allowed_per_row_of_an_input():
-    counts = {("", "row"): 10, ("left", "row"): 4, ("left", "surviving row"): 3, ("right", "row"): 5}
-
-    def rows_of(side, unit):
-        return counts.get((side, unit))
-
-    assert allowance("6 per row", rows_of) == 60
-    assert (
-        allowance("left: 1 per row for the filter + 1 per surviving row for the key; right: 1 per row", rows_of) == 12
-    )
-    assert allowance("1 per phase of the moon", rows_of) is None
-    assert allowance("", rows_of) is None
-
-
-def test_a_report_counts_and_tells_reasons():
-    report = FileReport("x.json")
-    report.results += [
-        ("a", Result.passed()),
-        ("b", Result.failed("two\nlines")),
-        ("c", Result.not_applicable("why")),
-        ("d", Result.not_applicable("why")),
-        ("e", Result(Outcome.FUNCTION_MISSING, "f: unknown")),
-    ]
-    assert summary(report) == "x.json: 1 passed / 1 failed / 2 not applicable (2 x why) / 1 function missing"
-    assert failures(report) == ["FAILED x.json b: two lines", "FUNCTION MISSING x.json e: f: unknown"]
-    assert report.to_json()["details"][1] == {"id": "b", "outcome": "failed", "reason": "two\nlines"}
+def test_calls_are_counted_by_rows_of_an_input():
+    units = {"row": 10, "left row": 4, "right row": 5, "joined row": 3}
+    assert exact_calls("6 per row", units) == (60, 60)
+    assert exact_calls("at most 6 per row", units) == (0, 60)
+    assert exact_calls("1", units) == (1, 1)
+    assert exact_calls("1 per left row + 1 per right row", units) == (9, 9)
+    assert exact_calls("left: 2 per row; right: 1 per row", units) == (13, 13)
+    assert exact_calls("1 per surviving row", units) is None
+    assert exact_calls("", units) is None

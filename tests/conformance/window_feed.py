@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.conformance.cases import Table
 
-__all__ = ["END", "Burst", "Event", "aligned", "bursts_of", "events_of", "time_column"]
+__all__ = ["END", "Burst", "Event", "Stage", "aligned", "bursts_of", "events_of", "time_column"]
 
 END = datetime.datetime(9999, 1, 1)
 """The watermark at the end of the input, without zone."""
@@ -116,14 +116,17 @@ def _scripted(event: Any, number: int) -> Event:
 
 def _followed(table: Table) -> Iterator[Event]:
     place = [name for name, _ in table.columns].index(time_column(table))
-    delay = datetime.timedelta(milliseconds=(table.raw.get("watermark") or {}).get("delay_ms", 0))
+    declared = table.raw.get("watermark")
+    delay = datetime.timedelta(milliseconds=(declared or {}).get("delay_ms", 0))
     latest: datetime.datetime | None = None
     for count, (kind, values) in enumerate(_retracting(table), start=1):
         yield Event("row", None, kind, values)
         at = None if values[place] is None else moment(values[place])
         if at is not None and (latest is None or at > latest):
             latest = at
-            yield Event("watermark", latest - delay)
+            # Without a watermark no row is late, and nothing is over before the end.
+            if declared:
+                yield Event("watermark", latest - delay)
         if count == table.raw.get("restart_after_row"):
             yield Event("restart")
     yield Event("watermark", END)

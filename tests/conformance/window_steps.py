@@ -5,6 +5,7 @@ after another, is done here by the same code, with the clock and the watermark o
 """
 
 import datetime
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,14 +24,14 @@ from spark_client.executor.aggregate.running import Running
 from spark_client.planning.aggregate.builtins import known_builtin
 from spark_client.windows.columns import WINDOW_COLUMNS, WINDOW_TIME
 from spark_client.windows.emitting import EMIT_PREFIX, emit_options
+from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
 from tests.conformance.column_types import parse_type
-from tests.conformance.compare import difference, end_state
-from tests.conformance.environment import Environment
-from tests.conformance.report import Result
+from tests.conformance.environment import REFUSALS, Environment, columns_of
+from tests.conformance.observation import Emitted, Failure, Run
 from tests.conformance.values import parse_value
 from tests.conformance.window_feed import events_of, time_column
-from tests.conformance.window_queries import NO_ZONE, passed, remote_session, rows_differ, statements
+from tests.conformance.window_queries import NO_ZONE, TIME_ZONE, statements
 
 __all__ = ["is_stepped", "run"]
 
@@ -46,25 +47,30 @@ def is_stepped(case: Case) -> bool:
     )
 
 
-def run(case: Case, environment: Environment) -> Result:
-    """Raises what the query raises."""
-    return _Steps(case, environment).result()
+def run(case: Case, environment: Environment, bound: Sequence[Bound]) -> Run:
+    """The run; what the query raises is its failure."""
+    made = Run("script", zone=environment.spark.conf.get(TIME_ZONE) or "UTC", has_kinds=True)
+    try:
+        _Steps(case, environment, bound, made).run()
+    except REFUSALS as error:
+        made.failure = Failure(str(error), planning=made.columns is None, kind=type(error).__name__)
+    return made
 
 
 class _Steps:
-    def __init__(self, case: Case, environment: Environment) -> None:
-        self._case = case
+    def __init__(self, case: Case, environment: Environment, bound: Sequence[Bound], run: Run) -> None:
+        self._case, self._bound, self._run = case, bound, run
         self._environment = environment
         self._table = case.tables[0]
         self._events = events_of(self._table)
         self._by_clock = time_column(self._table) not in [name for name, _ in self._table.columns]
         self._states: dict[int, bytes | None] = {}
 
-    def result(self) -> Result:
+    def run(self) -> None:
         assigned, plan, shown = self._planned()
         rows = assigned.toArrow()
-        changes: list[tuple[int, str, list[Any]]] = []
         watermark, now = -(2**62), 0
+        changes: list[Emitted] = []
         for number, event in enumerate(self._events):
             if event.op == "processing_time":
                 now = _millis(event.at)
@@ -73,8 +79,9 @@ class _Steps:
             elif event.op == "watermark":
                 watermark = _millis(event.at)
             for table in self._advanced(plan, rows, number if event.op == "row" else None, watermark, now):
-                changes += [(event.number, kind, [row[place] for place in shown]) for kind, *row in _tuples(table)]
-        return self._compared(assigned, changes)
+                for kind, *row in _tuples(table):
+                    changes.append(Emitted([_shown(row[place]) for place in shown], kind, event.number))
+        self._run.rows = changes
 
     def _planned(self) -> tuple[DataFrame, FirePlan, list[int]]:
         """The rows with their windows and events, what is computed, and where the query's columns are in the result."""
@@ -104,11 +111,15 @@ class _Steps:
             len(keys) + aggregates.index(each) if each in aggregates else keys.index(each.unalias().name)
             for each in query.expressions
         ]
-        return frame, plan, self._as_told(shown, query, names)
+        order = self._as_told(shown, query, names)
+        own = dict(zip(shown, self._run.columns or (), strict=True))
+        self._run.columns = [own.get(at, (names[at + 1], "timestamp_ntz")) for at in order]
+        self._run.named = ["alias" if re.fullmatch(r"\w+", name) else "expression" for name, _ in self._run.columns]
+        return frame, plan, order
 
     def _as_told(self, shown: list[int], query: Any, names: Sequence[str]) -> list[int]:
         """In the order of the expected columns, where a case has the order of the operator."""
-        told = [name for name, _ in self._case.expected.columns]
+        told = [str(each["name"]) for each in self._case.expected.get("columns") or () if "name" in each]
         selected = [each.alias_or_name for each in query.expressions]
         if all(told.index(name) == selected.index(name) for name in selected if name in told):
             return shown
@@ -133,8 +144,10 @@ class _Steps:
         with self._environment.settings(NO_ZONE):
             spark.createDataFrame(rows, schema).createOrReplaceTempView(f"`{self._table.name}`")
             source = statements(self._case)[-1]
+            remote = self._environment.remote(self._case, self._bound)
+            self._run.columns = columns_of(remote.sql(source))
             start, end = source.upper().index("FROM"), source.upper().rindex("GROUP BY")
-            return remote_session(self._environment).sql(f"SELECT * {source[start:end]}")
+            return remote.sql(f"SELECT * {source[start:end]}")
 
     def _advanced(
         self, plan: FirePlan, rows: pa.Table, number: int | None, watermark: int, now: int
@@ -153,20 +166,6 @@ class _Steps:
             if changes is not None:
                 found.append(changes)
         return found
-
-    def _compared(self, assigned: DataFrame, changes: Sequence[tuple[int, str, list[Any]]]) -> Result:
-        case = self._case
-        if "steps" in case.expected.raw:
-            told = [(step["after_event"], each["kind"], *each["row"])
-                    for step in case.expected.raw["steps"] for each in step["rows"]]  # fmt: skip
-            found = [(number, kind, *map(_shown, row)) for number, kind, row in changes]
-            wrong = difference(told, found, ordered=False)
-        elif case.raw.get("materialized") or all(kind == "+I" for _, kind, _ in changes):
-            rows = [[_shown(value) for value in row] for row in end_state((kind, row) for _, kind, row in changes)]
-            wrong = difference(case.expected.rows or (), rows, ordered=False)
-        else:
-            wrong = rows_differ(case, case.expected.rows or (), [row for _, _, row in changes], assigned)
-        return passed(case, "step by step") if wrong is None else Result.failed(wrong)
 
 
 def _selected(text: str) -> str:

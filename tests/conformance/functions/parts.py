@@ -17,7 +17,7 @@ def part_name(case: str, index: int) -> str:
 
 def part_functions(cases: Iterable[Case]) -> list[udf.AggregateFunction]:
     """Those of all cases."""
-    return [_made(case.id, part) for case in cases for part in case.expected.raw.get("parts") or ()]
+    return [_made(case.id, part) for case in cases for part in case.expected.get("parts") or ()]
 
 
 def _made(case: str, part: Mapping[str, Any]) -> udf.AggregateFunction:

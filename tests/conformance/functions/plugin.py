@@ -8,6 +8,8 @@ from tests.conformance.cases import load_folder
 from tests.conformance.functions.building import built_functions
 from tests.conformance.functions.parts import part_functions
 from tests.conformance.functions.process_tables import process_functions
+from tests.conformance.functions.window_functions import ConcatDistinctAgg
+from tests.conformance.given_plugin import counted
 from udf_process import FromChangelog, ToChangelog
 
 __all__ = ["CASES_VARIABLE", "udf_functions"]
@@ -18,5 +20,6 @@ CASES_VARIABLE = "CONFORMANCE_CASES"
 @udf.hookimpl
 def udf_functions() -> list[udf.Function | udf.AggregateFunction | udf.ProcessTableFunction]:
     cases = [case for file in load_folder(Path(os.environ[CASES_VARIABLE])) for case in file.cases]
-    built = [each.function for each in built_functions(cases)[0]]
-    return [*built, *part_functions(cases), *process_functions(cases), ToChangelog(), FromChangelog()]
+    built = [counted(each.function) for each in built_functions(cases)[0]]
+    own = [*part_functions(cases), *process_functions(cases), ConcatDistinctAgg()]
+    return [*built, *own, ToChangelog(), FromChangelog()]

@@ -362,6 +362,7 @@ BODIES: dict[str, Body] = {
             "InvalidBroadcastStateFunction",
             "MissingStateType",
             "MissingDefaultConstructorState",
+            "passthrough",
         ),
         steps.empty,
     ),

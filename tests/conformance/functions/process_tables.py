@@ -43,7 +43,9 @@ def process_functions(cases: Iterable[Case]) -> list[udf.ProcessTableFunction]:
             if words.raw.get("timers") is None or words.raw.get("state") is None:
                 continue
             try:
-                kind = build_process_table(words, process_name(case, position))
+                kind = build_process_table(
+                    words, process_name(case, position), case.config.get("output.changelog_mode")
+                )
                 declare_table(kind)
             except (NotBuilt, ValueError, RemoteUdfError):
                 continue
@@ -51,8 +53,11 @@ def process_functions(cases: Iterable[Case]) -> list[udf.ProcessTableFunction]:
     return built
 
 
-def build_process_table(words: FunctionWords, name: str) -> type[udf.ProcessTableFunction]:
-    """A class with the signature in words and the body of its name. Raises NotBuilt or ValueError."""
+def build_process_table(words: FunctionWords, name: str, output: str | None = None) -> type[udf.ProcessTableFunction]:
+    """A class with the signature in words and the body of its name; `output` are the changes it is said to emit.
+
+    Raises NotBuilt or ValueError.
+    """
     plain = words.name.removesuffix(" with TTL")
     if plain not in BODIES:
         raise NotBuilt(f"no body for {words.name}")
@@ -91,7 +96,8 @@ def build_process_table(words: FunctionWords, name: str) -> type[udf.ProcessTabl
     _signed(on_timer, [ctx, *held])
     members: dict[str, Any] = {
         "eval": staticmethod(evaluate), "name": name, "returns": _returns(words.returns, argument_names),
-        "changelog_mode": MODES.get(plain, udf.ChangelogMode()), "__doc__": words.behaviour,
+        "changelog_mode": MODES.get(plain, udf.ChangelogMode()) if output is None
+        else udf.ChangelogMode.of(*re.findall(r"[+-][IUD]", output)), "__doc__": words.behaviour,
     }  # fmt: skip
     if timer is not None:
         members["on_timer"] = staticmethod(on_timer)

@@ -1,4 +1,4 @@
-"""The plugin with the functions that the queries over windows name without telling of them."""
+"""The function that the queries over windows name without telling of it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 import udf_server as udf
 
-__all__ = ["udf_functions"]
+__all__ = ["ConcatDistinctAgg"]
 
 
 class ConcatDistinctAgg(udf.AggregateFunction):
@@ -44,8 +44,3 @@ class ConcatDistinctAgg(udf.AggregateFunction):
         if value is not None:
             counts[value] = counts.get(value, 0) + by
         return {each: count for each, count in counts.items() if count}
-
-
-@udf.hookimpl
-def udf_functions() -> list[udf.AggregateFunction]:
-    return [ConcatDistinctAgg()]

@@ -1,1 +1,1 @@
-"""One module per kind of case: `claims(case)` says whether it is one, `run(case, environment)` runs it."""
+"""One module per kind of case: `claims(case)` says whether it is one, `observe(case, environment, bound)` runs it."""

@@ -1,33 +1,29 @@
-"""Queries with aggregates: GROUP BY and OVER, over tables and over changelogs, compared by their end state."""
+"""Queries with aggregates: GROUP BY and OVER, over tables and over changelogs; end states, and the changes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
-from remote_udf.errors import RemoteUdfError
-from spark_client import RemoteSession, connect
-from tests.conformance.arrival import in_arrival_order
+from tests.conformance.arrival import in_arrival_order, is_averaged
+from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
-from tests.conformance.compare import difference
-from tests.conformance.environment import Chosen, Environment, FunctionMissing
+from tests.conformance.environment import Environment
 from tests.conformance.flink_options import bundle_settings, session_settings
 from tests.conformance.functions.aggregates import is_aggregate
 from tests.conformance.functions.building import scalar_kinds
-from tests.conformance.gist import missing_words, says
-from tests.conformance.kinds.scalar import LIMIT, NO_QUERY_OF_OURS, QUERY, short, target_of
-from tests.conformance.report import Result
+from tests.conformance.kinds.scalar import NO_QUERY_OF_OURS, QUERY, target_of, variants
+from tests.conformance.observation import Observation, Run
+from tests.conformance.prefixes import prefix_changes
 from tests.conformance.running import running_changelog, updating_subquery
 from tests.conformance.spark_sql import created_view, parse, to_spark
-from tests.conformance.tables import changelog_frame, create_views
+from tests.conformance.tables import ROW_KIND, changelog_frame, create_views
 
-__all__ = ["claims", "run"]
+__all__ = ["claims", "observe"]
 
 CHANGES = "changes_of_the_subquery"
-Rows = list[tuple[Any, ...]]
+FED = "fed_to_the_aggregates"
 
 
 def claims(case: Case) -> bool:
@@ -36,148 +32,162 @@ def claims(case: Case) -> bool:
     return (
         any(is_aggregate(words) for words in ours)
         and all(is_aggregate(words) or words.kind in scalar_kinds for words in ours)
-        and case.expected.kind in ("rows", "changelog", "error")
         and not case.raw.get("steps")
         and QUERY.match(case.query) is not None
         and NO_QUERY_OF_OURS.search(case.query) is None
     )
 
 
-def run(case: Case, environment: Environment) -> Result:
-    """Under every variant of the configuration; the first that does not pass decides. Raises FunctionMissing."""
-    result = Result.passed()
-    for variant in case.variants:
-        chosen = environment.choose(case)
-        config = {**case.config, **variant}
-        try:
-            with environment.settings({**session_settings(config), **bundle_settings(config)}):
-                result = _Run(case, environment, chosen).result()
-        finally:
-            environment.forget_views([CHANGES, *(table.name for table in case.tables)])
-            environment.forget_views(name for each in case.setup if (name := created_view(each)))
-        if result.outcome != "passed":
-            return Result(result.outcome, f"{result.reason} (with {dict(variant)})" if variant else result.reason)
-    return result
+def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
+    """Over the tables as they end, over the changelog where there is one, and the changes, under every variant."""
+    seen = environment.observation(case, bound)
+    seen.truncated = is_averaged(case.query)
+    for config, under in variants(case):
+        with environment.settings({**session_settings(config), **bundle_settings(config)}):
+            try:
+                seen.runs += _Runs(case, environment, bound, under).all()
+            finally:
+                environment.forget_views([CHANGES, FED, *(table.name for table in case.tables)])
+                environment.forget_views(name for each in case.setup if (name := created_view(each)))
+    return seen
 
 
-class _Run:
-    """One run of a case: over its tables as they end, and where there is a changelog, over that."""
+class _Runs:
+    """The runs of a case under one configuration."""
 
-    def __init__(self, case: Case, environment: Environment, chosen: Sequence[Chosen]) -> None:
-        self._case = case
-        self._environment = environment
-        self._chosen = chosen
-        self._remote = self._session()
+    def __init__(self, case: Case, environment: Environment, bound: Sequence[Bound], under: str) -> None:
+        self._case, self._environment, self._bound, self._under = case, environment, bound, under
+        self._tree = parse(case.query)
+        self._aggregates = {each.words.name.lower() for each in bound if is_aggregate(each.words)}
 
-    def result(self) -> Result:
+    def all(self) -> list[Run]:
         changelog = self._over_changelog()
-        if self._case.expected.error is not None:
-            return self._error([self._over_tables, *([changelog] if changelog else [])])
-        found, error = self._rows(self._over_tables)
-        failed = self._failed(found, error, "")
-        if failed is not None or changelog is None:
-            return failed or Result.passed(self._note)
-        found, error = self._rows(changelog)
-        return self._failed(found, error, "over a changelog: ") or Result.passed(
-            "compared by its end state, computed from a table and from a changelog"
-        )
+        if self._case.error is not None:
+            # The refusal of either is what the case is about.
+            runs = [self._run(each) for each in (self._over_tables, changelog) if each is not None]
+            return [run for run in runs if run.failure is not None][:1] or runs
+        runs = [self._run(self._over_tables)]
+        if changelog is not None and runs[0].failure is None:
+            runs.append(self._run(changelog))
+        if self._case.expected.get("changes") and runs[0].failure is None:
+            runs += self._changes()
+        return runs
 
-    @property
-    def _note(self) -> str:
-        return "compared by its end state" if self._case.expected.changes else ""
-
-    # How it is run.
-
-    def _session(self) -> RemoteSession:
-        servers = {each.server.target for each in self._chosen if is_aggregate(each.words)}
-        if len(servers) > 1:
-            raise FunctionMissing(
-                "the aggregates of one query are on two servers: the given file has only some of them"
-            )
-        self._environment.register([each for each in self._chosen if not is_aggregate(each.words)])
-        return connect(self._environment.spark, servers.pop())
+    def _run(self, query: Callable[[], DataFrame]) -> Run:
+        self._environment.next_run()
+        return self._environment.run("batch", query, self._case, self._bound, under=self._under)
 
     def _over_tables(self) -> DataFrame:
         create_views(self._environment.spark, self._case)
-        return self._query(parse(self._case.query))
+        return self._query(self._tree)
 
     def _over_changelog(self) -> Callable[[], DataFrame] | None:
         """The query over the changelog its words are about; None if there is none, or it has aggregates of Spark's."""
-        tree = parse(self._case.query)
-        outer = tree.walk(prune=lambda node: isinstance(node, exp.Query) and node is not tree)
-        if any(isinstance(node, (exp.AggFunc, exp.Window)) for node in outer):
+        if self._has_own_aggregates():
             return None
-        takes_back = all(each.spec.supports_retracting for each in self._chosen if is_aggregate(each.words))
-        if self._case.expected.error is None and (not takes_back or self._case.config.get("mode") == "batch"):
+        takes_back = all(
+            each.spec.supports_retracting for each in self._bound if each.spec and is_aggregate(each.words)
+        )
+        if self._case.error is None and (not takes_back or self._case.config.get("mode") == "batch"):
             return None
-        subquery = updating_subquery(tree, self._case)
-        if subquery is not None and (keys := _leading_keys(subquery.this)):
-            return lambda: self._over_changes_of(subquery.copy(), keys)
-        if any(table.changelog for table in self._case.tables) and not tree.args.get("joins"):
-            return self._over_changes
+        subquery = self._subquery()
+        if subquery is not None:
+            return lambda: self._over(self._changed_subquery(subquery))
+        if any(table.changelog for table in self._case.tables) and not self._tree.args.get("joins"):
+            return self._over_changed_tables
         return None
 
-    def _over_changes(self) -> DataFrame:
+    def _has_own_aggregates(self) -> bool:
+        outer = self._tree.walk(prune=lambda node: isinstance(node, exp.Query) and node is not self._tree)
+        return any(isinstance(node, (exp.AggFunc, exp.Window)) for node in outer)
+
+    def _subquery(self) -> Any:
+        subquery = updating_subquery(self._tree, self._case)
+        return subquery if subquery is not None and _leading_keys(subquery.this) else None
+
+    def _over_changed_tables(self) -> DataFrame:
         for table in self._case.tables:
             changelog_frame(self._environment.spark, table).createOrReplaceTempView(f"`{table.name}`")
-        return self._query(parse(self._case.query))
+        return self._query(self._tree)
 
-    def _over_changes_of(self, subquery: Any, keys: int) -> DataFrame:
+    def _changed_subquery(self, subquery: Any) -> DataFrame:
         create_views(self._environment.spark, self._case)
-        table = self._case.tables[0]
-        frame = running_changelog(self._environment.spark, table, lambda: self._query(subquery.this), keys)
-        frame.createOrReplaceTempView(CHANGES)
-        tree = parse(self._case.query)
+        keys = _leading_keys(subquery.this)
+        return running_changelog(
+            self._environment.spark, self._case.tables[0], lambda: self._query(subquery.this.copy()), keys
+        )
+
+    def _over(self, changes: DataFrame) -> DataFrame:
+        changes.createOrReplaceTempView(CHANGES)
+        tree = self._tree.copy()
         source = tree.args.get("from_") or tree.args.get("from")
-        alias = exp.TableAlias(this=exp.to_identifier(subquery.alias)) if subquery.alias else None
-        source.set("this", exp.Table(this=exp.to_identifier(CHANGES), alias=alias))
+        alias = source.this.alias
+        aliased = exp.TableAlias(this=exp.to_identifier(alias)) if alias else None
+        source.set("this", exp.Table(this=exp.to_identifier(CHANGES), alias=aliased))
         return self._query(tree)
 
+    # The changes.
+
+    def _changes(self) -> list[Run]:
+        """By `changelog` where every value is that of a remote aggregate of a column; else from result to result."""
+        self._environment.next_run()
+        run = self._changed_groups()
+        return (
+            [run] if run is not None else prefix_changes(self._case, self._environment, lambda: self._query(self._tree))
+        )
+
+    def _changed_groups(self) -> Run | None:
+        if self._has_own_aggregates() or self._tree.args.get("joins") or self._tree.args.get("where"):
+            return None
+        group = self._tree.args.get("group")
+        keys = list(group.expressions) if group is not None else []
+        items = [item.unalias() for item in self._tree.expressions]
+        calls = items[len(keys) :]
+        if items[: len(keys)] != keys or not all(
+            isinstance(call, exp.Anonymous) and call.name.lower() in self._aggregates for call in calls
+        ):
+            return None
+
+        def frame() -> DataFrame:
+            fed = self._fed(keys, calls)
+            remote = self._environment.remote(self._case, self._bound)
+            values = []
+            for number, call in enumerate(calls):
+                target = self._named(call.name, len(call.expressions))
+                function = remote.function(target.name)
+                columns = [f"a{number}_{place}" for place in range(len(call.expressions))]
+                values.append(function(*columns).alias(f"v{number}"))
+            names = [f"k{number}" for number in range(len(keys))]
+            return remote.group_by(fed, *names).changelog(*values)
+
+        return self._environment.run("changelog", frame, self._case, self._bound, under=self._under, keys=len(keys))
+
+    def _fed(self, keys: Sequence[Any], calls: Sequence[Any]) -> DataFrame:
+        """The changes that go into the aggregates, their keys and arguments by name."""
+        subquery = self._subquery()
+        if subquery is not None:
+            self._changed_subquery(subquery).createOrReplaceTempView(FED)
+        else:
+            changelog_frame(self._environment.spark, self._case.tables[0]).createOrReplaceTempView(FED)
+        arguments = [(f"a{number}_{place}", each) for number, call in enumerate(calls)
+                     for place, each in enumerate(call.expressions)]  # fmt: skip
+        items = [exp.alias_(key.copy(), f"k{number}") for number, key in enumerate(keys)]
+        items += [exp.alias_(each.copy(), name) for name, each in arguments]
+        select = exp.select(*items, exp.column(ROW_KIND)).from_(FED)
+        return self._environment.spark.sql(to_spark(select, lambda name, count: None))
+
+    # How it is asked.
+
     def _query(self, tree: Any) -> DataFrame:
+        remote = self._environment.remote(self._case, self._bound)
         for statement in self._case.setup:
-            self._remote.sql(to_spark(statement, self._named))
-        return self._remote.sql(to_spark(in_arrival_order(tree), self._named))
+            remote.sql(to_spark(statement, self._named))
+        return remote.sql(to_spark(in_arrival_order(tree), self._named))
 
     def _named(self, name: str, arguments: int) -> Any:
-        target = target_of(self._chosen, name, arguments)
+        target = target_of(self._bound, name, arguments)
         # What an aggregate takes is checked when the query is planned, and widened on the way.
-        aggregate = target is not None and any(is_aggregate(e.words) for e in self._chosen if e.key == target.name)
-        return type(target)(target.name) if aggregate and target is not None else target
-
-    def _rows(self, query: Callable[[], DataFrame]) -> tuple[Rows | None, str]:
-        """The rows, or None and the error."""
-        try:
-            return self._environment.rows(query), ""
-        except (PySparkException, RemoteUdfError, SqlglotError) as raised:
-            return None, str(raised)
-
-    # What is made of it.
-
-    def _failed(self, rows: Rows | None, error: str, how: str) -> Result | None:
-        expected = self._case.expected
-        if rows is None:
-            return Result.failed(f"{how}the query failed: {short(error)}")
-        truncated = any(call.key == "avg" for call in parse(self._case.query).walk())
-        found = difference(expected.rows or (), rows, ordered=expected.ordered, truncated=truncated)
-        return None if found is None else Result.failed(how + found)
-
-    def _error(self, queries: Sequence[Callable[[], DataFrame]]) -> Result:
-        """The first of the queries that is refused decides."""
-        expected = self._case.expected
-        assert expected.error is not None
-        for query in queries:
-            rows, error = self._rows(query)
-            if rows is not None:
-                continue
-            if says(expected.error, error):
-                return Result.passed("" if query is queries[0] else "refused over the changelog of its subquery")
-            missing = ", ".join(missing_words(expected.error, error))
-            return Result.failed(f"expected an error like {expected.error!r} (lacks {missing}); found: {short(error)}")
-        if expected.phase.startswith("plan") and LIMIT.search(expected.error):
-            return Result.not_applicable(
-                f"a limit of Flink's planner ({expected.error!r}) that does not exist here: the query ran"
-            )
-        return Result.failed(f"expected the error {expected.error!r}; the query ran")
+        return type(target)(target.name) if target is not None and name.lower() in self._aggregates else target
 
 
 def _leading_keys(select: Any) -> int:

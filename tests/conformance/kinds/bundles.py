@@ -14,41 +14,37 @@ from spark_client.base.calls import AggregateCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.opening import open_stream
+from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
-from tests.conformance.compare import difference
 from tests.conformance.environment import Environment
 from tests.conformance.functions.parts import part_name
-from tests.conformance.report import Result
-from tests.conformance.values import same
+from tests.conformance.functions.plugin import CASES_VARIABLE
+from tests.conformance.functions.sample import PLUGIN
+from tests.conformance.observation import Observation
 
-__all__ = ["claims", "run"]
+__all__ = ["claims", "observe"]
 
 VALUES = (AppliedField.STARTING_VALUE, AppliedField.FINAL_VALUE)
 
 
 def claims(case: Case) -> bool:
     """What the cases drive without a query."""
-    return case.expected.kind in ("bundle_calls", "combine")
+    return case.kind in ("bundle_calls", "combine")
 
 
-def run(case: Case, environment: Environment) -> Result:
-    """Raises FunctionMissing."""
-    return _bundle_calls(case, environment) if case.expected.kind == "bundle_calls" else _combine(case, environment)
-
-
-def _bundle_calls(case: Case, environment: Environment) -> Result:
-    """Every call through a stream to a server, its segments compared one by one."""
-    (chosen,) = environment.choose(case)
-    for number, call in enumerate(case.expected.raw["calls"]):
-        found = _applied(chosen.spec, chosen.server.target, call["segments"])
-        wanted = call["results"]
-        if len(found) != len(wanted):
-            return Result.failed(f"call {number}: {len(wanted)} results expected, found {len(found)}")
-        for place, (expected, actual) in enumerate(zip(wanted, found, strict=True)):
-            for field, value in expected.items():
-                if not same(value, actual.get(field)):
-                    return Result.failed(f"call {number}, segment {place}: {field} {value}, found {actual.get(field)}")
-    return Result.passed()
+def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
+    """Values by the fields in which the case expects them."""
+    seen = environment.observation(case, bound)
+    if case.kind == "combine":
+        seen.found["expected.combined"] = _combined(case, environment)
+        return seen
+    (chosen,) = bound
+    assert chosen.spec is not None
+    target = environment.server(case, bound).target
+    seen.found["expected.calls"] = [
+        {"results": _applied(chosen.spec, target, call["segments"])} for call in case.expected["calls"]
+    ]
+    return seen
 
 
 def _applied(spec: FunctionSpec, target: str, segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -110,28 +106,25 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"row_kind": kind.code, **{str(place): value for place, value in enumerate(row["row"])}}
 
 
-def _combine(case: Case, environment: Environment) -> Result:
-    """The parts as aggregates of one query, their values joined by it: at the end, and after each row."""
-    parts = sorted(case.expected.raw["parts"], key=lambda part: part["index"])
-    combined = case.expected.raw["combined"]
-    spark = environment.spark
-    remote = connect(spark, environment.servers.built().target)
+def _combined(case: Case, environment: Environment) -> dict[str, Any]:
+    """Aggregates that give the values of the parts, in one query: values at the start, at the end, after each row.
+
+    How accumulators lie beside each other is not to be seen from outside.
+    """
+    parts = sorted(case.expected["parts"], key=lambda part: part["index"])
+    settings = {CASES_VARIABLE: str(environment.folder.resolve())}
+    target = environment.servers.server(PLUGIN, settings, None).target
+    remote = connect(environment.spark, target)
     functions = [remote.function(part_name(case.id, part["index"])) for part in parts]
-    rows = len(combined["updated_values_after_each_row"])
-    frame = spark.range(rows).coalesce(1)
-    final = remote.group_by(frame).agg(*(f("id").alias(f"p{i}") for i, f in enumerate(functions))).collect()
-    found = difference([combined["final_value"]], [tuple(row) for row in final], ordered=True)
-    if found is not None:
-        return Result.failed(f"final values: {found}")
-    empty = remote.group_by(frame.where("false")).agg(*(f("id").alias(f"p{i}") for i, f in enumerate(functions)))
-    found = difference([combined["starting_value"]], [tuple(row) for row in empty.collect()], ordered=True)
-    if found is not None:
-        return Result.failed(f"starting values: {found}")
+    names = [f"p{place}" for place in range(len(functions))]
+    rows = len(case.expected["combined"]["updated_values_after_each_row"])
+    frame = environment.spark.range(rows).coalesce(1)
+    calls = {name: function("id") for name, function in zip(names, functions, strict=True)}
+    final = remote.group_by(frame).agg(*(call.alias(name) for name, call in calls.items())).collect()
+    empty = remote.group_by(frame.where("false")).agg(*(call.alias(name) for name, call in calls.items())).collect()
     window = Window.orderBy("id").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    names = [f"p{i}" for i in range(len(functions))]
-    running = remote.with_columns(frame, {n: f("id").over(window) for n, f in zip(names, functions, strict=True)})
-    after = [tuple(row) for row in running.orderBy("id").select(*names).collect()]
-    found = difference(combined["updated_values_after_each_row"], after, ordered=True)
-    if found is not None:
-        return Result.failed(f"values after each row: {found}")
-    return Result.passed("values joined by queries; how accumulators lie beside each other is Flink's own affair")
+    running = remote.with_columns(frame, {name: call.over(window) for name, call in calls.items()})
+    after = [list(row) for row in running.orderBy("id").select(*names).collect()]
+    return {
+        "starting_value": list(empty[0]), "final_value": list(final[0]), "updated_values_after_each_row": after,
+    }  # fmt: skip

@@ -12,54 +12,45 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import udf_server as udf
-from tests.conformance.cases import Case
+from tests.conformance.binding import Bound
+from tests.conformance.cases import Case, Table
 from tests.conformance.environment import Environment
 from tests.conformance.functions.failures import read_failure
-from tests.conformance.gist import says
-from tests.conformance.report import Result
-from tests.conformance.values import same
+from tests.conformance.observation import Emitted, Failure, Observation, Run
 from udf_server.testing import FunctionEnvironment
 
-__all__ = ["claims", "run"]
+__all__ = ["claims", "observe"]
 
-_OPERATOR = re.compile(r"^operator test|^harness", re.IGNORECASE)
+_OPERATOR = re.compile(r"^operator test|^harness\b", re.IGNORECASE)
 PATIENCE_SECONDS = 10.0
 ABSENCE_SECONDS = 0.05
 """How long nothing may begin that must not."""
 
-ON_RESTORE = Result.not_applicable(
-    "rows in flight are in no checkpoint here: a task that starts again sends its input again, from the beginning of "
-    "the batch, so there is no queue to restore"
-)
-ONE_ROW_PER_CALL = Result.not_applicable(
-    "one call per row of a key, begun when the one before it ends; here the rows of a key are one segment of one call, "
-    "in order"
-)
-
 
 def claims(case: Case) -> bool:
-    """A test of an operator, without SQL."""
-    return _OPERATOR.match(case.query) is not None or case.expected.kind == "sequencing"
+    """A test of an operator, without SQL. Its function does what the case says; nobody gives it."""
+    return len(case.functions) == 1 and (_OPERATOR.match(case.query) is not None or case.kind == "sequencing")
 
 
-def run(case: Case, environment: Environment) -> Result:
+def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
     """In this process, through a stream as a server has it."""
-    if len(case.tables) != 1 or len(case.functions) != 1:
-        return Result.not_applicable("an operator of Flink with several inputs or functions")
-    if re.search(r"restor|snapshot|checkpoint", f"{case.id} {case.description} {case.query}", re.IGNORECASE):
-        return ON_RESTORE
-    test = _Test(case)
-    if case.expected.kind == "sequencing":
-        return asyncio.run(test.sequence())
-    if case.expected.error is not None:
-        return asyncio.run(test.error())
-    return Result.not_applicable("the harness of Flink's operator")
+    seen = environment.observation(case, bound)
+    test = _Test(case, seen)
+    if case.kind == "sequencing":
+        asyncio.run(test.sequence())
+    elif case.error is not None:
+        asyncio.run(test.error())
+    else:
+        asyncio.run(test.rows())
+    return seen
 
 
 class _Test:
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        table = case.tables[0]
+    """Drives one function, whose answers the case gives, through a stream of calls."""
+
+    def __init__(self, case: Case, seen: Observation) -> None:
+        self._case, self._seen = case, seen
+        table = case.tables[0] if case.tables else Table("inputs", (), ())
         names = [name for name, _ in table.columns]
         self._rows = [values for _, values in table.changes]
         self._inputs = [values[-1] for values in self._rows]
@@ -67,36 +58,38 @@ class _Test:
         self._open: list[Any] = []
         self._answers: dict[Any, concurrent.futures.Future[Any]] = {}
         self._begun = 0
+        self._most = 0
 
-    async def sequence(self) -> Result:
-        """The steps: calls that are open, answers to them."""
-        steps: Sequence[Mapping[str, Any]] = self._case.expected.raw.get("steps") or ()
+    async def sequence(self) -> None:
+        """What each step finds: calls that are open, calls begun; then the results."""
+        steps: Sequence[Mapping[str, Any]] = self._case.expected.get("steps") or ()
         if len(set(self._keys)) < len(self._keys):
-            return ONE_ROW_PER_CALL
-        unknown = {name for step in steps for name in step} - {"given", "open", "release", "complete", "calls_started"}
-        if unknown or not steps:
-            return Result.not_applicable(
-                f"steps of Flink's harness without a counterpart: {', '.join(sorted(unknown))}"
-            )
+            self._seen.refusal = "rows of a key are one segment of one call, and not one call after the other"
+            return
         capacity = int(self._case.config.get("capacity") or len(self._inputs))
+        found = []
         async with FunctionEnvironment() as environment:
             running = asyncio.create_task(environment.run(self._function(), self._inputs, buffer_capacity=capacity))
             try:
-                for number, step in enumerate(steps):
-                    wrong = await self._step(step, capacity)
-                    if wrong:
-                        return Result.failed(f"step {number}: {wrong}")
-                result = (await running).to_pylist()
+                found = [await self._step(step) for step in steps]
+                if all(answer.done() for answer in self._answers.values()):
+                    result = (await running).to_pylist()
+                    results = dict(zip(map(str, self._inputs), result, strict=True))
+                    if isinstance(self._case.expected.get("results"), Mapping):
+                        self._seen.found["expected.results"] = results
+                    elif result != self._inputs:
+                        self._seen.contradictions.append(f"results {self._inputs} expected, found {result}")
             finally:
                 running.cancel()
-        return self._compared(result)
+        self._seen.found["expected.steps"] = found
+        self._seen.found["expected.max_open_calls"] = self._most
 
-    async def error(self) -> Result:
+    async def error(self) -> None:
         """What becomes of a call that fails or takes too long, and of the rows beside it."""
         words = self._case.functions[0]
         failure = read_failure(words.failure)
         timeout = self._case.config.get("timeout_ms")
-        kept = [row[-1] for row in self._case.expected.raw.get("rows_before_failure") or ()]
+        kept = [row[-1] for row in self._case.expected.get("rows_before_failure") or ()]
 
         @udf.scalar(name=words.name)
         async def call(x: int) -> int:
@@ -111,13 +104,23 @@ class _Test:
             result = await environment.run(call, self._inputs, retry_strategy="none", **options)
         failed = [result.errors.get(place) for place in range(len(self._inputs))]
         values = result.values.to_pylist()
-        if [value for value, error in zip(values, failed, strict=True) if error is None] != kept:
-            return Result.failed(f"rows {kept} expected beside the failure, found {values}")
+        fine = [[value] for value, error in zip(values, failed, strict=True) if error is None]
+        if "rows_before_failure" in self._case.expected:
+            self._seen.found["expected.rows_before_failure"] = fine
         message = next((f"{error.code}: {error.message}" for error in failed if error is not None), "")
-        wanted = self._case.expected.error or ""
-        if not says(wanted, message) and not ("timeout" in wanted.lower() and "timed out" in message.lower()):
-            return Result.failed(f"expected an error like {wanted!r}, found {message!r}")
-        return Result.passed("the row's own outcome; that it fails the job is the policy a caller has by default")
+        if message:
+            self._seen.runs.append(Run("operator", failure=Failure(message, planning=False)))
+
+    async def rows(self) -> None:
+        """The function's answers to the rows at once, in order."""
+
+        @udf.scalar(name=self._case.functions[0].name)
+        async def call(x: int) -> int:
+            return x
+
+        async with FunctionEnvironment() as environment:
+            result = await environment.run(call, self._inputs)
+        self._seen.runs.append(Run("operator", rows=[Emitted((value,)) for value in result.to_pylist()]))
 
     def _function(self) -> Any:
         # It runs on a loop of its own, so what both see is for threads.
@@ -126,31 +129,33 @@ class _Test:
             answer = self._answers[x] = concurrent.futures.Future()
             self._begun += 1
             self._open.append(x)
+            self._most = max(self._most, len(self._open))
             return await asyncio.wrap_future(answer)
 
         return call
 
-    async def _step(self, step: Mapping[str, Any], capacity: int) -> str:
-        """What is wrong after a step; nothing as a rule."""
+    async def _step(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        """What is found after a step, under the names that the step has."""
         if "release" in step:
             await self._answer(step["release"], step["release"])
         if "complete" in step and self._open:
             await self._answer(self._open[0], step["complete"])
-        if "calls_started" in step and not await self._until(lambda: self._begun == step["calls_started"]):
-            return f"{step['calls_started']} calls expected, {self._begun} begun"
-        if "open" in step:
-            wanted = sorted(step["open"])
-            if not await self._until(lambda: sorted(self._open) == wanted):
-                return f"open calls {wanted} expected, found {sorted(self._open)}"
+        found: dict[str, Any] = {}
+        if "calls_started" in step:
+            await self._until(lambda: self._begun == step["calls_started"])
             await asyncio.sleep(ABSENCE_SECONDS)
-            if sorted(self._open) != wanted or len(self._open) > capacity:
-                return f"open calls {wanted} expected, found {sorted(self._open)} later"
-        return ""
+            found["calls_started"] = self._begun
+        if "open" in step:
+            await self._until(lambda: sorted(self._open) == sorted(step["open"]))
+            await asyncio.sleep(ABSENCE_SECONDS)
+            found["open"] = sorted(self._open)
+        return found
 
     async def _answer(self, x: Any, value: Any) -> None:
         await self._until(lambda: x in self._open)
-        self._open.remove(x)
-        self._answers[x].set_result(value)
+        if x in self._open:
+            self._open.remove(x)
+            self._answers[x].set_result(value)
 
     async def _until(self, condition: Callable[[], bool]) -> bool:
         """Whether it becomes true in time."""
@@ -158,13 +163,3 @@ class _Test:
         while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - it changes on another thread
             await asyncio.sleep(0.002)
         return condition()
-
-    def _compared(self, result: list[Any]) -> Result:
-        told = self._case.expected.raw.get("results")
-        if isinstance(told, Mapping):
-            wanted = [told[str(x)] for x in self._inputs]
-            if not same(wanted, result):
-                return Result.failed(f"results {wanted} expected, found {result}")
-        elif result != self._inputs:
-            return Result.failed(f"results {self._inputs} expected, found {result}")
-        return Result.passed("asked of a stream of an asynchronous function; watermarks are Spark's")

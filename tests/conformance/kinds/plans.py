@@ -1,10 +1,4 @@
-"""How often functions may be called: "1 per row", "1 per left row + 1 per right row", read and counted.
-
-Such facts come from Flink's plans. Spark may plan otherwise, but may not call more often.
-"""
-
-import re
-from collections.abc import Callable
+"""What calls are counted by: the rows of a query's tables, of its joins and of its groups."""
 
 from pyspark.sql import SparkSession
 from sqlglot import exp
@@ -12,54 +6,29 @@ from sqlglot import exp
 from tests.conformance.cases import Case
 from tests.conformance.spark_sql import parse, to_spark
 
-__all__ = ["RowsOf", "allowance", "rows_by_unit"]
-
-RowsOf = Callable[[str, str], int | None]
-"""From a side ("left", "right" or "") and a unit ("row", "joined row") to how many there are; None if unknown."""
-
-_TERM = re.compile(r"^(?:at most )?(\d+)(?: calls?)? per (.+?)(?: for .*)?$")
+__all__ = ["rows_by_unit"]
 
 
-def allowance(text: str, rows_of: RowsOf) -> int | None:
-    """The calls that a text allows; None if it does not say.
-
-    Parts after semicolons may start with a side and a colon; terms are joined with "+".
-    """
-    total = 0
-    for part in text.split(";"):
-        side, colon, terms = part.rpartition(":")
-        for term in terms.split("+"):
-            match = _TERM.match(term.strip().lower())
-            rows = rows_of(side.strip().lower() if colon else "", match[2]) if match else None
-            if match is None or rows is None:
-                return None
-            total += int(match[1]) * rows
-    return total
-
-
-def rows_by_unit(spark: SparkSession, case: Case) -> RowsOf:
-    """Counts with Spark, over the views of a case.
-
-    A row that survives a filter, and a row of a changelog, count as rows of their input: there are no
-    more of those.
-    """
+def rows_by_unit(spark: SparkSession, case: Case) -> dict[str, int]:
+    """Counted with Spark, over the views of a case."""
     tree = parse(case.query)
-
-    def rows_of(side: str, unit: str) -> int | None:
-        if "joined" in unit:
-            return _count(spark, _join_alone(tree, case))
-        side = next((each for each in ("left", "right") if each in unit), side)
-        tables = [table.name for table in tree.find_all(exp.Table)]
-        if not unit.endswith("row") and "row of" not in unit:
-            return None
-        if side:
-            position = ("left", "right").index(side)
-            return _count(spark, f"SELECT count(*) FROM `{tables[position]}`") if position < len(tables) else None
-        if len(tables) != 1:
-            return None
-        return _count(spark, f"SELECT count(*) FROM `{tables[0]}`")
-
-    return rows_of
+    tables = [table.name for table in tree.find_all(exp.Table)]
+    counts = [_count(spark, f"SELECT count(*) FROM `{name}`") for name in tables]
+    if len(tables) == 1:
+        units = {"row": counts[0], "input row": counts[0]}
+        group = tree.args.get("group")
+        if group is not None:
+            keys = ", ".join(key.sql(dialect="spark") for key in group.expressions)
+            groups = _count(spark, f"SELECT count(*) FROM (SELECT 1 FROM `{tables[0]}` GROUP BY {keys})")
+            # A batch computes a group once; the changes of a stream are more rows.
+            units |= {"changelog row of the aggregation": groups, "row of the aggregation": groups, "group": groups}
+        return units
+    units = {}
+    for side, count in zip(("left", "right"), counts, strict=False):
+        units |= {f"{side} row": count, f"{side} input row": count}
+    if tree.args.get("joins"):
+        units["joined row"] = _count(spark, _join_alone(tree, case))
+    return units
 
 
 def _count(spark: SparkSession, sql: str) -> int:

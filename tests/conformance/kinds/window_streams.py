@@ -1,119 +1,148 @@
 """Queries over windows as streams: the rows of a case in their order, with its own watermarks between them.
 
 The time of a row and the watermark come in columns of their own: a row has a time and no watermark, a watermark no
-row. Rows that the watermark cannot make late share a micro-batch, see `window_feed.bursts_of`. Behind every watermark
-goes an empty one, since Spark tells late rows by the watermark of the batch before. Cases with a clock, and those that
-fire early or late, are driven step by step in `window_steps`.
+row. Rows that the watermark cannot make late share a micro-batch, see `window_feed.bursts_of`, unless the case says
+after which event what comes out: then every event is a micro-batch. Behind every watermark goes an empty one, since
+Spark tells late rows by the watermark of the batch before. Cases with a clock, and those that fire early or late, are
+driven step by step in `window_steps`.
 """
 
 import datetime
 import os
 import tempfile
 import zoneinfo
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType, TimestampType
 
-from remote_udf.errors import RemoteUdfError
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.windows.columns import WATERMARK
 from spark_client.windows.watermarks import guarded
 from tests.conformance import window_steps
+from tests.conformance.binding import Bound
 from tests.conformance.cases import Case, Table
 from tests.conformance.column_types import parse_type
-from tests.conformance.environment import Environment
-from tests.conformance.kinds.scalar import short
-from tests.conformance.report import Outcome, Result
+from tests.conformance.environment import REFUSALS, Environment, columns_of
+from tests.conformance.observation import Emitted, Failure, Run
+from tests.conformance.streaming import DRAIN_SECONDS
 from tests.conformance.values import parse_value
-from tests.conformance.window_feed import Burst, aligned, bursts_of, time_column
-from tests.conformance.window_queries import (
-    NO_ZONE,
-    TIME_ZONE,
-    is_window_query,
-    passed,
-    remote_session,
-    rows_differ,
-    statements,
-    time_zones,
-    view_names,
-)
+from tests.conformance.window_feed import Burst, Event, Stage, aligned, bursts_of, events_of, time_column
+from tests.conformance.window_queries import NO_ZONE, TIME_ZONE, statements
 
-__all__ = ["claims", "run"]
+__all__ = ["run"]
 
 WATERMARK_COLUMN = "stream_watermark__"
-SECONDS = 300
 
 
-def claims(case: Case) -> bool:
-    """What depends on the watermark, or has a script of events."""
-    if not is_window_query(case) or case.mode != "streaming" or case.expected.error is not None:
-        return False
-    return bool(case.raw.get("watermark_sensitive")) or any(table.events for table in case.tables)
-
-
-def run(case: Case, environment: Environment) -> Result:
-    """In every time zone of the case; the first that does not pass decides."""
-    result = Result.passed()
-    for zone in time_zones(case):
-        with environment.settings({TIME_ZONE: zone, "spark.sql.shuffle.partitions": "1"}):
-            try:
-                if window_steps.is_stepped(case):
-                    result = window_steps.run(case, environment)
-                else:
-                    result = _streamed(case, environment)
-            except (PySparkException, RemoteUdfError) as error:
-                result = Result.failed(f"the query failed: {short(str(error))}")
-            finally:
-                environment.forget_views(view_names(case))
-        if result.outcome is not Outcome.PASSED:
-            return result
-    return result
-
-
-def _streamed(case: Case, environment: Environment) -> Result:
-    with tempfile.TemporaryDirectory(prefix="window-stream-") as scratch:
-        feeds = [_Feed(environment, table, Path(scratch) / table.name) for table in case.tables]
-        remote = remote_session(environment)
-        *before, query = statements(case)
-        for feed, told in zip(feeds, aligned([feed.stages for feed in feeds]), strict=True):
-            feed.stages = told
-        with environment.settings(NO_ZONE):
-            for feed in feeds:
-                feed.frame().createOrReplaceTempView(f"`{feed.table.name}`")
-            for statement in before:
-                remote.sql(statement)
-            frame = remote.sql(query)
-            shown = _without_zone(frame) if not any(feed.zoned for feed in feeds) else frame
-            for stage in range(len(feeds[0].stages)):
-                for feed in feeds:
-                    feed.write(stage)
-                _drained(shown, Path(scratch))
-        read = environment.spark.read.schema(_plain_names(shown).schema).parquet(str(Path(scratch) / "out"))
-        found = environment.rows(lambda: read)
-    expected = case.expected.rows
-    if expected is None:
-        expected = [each["row"] for step in case.expected.raw["steps"] for each in step["rows"]]
-    wrong = rows_differ(case, expected, found, shown)
-    return passed(case, "as a stream") if wrong is None else Result.failed(wrong)
-
-
-def _drained(frame: DataFrame, scratch: Path) -> None:
-    """Runs the query over what its sources have now, from where it was."""
-    writer = _plain_names(frame).writeStream.option("checkpointLocation", str(scratch / "checkpoint"))
-    query = writer.trigger(availableNow=True).start(path=str(scratch / "out"), format="parquet", outputMode="append")
+def run(case: Case, environment: Environment, bound: Sequence[Bound]) -> Run:
+    """The run as a stream, in the session's time zone."""
+    if window_steps.is_stepped(case):
+        return window_steps.run(case, environment, bound)
+    made = Run("stream", zone=environment.spark.conf.get(TIME_ZONE) or "UTC")
     try:
-        if not query.awaitTermination(SECONDS):
-            raise TimeoutError(f"the stream did not end in {SECONDS} s")
-        if (error := query.exception()) is not None:
-            raise error
-    finally:
-        query.stop()
+        with tempfile.TemporaryDirectory(prefix="window-stream-") as scratch, environment.settings(NO_ZONE):
+            _Streamed(case, environment, bound, Path(scratch), made).run()
+    except REFUSALS as error:
+        made.failure = Failure(str(error), planning=made.columns is None, kind=type(error).__name__)
+    return made
+
+
+class _Streamed:
+    """One streaming query, from the views to its last row."""
+
+    def __init__(self, case: Case, environment: Environment, bound: Sequence[Bound], scratch: Path, run: Run) -> None:
+        self._case, self._environment, self._bound = case, environment, bound
+        self._scratch, self._run = scratch, run
+        self._by_event = "steps" in case.expected and len(case.tables) == 1
+        self._rows: list[Emitted] = []
+        self._after: int | None = None
+
+    def run(self) -> None:
+        with self._environment.settings({"spark.sql.timestampType": "TIMESTAMP_LTZ"}):
+            feeds = [_Feed(self._environment, table, self._scratch / table.name) for table in self._case.tables]
+        remote = self._environment.remote(self._case, self._bound)
+        *before, query = statements(self._case)
+        for feed in feeds:
+            feed.frame().createOrReplaceTempView(f"`{feed.table.name}`")
+        for statement in before:
+            remote.sql(statement)
+        frame = remote.sql(query)
+        shown = _without_zone(frame) if not any(feed.zoned for feed in feeds) else frame
+        self._run.columns = columns_of(shown)
+        shown = _plain_names(shown)
+        if self._by_event:
+            self._drive(feeds[0], shown)
+        else:
+            self._drain(feeds, shown)
+        kinds = [name for name, _ in self._run.columns]
+        if ROW_KIND in kinds:
+            place = kinds.index(ROW_KIND)
+            self._run.has_kinds = True
+            self._run.columns = [each for at, each in enumerate(self._run.columns) if at != place]
+            self._rows = [
+                Emitted([*row.values[:place], *row.values[place + 1 :]], str(row.values[place]), row.after)
+                for row in self._rows
+            ]
+        self._run.rows = self._rows
+
+    def _drain(self, feeds: Sequence["_Feed"], frame: DataFrame) -> None:
+        """A start of the query for every stage, from the checkpoint of the one before."""
+        stages = aligned([bursts_of(feed.table) for feed in feeds])
+        count = len(stages[0])
+        for number in range(count):
+            for feed, told in zip(feeds, stages, strict=True):
+                feed.write(told[number])
+            query = self._start(frame, available_now=True)
+            try:
+                if not query.awaitTermination(DRAIN_SECONDS):
+                    raise TimeoutError(f"the stream did not end in {DRAIN_SECONDS} s")
+                _raise_from(query)
+            finally:
+                query.stop()
+            # A join of two streams emits a match as soon as both rows are there, and not at the end of the window.
+            if number == 0 and count > 1 and len(feeds) == 1:
+                self._run.before_restart = len(self._rows)
+
+    def _drive(self, feed: "_Feed", frame: DataFrame) -> None:
+        """Every event a micro-batch, and what came out after it."""
+        query = self._start(frame, available_now=False)
+        try:
+            for event in events_of(feed.table):
+                self._after = event.number
+                if event.op == "restart":
+                    query.stop()
+                    query = self._start(frame, available_now=False)
+                    continue
+                feed.write([_burst(event)])
+                query.processAllAvailable()
+                _raise_from(query)
+        finally:
+            query.stop()
+
+    def _start(self, frame: DataFrame, *, available_now: bool) -> StreamingQuery:
+        writer = frame.writeStream.option("checkpointLocation", str(self._scratch / "checkpoint")).outputMode("append")
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        return writer.foreachBatch(self._keep).start()
+
+    def _keep(self, batch: DataFrame, _: int) -> None:
+        self._rows += [Emitted(tuple(row), after=self._after) for row in batch.collect()]
+
+
+def _burst(event: Event) -> Burst:
+    return Burst((event,)) if event.op == "row" else Burst((), event.at)
+
+
+def _raise_from(query: StreamingQuery) -> None:
+    if (error := query.exception()) is not None:
+        raise error
 
 
 def _plain_names(frame: DataFrame) -> DataFrame:
@@ -143,7 +172,6 @@ class _Feed:
         self.zoned = (
             dict(zip([name for name, _ in table.columns], self._types, strict=True))[self._time].kind == "timestamp"
         )
-        self.stages = bursts_of(table)
         folder.mkdir()
         # Here, where `timestamp` still is what it says; the query may have another.
         columns = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, self._types, strict=True)]
@@ -162,10 +190,9 @@ class _Feed:
         ]  # fmt: skip
         return timed.select(*columns, *([ROW_KIND] if self.table.changelog else []))
 
-    def write(self, stage: int) -> None:
+    def write(self, stage: Stage) -> None:
         """The bursts of a stage, each with an empty file behind it; nothing if there are none."""
-        bursts = self.stages[stage] if stage < len(self.stages) else []
-        files = [rows for burst in bursts for rows in (self._rows(burst), [])]
+        files = [rows for burst in stage for rows in (self._rows(burst), [])]
         table = self._spark.createDataFrame([row for rows in files for row in rows], self._schema).toArrow()
         assert isinstance(table, pa.Table)
         for rows in files:

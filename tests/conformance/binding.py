@@ -1,0 +1,113 @@
+"""Binding: which function a case means. From the user's file by name, or made from the words of the sample."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from remote_udf.functions import FunctionSpec
+from spark_client.embedded import EmbeddedServer
+from tests.conformance.cases import Case, FunctionWords
+from tests.conformance.given import Candidate, Given
+from tests.conformance.given_plugin import FILE_VARIABLE, OFFER_VARIABLE
+from tests.conformance.servers import Servers
+
+__all__ = ["Binder", "Bound", "FileBinder", "FunctionMissing", "called_names", "is_process"]
+
+_CALLED = re.compile(r"(?:\b([A-Za-z_]\w*)|`([^`]+)`)\s*\(")
+_PLUGIN = "tests.conformance.given_plugin"
+
+
+class FunctionMissing(Exception):
+    """A case needs a function that nobody gave; the message names it and says why."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function in words and the one that stands for it. `refused` is what its declaration raised.
+
+    `origin` is for the report. `own_message` stands in every error that it raises, "" if that is not known.
+    """
+
+    words: FunctionWords
+    function: Any
+    spec: FunctionSpec | None
+    origin: str
+    refused: Exception | None = None
+    own_message: str = ""
+
+    @property
+    def key(self) -> str:
+        assert self.spec is not None
+        return self.spec.key
+
+    @property
+    def name(self) -> str:
+        return self.spec.name if self.spec is not None else self.words.name
+
+
+class Binder(Protocol):
+    """Binds the functions of cases, and has a server with them."""
+
+    def bind(self, case: Case, known: Sequence[str]) -> list[Bound]:
+        """The functions of a case without the built-in ones; Spark has the names `known`. Raises FunctionMissing."""
+
+    def server(self, case: Case, bound: Sequence[Bound], fresh: object) -> EmbeddedServer:
+        """A server with these functions, a new one for every value of `fresh` if they may keep something."""
+
+
+class FileBinder:
+    """By the names of a user's file."""
+
+    def __init__(self, path: Path, servers: Servers) -> None:
+        self._given = Given(path)
+        self._servers = servers
+        self._path = path
+        self.module = self._given.module
+
+    def bind(self, case: Case, known: Sequence[str]) -> list[Bound]:
+        where = (case.id, case.file, case.file.removesuffix(".json"))
+        bound = [self._bound(words, where) for words in case.functions if not words.builtin]
+        names = {each.words.name.lower() for each in bound} | {words.name.lower() for words in case.functions}
+        if not any(is_process(words) for words in case.functions):
+            free = [name for name in called_names(case) if name.lower() not in names and name.lower() not in known]
+            found = self._given.called(free, where)
+            missing = [name for name in free if name not in dict(found)]
+            if missing and not case.functions:
+                raise FunctionMissing(f"{missing[0]}: no function of that name in {self._path.name}")
+            bound += [self._made(FunctionWords(name, "", (), "", ""), each) for name, each in found]
+        return bound
+
+    def server(self, case: Case, bound: Sequence[Bound], fresh: object) -> EmbeddedServer:
+        offer = [each.function.reference for each in bound if each.refused is None]
+        settings = {FILE_VARIABLE: str(self._path.resolve()), OFFER_VARIABLE: json.dumps(offer)}
+        scalar = any(each.spec is not None and str(each.spec.kind) == "scalar" for each in bound)
+        return self._servers.server(_PLUGIN, settings, (case.id, fresh) if scalar else None)
+
+    def _bound(self, words: FunctionWords, where: Sequence[str]) -> Bound:
+        counted = not is_process(words)
+        found = self._given.find(words.name, [name for name, _ in words.arguments], where, counted=counted)
+        if isinstance(found, str):
+            raise FunctionMissing(f"{words.name}: {found}")
+        return self._made(words, found)
+
+    def _made(self, words: FunctionWords, found: Candidate) -> Bound:
+        origin = f"{found.python_name or found.name} of {self._path.name}"
+        return Bound(words, found, found.spec, origin, found.refused, f"{found.name}@" if found.spec else "")
+
+
+def is_process(words: FunctionWords) -> bool:
+    """Words for a process table function: it has tables as arguments, or state, or timers."""
+    return (
+        "timers" in words.raw
+        or "state" in words.raw
+        or any("table" in str(argument.get("kind", "")) for argument in words.raw.get("arguments") or ())
+    )
+
+
+def called_names(case: Case) -> list[str]:
+    """The names that the query of a case calls, in their order."""
+    text = re.sub(r"'[^']*'", "''", " ".join((*case.setup, case.query)))
+    return list(dict.fromkeys(one or other for one, other in _CALLED.findall(text)))

@@ -1,0 +1,97 @@
+"""What does not apply to this implementation, as capabilities.toml declares it."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.cases import Case
+from tests.conformance.observation import Observation
+
+__all__ = ["Capabilities", "Capability"]
+
+FILE = Path(__file__).with_name("capabilities.toml")
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Cases of a kind do not apply. `refusal` is what the product must say then; `runs`: it must not refuse."""
+
+    field: str
+    pattern: str
+    reason: str
+    refusal: str = ""
+    runs: bool = False
+
+    def meets(self, case: Case) -> bool:
+        """Whether the case is of the kind."""
+        return any(re.search(self.pattern, text) for text in _texts(case, self.field))
+
+    @property
+    def needs_no_run(self) -> bool:
+        """Whether the case cannot be run at all."""
+        return not self.refusal and not self.runs
+
+    def happened(self, seen: Observation) -> bool:
+        """Whether what is stated was seen."""
+        failures = [run.failure for run in seen.runs if run.failure is not None]
+        if self.runs:
+            return bool(seen.runs) and not failures and not seen.contradictions
+        return any(re.search(self.refusal, failure.message) for failure in failures)
+
+    def says(self, message: str) -> bool:
+        """Whether a message is the stated refusal."""
+        return bool(self.refusal) and re.search(self.refusal, message) is not None
+
+
+class Capabilities:
+    """All of them, and the reasons for fields that are not checked."""
+
+    def __init__(self, path: Path = FILE) -> None:
+        told = tomllib.loads(path.read_text())
+        self.all = [Capability(**each) for each in told.get("capability", ())]
+        self.fields = {each["name"]: each["reason"] for each in told.get("field", ())}
+
+    def of(self, case: Case) -> list[Capability]:
+        """Those that the case meets."""
+        return [each for each in self.all if each.meets(case)]
+
+    def why_unchecked(self, field: str) -> str:
+        """The declared reason, "" if there is none."""
+        return next((why for name, why in self.fields.items() if field == name or field.startswith(f"{name}.")), "")
+
+
+def _texts(case: Case, field: str) -> Iterator[str]:
+    match field:
+        case "query":
+            yield case.query
+        case "error":
+            yield case.error or ""
+        case "fact":
+            yield str(case.expectation.get("expected_fact") or "")
+        case "description":
+            yield str(case.raw.get("description") or "")
+        case "config":
+            yield from (f"{key}={value}" for key, value in case.config.items())
+        case "tags":
+            yield from map(str, case.raw.get("tags") or ())
+        case "functions.behaviour":
+            yield from (words.behaviour for words in case.functions)
+        case "tables.columns.type":
+            yield from (type_ for table in case.tables for _, type_ in table.columns)
+        case "tables.changelog_mode":
+            yield from (str(table.raw.get("changelog_mode") or "") for table in case.tables)
+        case _:
+            key = field.removeprefix("functions.arguments.")
+            for words in case.functions:
+                for argument in words.raw.get("arguments") or words.raw.get("args") or ():
+                    yield from _flat(argument.get(key))
+
+
+def _flat(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        yield from map(str, value)
+    elif value is not None:
+        yield str(value)

@@ -1,0 +1,164 @@
+"""The functions of a user's file, and which of them a case means."""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import udf_server as udf
+from remote_udf.functions import FunctionSpec
+from udf_server.aggregates.declaration import declare_aggregate, is_aggregate
+from udf_server.functions import Function
+from udf_server.tables.declaration import declare_table, is_table
+
+__all__ = ["Candidate", "Given", "Reference", "declared"]
+
+MODULE = "conformance_functions"
+Reference = tuple[str, ...]
+"""Where a function is in the file: ("at", "3") or ("binding", "ptf.json", "f")."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A function of the file. `refused` is what its declaration raised; such a one has no `function`."""
+
+    reference: Reference
+    name: str
+    python_name: str
+    function: Function | None
+    refused: Exception | None = None
+    thing: Any = None
+    """What stands in the file: a function, a class, an instance, or something that makes one."""
+
+    @property
+    def spec(self) -> FunctionSpec | None:
+        return None if self.function is None else self.function.spec
+
+
+def declared(thing: Any) -> Function:
+    """A function, from whatever stands in a plugin. Raises what its declaration raises."""
+    if isinstance(thing, Function):
+        return thing
+    if is_aggregate(thing):
+        return declare_aggregate(thing)
+    if is_table(thing):
+        return declare_table(thing)
+    if callable(thing) and not isinstance(thing, type) and not inspect.signature(thing).parameters:
+        return declared(thing())
+    raise TypeError(f"{thing!r} is no function of a plugin, nor something without arguments that makes one")
+
+
+class Given:
+    """A file of functions. Loading it runs it; what it raises passes through."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.module = _loaded(path)
+        self._bindings = getattr(self.module, "BINDINGS", {})
+        self._check()
+        self.candidates = [_candidate(("at", str(place)), thing) for place, thing in enumerate(_functions(self.module))]
+
+    def at(self, reference: Sequence[str]) -> Candidate:
+        """The function of a reference."""
+        if reference[0] == "at":
+            return self.candidates[int(reference[1])]
+        _, case, name = reference
+        return self._bound(case, name)
+
+    def find(self, name: str, arguments: Sequence[str], where: Sequence[str], *, counted: bool) -> Candidate | str:
+        """The function for a name in a case; a text says why there is none.
+
+        `where` are keys of BINDINGS, the most specific one first. With `counted` the number of arguments decides
+        between functions of one name, else their names.
+        """
+        for key in where:
+            if name in (self._bindings.get(key) or {}):
+                return self._bound(key, name)
+        named = [each for each in self.candidates if name in (each.name, each.python_name)]
+        named = named or [each for each in self.candidates if each.name.lower() == name.lower()]
+        if not named:
+            return f"no function {name!r} in {self.path.name}"
+        fitting = [each for each in named if each.spec is None or _takes(each.spec, arguments, counted)]
+        if not fitting:
+            found = ", ".join(each.spec.signature for each in named if each.spec is not None)
+            return (
+                f"{self.path.name} has {found}, which does not take {len(arguments)} arguments ({', '.join(arguments)})"
+            )
+        exact = [each for each in fitting if each.spec is not None and _names(each.spec) == list(arguments)] or fitting
+        if len(exact) > 1:
+            return f"{self.path.name} has {len(exact)} functions {name!r}; say in BINDINGS which one is meant"
+        return exact[0]
+
+    def called(self, names: Sequence[str], where: Sequence[str]) -> list[tuple[str, Candidate]]:
+        """Functions for those of the names that the file has."""
+        found = []
+        for name in names:
+            candidate = self.find(name, (), where, counted=False)
+            if isinstance(candidate, Candidate):
+                found.append((name, candidate))
+        return found
+
+    def _bound(self, case: str, name: str) -> Candidate:
+        thing = self._bindings[case][name]
+        if isinstance(thing, str):
+            by_name = [each for each in self.candidates if thing in (each.name, each.python_name)]
+            if len(by_name) != 1:
+                raise ValueError(f"BINDINGS[{case!r}][{name!r}]: {len(by_name)} functions are called {thing!r}")
+            return by_name[0]
+        return _candidate(("binding", case, name), thing)
+
+    def _check(self) -> None:
+        if not isinstance(self._bindings, Mapping) or not all(
+            isinstance(key, str) and isinstance(value, Mapping) for key, value in self._bindings.items()
+        ):
+            raise ValueError(f"{self.path.name}: BINDINGS must be {{case id or file: {{name: function}}}}")
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(MODULE, path.resolve())
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name while the class is made.
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _functions(module: ModuleType) -> list[Any]:
+    hook: Callable[[], Any] | None = getattr(module, "udf_functions", None)
+    if hook is not None:
+        return list(hook())
+    base = (udf.AggregateFunction, udf.BundledAggregateFunction, udf.ProcessTableFunction)
+    found = []
+    for value in vars(module).values():
+        own = isinstance(value, type) and value.__module__ == module.__name__
+        if isinstance(value, (Function, *base)) or (own and issubclass(value, base)):
+            found.append(value)
+    return found
+
+
+def _candidate(reference: Reference, thing: Any) -> Candidate:
+    plain = thing if isinstance(thing, type) else type(thing)
+    python_name = (
+        getattr(getattr(thing, "call", None), "__name__", "") if isinstance(thing, Function) else plain.__name__
+    )
+    name = str(getattr(thing, "name", "") or python_name)
+    try:
+        function = declared(thing)
+    except Exception as error:
+        return Candidate(reference, name, python_name, None, error, thing)
+    return Candidate(reference, function.spec.name, python_name, function, None, thing)
+
+
+def _names(spec: FunctionSpec) -> list[str]:
+    return [parameter.name for parameter in spec.parameters]
+
+
+def _takes(spec: FunctionSpec, arguments: Sequence[str], counted: bool) -> bool:
+    if not counted:
+        return True
+    return spec.required_parameters <= len(arguments) and (len(arguments) <= len(spec.parameters) or spec.variadic)

@@ -1,0 +1,173 @@
+"""Judging: an expectation against an observation, and nothing else. No Spark, no server, no file."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.conformance import judging_columns, judging_errors, judging_rows
+from tests.conformance.allowances import exact_calls
+from tests.conformance.facts import holds
+from tests.conformance.observation import Observation
+from tests.conformance.told import Told
+from tests.conformance.values import same
+from tests.conformance.verdict import Status, Verdict
+
+__all__ = ["judge"]
+
+_NOTHING = object()
+_UNORDERED = ("expected_pending_timers", "expected.assignments.windows")
+SLACK_MS = 20.0
+"""How much sooner than said a run may end: clocks of two processes differ."""
+
+
+def judge(expectation: Mapping[str, Any], seen: Observation) -> Verdict:
+    """What the observation is worth for the expectation, which has the shape of the case's file."""
+    told, verdict = Told(expectation), Verdict()
+    verdict.notes += seen.notes
+    verdict.problems += seen.contradictions
+    verdict.compared += seen.compared
+    # It says how the rest is to be read.
+    told.note("expected.ordered", "expected.final_rows_ordered")
+    _kind(told, verdict)
+    if judging_errors.judge_error(told, seen, verdict):
+        judging_rows.judge_rows(told, seen, verdict)
+        judging_columns.judge_columns(told, seen, verdict)
+    _calls(told, seen, verdict)
+    _elapsed(told, seen, verdict)
+    _late(told, seen, verdict)
+    for name, found in seen.found.items():
+        wanted = told.peek(name, _NOTHING)
+        if wanted is not _NOTHING:
+            _mirrored(told, verdict, name, wanted, found)
+    _facts(told, seen, verdict)
+    verdict.unchecked = [*told.unchecked, *_modes(seen, verdict)]
+    verdict.waived = frozenset(told.waived)
+    if seen.refusal and not verdict.problems:
+        verdict.decided = Status.NOT_APPLICABLE
+        verdict.notes.append(seen.refusal)
+    return verdict
+
+
+def _kind(told: Told, verdict: Verdict) -> None:
+    kind = told.take("expected.kind")
+    if kind is None:
+        return
+    calls = isinstance(told.peek("expected.calls"), list)
+    rows = told.peek("expected.rows") is not None or told.peek("expected.changes") is not None
+    message = told.peek("expected.message_contains") is not None
+    fits = {
+        "rows": told.peek("expected.rows") is not None, "error": message, "plan": not rows and not message,
+        "changelog": told.peek("expected.changes") is not None or rows,
+        "bundle_calls": calls, "combine": told.peek("expected.parts") is not None,
+        "sequencing": told.peek("expected.steps") is not None,
+    }  # fmt: skip
+    if not fits.get(kind, True):
+        verdict.problems.append(f"expected.kind is {kind!r}, which is not what the other fields assert")
+
+
+def _modes(seen: Observation, verdict: Verdict) -> list[str]:
+    """The modes that were asked for and not run, as unchecked fields."""
+    if not seen.runs or any(run.failure is not None for run in seen.runs):
+        return []
+    # The changes of a result are what a stream of it would show.
+    ran = {"stream" if run.how in ("stream", "script", "harness", "changelog") else "batch" for run in seen.runs}
+    return [f"mode: {mode}" for mode in sorted(seen.modes - ran)]
+
+
+def _calls(told: Told, seen: Observation, verdict: Verdict) -> None:
+    counted = [run for run in seen.runs if run.calls is not None]
+    invocations = told.peek("expected.invocations")
+    if invocations is not None and counted:
+        told.note("expected.invocations")
+        for run in counted:
+            verdict.compared += 1
+            if run.calls != invocations:
+                verdict.problems.append(f"{run.how}: {run.calls} calls where {invocations} are expected")
+    text = told.peek("expected.calls")
+    if text is not None and not isinstance(text, list) and counted:
+        allowed = exact_calls(str(text), seen.units)
+        if allowed is not None:
+            told.note("expected.calls")
+            least, most = allowed
+            # Equal calls of a row may be made once.
+            least = round(least * seen.distinct_calls)
+            for run in counted:
+                verdict.compared += 1
+                if not least <= (run.calls or 0) <= most:
+                    wanted = str(most) if least == most else f"{least} to {most}"
+                    verdict.problems.append(f"{run.how}: {run.calls} calls where {text!r} allows {wanted}")
+    most_open = told.peek("expected.max_open_calls")
+    seen_open = [run for run in seen.runs if run.max_open is not None]
+    if most_open is not None and seen_open:
+        told.note("expected.max_open_calls")
+        for run in seen_open:
+            verdict.compared += 1
+            if run.max_open != most_open:
+                verdict.problems.append(f"{run.how}: {run.max_open} calls open at once, {most_open} expected")
+
+
+def _elapsed(told: Told, seen: Observation, verdict: Verdict) -> None:
+    least = told.peek("expected.minimum_elapsed_ms")
+    timed = [run for run in seen.runs if run.elapsed_ms is not None]
+    if least is not None and timed:
+        told.note("expected.minimum_elapsed_ms")
+        for run in timed:
+            verdict.compared += 1
+            if (run.elapsed_ms or 0) + SLACK_MS < float(least):
+                verdict.problems.append(f"{run.how}: took {run.elapsed_ms:.0f} ms, expected at least {least} ms")
+
+
+def _late(told: Told, seen: Observation, verdict: Verdict) -> None:
+    late = told.peek("expected.late_rows_dropped")
+    counted = [run for run in seen.runs if run.late_rows is not None]
+    if late is not None and counted:
+        told.note("expected.late_rows_dropped")
+        for run in counted:
+            verdict.compared += 1
+            if run.late_rows != late:
+                verdict.problems.append(f"{run.how}: {run.late_rows} late rows dropped, {late} expected")
+    nulls = told.peek("expected.null_time_rows_dropped")
+    if nulls is not None and seen.null_times is not None and not verdict.problems:
+        told.note("expected.null_time_rows_dropped")
+        verdict.compared += 1
+        if nulls != seen.null_times:
+            verdict.problems.append(f"{seen.null_times} rows without a time came in and did not come out, not {nulls}")
+
+
+def _mirrored(told: Told, verdict: Verdict, name: str, wanted: Any, found: Any) -> None:
+    """Compares what both have, and notes the fields that both have."""
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for key, value in wanted.items():
+            if key in found:
+                _mirrored(told, verdict, f"{name}.{key}", value, found[key])
+        return
+    if _are_mappings(wanted) and _are_mappings(found):
+        if len(wanted) != len(found):
+            verdict.problems.append(f"{name}: {len(wanted)} expected, found {len(found)}")
+        for one, other in zip(wanted, found, strict=False):
+            _mirrored(told, verdict, name, one, other)
+        return
+    told.note(name)
+    verdict.compared += 1
+    if name in _UNORDERED and isinstance(wanted, list):
+        wanted, found = sorted(wanted, key=str), sorted(found, key=str)
+    if not same(wanted, found):
+        verdict.problems.append(f"{name}: expected {wanted}, found {found}")
+
+
+def _are_mappings(values: Any) -> bool:
+    return isinstance(values, Sequence) and bool(values) and all(isinstance(each, Mapping) for each in values)
+
+
+def _facts(told: Told, seen: Observation, verdict: Verdict) -> None:
+    fact = told.peek("expected_fact")
+    if fact is None or any(run.failure for run in seen.runs):
+        if fact is not None and seen.runs and not verdict.problems:
+            failed = next(run.failure for run in seen.runs if run.failure)
+            verdict.problems.append(f"expected {fact!r}; the query failed: {failed.message}")
+        return
+    known, wrong = holds(str(fact), seen, script="steps" in told.raw)
+    if known:
+        told.note("expected_fact")
+        verdict.compared += 1
+        if wrong:
+            verdict.problems.append(wrong)

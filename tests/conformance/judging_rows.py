@@ -1,0 +1,166 @@
+"""Rows that came out against rows that are expected: end states, changes, rows after events and in phases."""
+
+import datetime
+import re
+import zoneinfo
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from tests.conformance.compare import difference, end_state
+from tests.conformance.observation import Emitted, Observation, Run
+from tests.conformance.told import Told, ToldRow
+from tests.conformance.verdict import Verdict
+
+__all__ = ["judge_rows"]
+
+_MOMENT = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d*?)0*$")
+
+
+def judge_rows(told: Told, seen: Observation, verdict: Verdict) -> None:
+    """Every run that gave rows, by what the case says of rows."""
+    ran = [run for run in seen.runs if run.rows is not None]
+    if ran:
+        # They say how the rows are to be read; what they allow is seen in what is compared.
+        told.note("expected.changelog", "materialized")
+    for run in ran:
+        wrong = _compared(told, seen, run, verdict)
+        if wrong is not None:
+            verdict.problems.append(f"{run.how}{f' with {run.under}' if run.under else ''}: {wrong}")
+    before = told.peek("rows_emitted_before_restart")
+    restarted = [run for run in ran if run.before_restart is not None]
+    if before is not None and restarted:
+        told.note("rows_emitted_before_restart")
+        for run in restarted:
+            verdict.compared += 1
+            if run.before_restart != before:
+                verdict.problems.append(f"{run.how}: {run.before_restart} rows before the restart, {before} expected")
+
+
+def _compared(told: Told, seen: Observation, run: Run, verdict: Verdict) -> str | None:
+    assert run.rows is not None
+    if run.how == "changelog":
+        return _changes(told, run, verdict)
+    steps = told.peek("expected.steps")
+    if isinstance(steps, list) and steps and "after_event" in steps[0]:
+        return _after_events(told, run, verdict)
+    if run.how == "batch" and told.peek("batch_window_rows") is not None:
+        rows: Sequence[ToldRow] | None = told.rows("batch_window_rows")
+    elif run.how == "batch" and told.peek("expected.batch_window_rows") is not None:
+        rows = told.rows("expected.batch_window_rows")
+    elif told.peek("expected.final_rows") is not None:
+        rows = told.rows("expected.final_rows")
+    elif told.peek("expected.rows") is not None:
+        rows = told.rows("expected.rows")
+    elif told.peek("expected.changes") is not None:
+        changes = told.rows("expected.changes") or []
+        told.note("expected.changes.kind", "expected.changes.row_kind")
+        rows = [ToldRow(row) for row in end_state((each.kind or "+I", each.values) for each in changes)]
+    else:
+        return None
+    return _rows(told, seen, run, list(rows or ()), verdict)
+
+
+def _rows(told: Told, seen: Observation, run: Run, rows: list[ToldRow], verdict: Verdict) -> str | None:
+    assert run.rows is not None
+    kinds = any(row.kind is not None for row in rows)
+    found = list(run.rows)
+    ordered = bool(
+        told.peek("expected.final_rows_ordered") if told.peek("expected.final_rows") is not None
+        else told.peek("expected.ordered") is True
+    )  # fmt: skip
+    ordered = ordered and run.how != "stream"
+    if kinds and (run.has_kinds or all(row.kind in (None, "+I") for row in rows)) and not told.peek("materialized"):
+        told.note("expected.rows.kind", "expected.rows.row_kind")
+        wanted = [[row.kind or "+I", *_read(row.values, run)] for row in rows]
+        have = [[each.kind, *_shown(each.values)] for each in found]
+    else:
+        state: Any = [(row.kind or "+I", row.values) for row in rows]
+        if any(kind != "+I" for kind, _ in state):
+            told.note("expected.rows.kind", "expected.rows.row_kind")
+            state = [("+I", row) for row in end_state(state)]
+        wanted = [_read(values, run) for _, values in state]
+        if run.has_kinds:
+            found = [Emitted(row) for row in end_state((each.kind, each.values) for each in found)]
+        have = [_shown(each.values) for each in found]
+    if any(row.phase for row in rows) and any(each.phase for each in found) and len(wanted) == len(rows):
+        told.note("expected.rows.phase")
+        wanted = [[*values, row.phase] for values, row in zip(wanted, rows, strict=True)]
+        have = [[*values, each.phase] for values, each in zip(have, found, strict=True)]
+    verdict.compared += max(len(wanted), len(have))
+    return difference(wanted, have, ordered=ordered, truncated=seen.truncated)
+
+
+def _changes(told: Told, run: Run, verdict: Verdict) -> str | None:
+    """The changes of each key in their order. Keys are spread over partitions, so the order between keys is free."""
+    name = "expected.changes" if told.peek("expected.changes") is not None else "expected.rows"
+    rows = told.rows(name)
+    if rows is None or run.rows is None:
+        return None
+    told.note(f"{name}.kind", f"{name}.row_kind")
+    wanted, found = _by_key(rows, run), _by_key(run.rows, run)
+    verdict.compared += len(rows)
+    for key in dict.fromkeys((*wanted, *found)):
+        wrong = difference(wanted[key], found[key], ordered=True)
+        if wrong is not None:
+            return f"the changes of key {key}: {wrong}"
+    return None
+
+
+def _by_key(rows: Sequence[ToldRow | Emitted], run: Run) -> defaultdict[str, list[list[Any]]]:
+    grouped: defaultdict[str, list[list[Any]]] = defaultdict(list)
+    for row in rows:
+        values = _read(row.values, run) if isinstance(row, ToldRow) else list(row.values)
+        grouped[str(tuple(str(value) for value in values[: run.keys]))].append([row.kind or "+I", *values])
+    return grouped
+
+
+def _after_events(told: Told, run: Run, verdict: Verdict) -> str | None:
+    """Rows by the event after which they came; the order of those of one event is free."""
+    assert run.rows is not None
+    steps = told.take("expected.steps") or []
+    told.note(
+        "expected.steps.rows", "expected.steps.rows.row", "expected.steps.rows.values", "expected.steps.rows.kind"
+    )
+    timed = all(each.after is not None for each in run.rows)
+    if timed:
+        told.note("expected.steps.after_event")
+    wanted = [
+        [*([step["after_event"]] if timed else []), each.get("kind", "+I"), *_read(each.get("row"), run)]
+        for step in steps for each in step["rows"]
+    ]  # fmt: skip
+    have = [[*([each.after] if timed else []), each.kind, *_shown(each.values)] for each in run.rows]
+    verdict.compared += max(len(wanted), len(have))
+    return difference(wanted, have, ordered=False)
+
+
+def _read(values: Sequence[Any], run: Run) -> list[Any]:
+    """Expected values as the run would show them: an instant of a column without zone is the session's clock."""
+    types = [type_ for _, type_ in run.columns or ()]
+    if len(types) != len(values):
+        types = [""] * len(values)
+    zone = zoneinfo.ZoneInfo(run.zone)
+    return [_expected(value, zone) if type_ == "timestamp_ntz" else _text(value)
+            for value, type_ in zip(values, types, strict=True)]  # fmt: skip
+
+
+def _shown(values: Sequence[Any]) -> list[Any]:
+    return [_text(value) for value in values]
+
+
+def _expected(value: Any, zone: datetime.tzinfo) -> Any:
+    if not isinstance(value, str) or not value.endswith("Z"):
+        return value
+    moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
+    return moment.astimezone(zone).replace(tzinfo=None).isoformat()
+
+
+def _text(value: Any) -> Any:
+    """Texts whose spelling is free: joined values, zeros at the end of a time, the length and nullability of types."""
+    if not isinstance(value, str):
+        return value
+    if (match := _MOMENT.match(value)) is not None:
+        return match[1] + (f".{match[2]}" if match[2] else "")
+    if "ROW<" in value:
+        value = re.sub(r"VARCHAR\(\d+\)", "STRING", value).replace(" NOT NULL", "")
+    return "|".join(sorted(value.split("|"))) if "|" in value else value

@@ -1,0 +1,164 @@
+"""Drives calls of process table functions row by row: watermarks as the case says, and restarts with a new instance."""
+
+import datetime
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from remote_udf.process_planning import TableGiven
+from remote_udf.row_kinds import ROW_KIND, RowKind
+from remote_udf.table_arguments import ChangelogMode
+from spark_client.base.changelogs import mode_of
+from spark_client.base.types import spark_type
+from tests.conformance.binding import Bound
+from tests.conformance.cases import Case
+from tests.conformance.given import Candidate, declared
+from tests.conformance.observation import Emitted
+from udf_server.testing import ProcessTableHarness, table
+
+__all__ = ["Driving", "harness_function"]
+
+_DELAY = re.compile(r"INTERVAL '([\d.]+)' (SECOND|HOUR|MINUTE|DAY)")
+_UNITS = {"SECOND": 1.0, "MINUTE": 60.0, "HOUR": 3600.0, "DAY": 86400.0}
+Steps = list[tuple[tuple[Any, ...] | None, Any]]
+"""A row, or the watermark that comes next."""
+_Event = tuple[str, tuple[Any, ...] | None, RowKind, Any, str | None]
+
+
+def harness_function(bound: Bound) -> Any:
+    """What a harness takes: a class where there is one, since it makes a new instance of it after a restart."""
+    function = bound.function.thing if isinstance(bound.function, Candidate) else bound.function
+    return function if isinstance(function, type) else declared(function)
+
+
+class Driving:
+    """The calls of one query."""
+
+    def __init__(self, case: Case, spark: SparkSession, functions: Mapping[str, Bound]) -> None:
+        self._case, self._spark, self._functions = case, spark, functions
+        self._before: list[Steps] = []
+        self._steps: Steps = []
+        self._phase: str | None = None
+        self._phases: list[str | None] = []
+
+    def process(
+        self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None = None, *, partition_by: Any = None,
+        order_by: Any = (), on_time: Any = (), uid: str | None = None, changelog_mode: Any = None, upsert_key: Any = (),
+        options: Any = None, **scalars: Any,
+    ) -> DataFrame:  # fmt: skip
+        """In the place of `RemoteSession.process`."""
+        bound = self._found(name)
+        frames = tables if isinstance(tables, Mapping) else {}
+        given = {each: _given(frame, _of(partition_by, each), _of(order_by, each)) for each, frame in frames.items()}
+        times = [on_time] if isinstance(on_time, str) else list(on_time)
+        harness = ProcessTableHarness(harness_function(bound), given, on_time=times, **scalars)
+        for argument, row, kind, watermark, phase in self._events(frames):
+            if phase != self._phase and self._phase is not None:
+                harness.restore(harness.snapshot())
+            self._phase = phase
+            if row is not None:
+                harness.row(argument, row, kind)
+            if watermark is not None:
+                harness.watermark(watermark, argument)
+            self._noted(harness)
+        if given:
+            harness.end_of_input()
+        else:
+            harness.call()
+        self._noted(harness)
+        rows = [(*row, str(row.kind)) for row in harness.output]
+        fields = [f"`{field.name}` {spark_type(field.type).simpleString()}" for field in harness.columns]
+        assert bound.spec is not None
+        if bound.spec.process is None or bound.spec.process.changelog_mode.is_insert_only:
+            rows = [row[:-1] for row in rows]
+        else:
+            fields.append(f"{ROW_KIND} string")
+        self._before.append(self._steps)
+        self._steps = []
+        return self._spark.createDataFrame(rows, ", ".join(fields)).coalesce(1)
+
+    def phased(self, rows: Sequence[Emitted]) -> list[Emitted]:
+        """The rows of the query with the phases of its only call's, where they are as many."""
+        if len(self._phases) != len(rows) or len(self._before) != 1 or not any(self._phases):
+            return list(rows)
+        return [Emitted(row.values, row.kind, phase=phase) for row, phase in zip(rows, self._phases, strict=True)]
+
+    def _found(self, name: str) -> Bound:
+        plain = name.partition("@")[0]
+        return next(each for key, each in self._functions.items() if key.partition("@")[0].lower() == plain.lower())
+
+    def _noted(self, harness: ProcessTableHarness) -> None:
+        """What a call emitted, and the watermark behind it, for a call that takes its result."""
+        for row in harness.take():
+            self._steps.append((tuple(row), None))
+            self._phases.append(self._phase)
+        self._steps.append((None, harness.current_watermark))
+
+    def _events(self, tables: Mapping[str, DataFrame]) -> Iterator[_Event]:
+        """Rows of all tables by time, each with the watermark after it. What another call emitted has that call's."""
+        delay = self._delay()
+        greatest: dict[str, datetime.datetime] = {}
+        merged: list[Any] = []
+        for number, (argument, frame) in enumerate(tables.items()):
+            column = self._time_column(frame)
+            rows = frame.toArrow().to_pylist()
+            chained = self._emitted([tuple(row.values()) for row in rows])
+            if chained is not None:
+                yield from ((argument, row, RowKind.INSERT, mark, None) for row, mark in chained)
+                continue
+            phases = self._told_phases(len(rows))
+            for place, row in enumerate(rows):
+                time = row[column].timestamp() if column is not None and len(tables) > 1 else 0
+                order = (phases[place] or "") != "before_restore", time, place if column is None else 0, number, place
+                merged.append((order, argument, column, row, phases[place]))
+        for _, argument, column, row, phase in sorted(merged, key=lambda each: each[0]):
+            kind = RowKind(row.pop(ROW_KIND, RowKind.INSERT))
+            watermark = None
+            if column is not None and row[column] is not None:
+                greatest[argument] = max(row[column], greatest.get(argument, row[column]))
+                watermark = greatest[argument] - delay
+            yield argument, tuple(row.values()), kind, watermark, phase
+
+    def _time_column(self, frame: DataFrame) -> str | None:
+        """The column that a table of the case declares a watermark for, as far as the frame has it."""
+        declared_for = [
+            match[1] for each in self._case.tables
+            if (match := re.match(r"\s*WATERMARK FOR `?(\w+)`?", str(each.raw.get("watermark") or "")))
+        ]  # fmt: skip
+        return next((name for name in frame.columns if name in declared_for or name == "rowtime"), None)
+
+    def _told_phases(self, count: int) -> list[str | None]:
+        for each in self._case.tables:
+            rows = [row for row in each.raw.get("rows") or () if isinstance(row, Mapping)]
+            if len(rows) == count and any("phase" in row for row in rows):
+                return [row.get("phase") for row in rows]
+        return [None] * count
+
+    def _emitted(self, rows: Sequence[tuple[Any, ...]]) -> Steps | None:
+        """The steps of the call whose result these rows are."""
+        for steps in self._before:
+            if [row for row, _ in steps if row is not None] == list(rows) and rows:
+                return steps
+        return None
+
+    def _delay(self) -> datetime.timedelta:
+        told = next((str(each.raw["watermark"]) for each in self._case.tables if each.raw.get("watermark")), "")
+        match = _DELAY.search(told)
+        return datetime.timedelta(seconds=float(match[1]) * _UNITS[match[2]]) if match else datetime.timedelta()
+
+
+def _given(frame: DataFrame, partition_by: Any, order_by: Any) -> TableGiven:
+    schema = frame.limit(0).toArrow().schema
+    names = [name for name in schema.names if name != ROW_KIND]
+    mode, key = mode_of(frame) if ROW_KIND in schema.names else (ChangelogMode(), ())
+    columns = pa.schema([schema.field(name) for name in names])
+    made = table(columns, partition_by=partition_by, order_by=order_by or (), changelog_mode=mode)
+    return TableGiven(made.schema, made.partition_by, made.order_by, made.changelog_mode, tuple(key))
+
+
+def _of(given: Any, argument: str) -> Any:
+    """What a call says for one table; a mapping is by table."""
+    return given.get(argument) if isinstance(given, Mapping) else given

@@ -1,0 +1,257 @@
+"""Process table functions driven by a script, through the harness for authors: rows, watermarks, clock, snapshots.
+
+A script's `expect_*` steps are noted as they were found; judging compares them. Declarations that are to be refused
+are scripts without steps.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from remote_udf.functions import FunctionSpec
+from remote_udf.row_kinds import RowKind
+from spark_client.base.types import spark_type
+from tests.conformance.binding import Bound, is_process
+from tests.conformance.cases import Case
+from tests.conformance.checking import CaseError, described
+from tests.conformance.column_types import parse_type
+from tests.conformance.environment import REFUSALS, Environment
+from tests.conformance.flink_tables import changelog_mode
+from tests.conformance.functions.timer_service import FIRED, service_harness
+from tests.conformance.kinds.process_driving import harness_function
+from tests.conformance.observation import Emitted, Failure, Observation, Run
+from tests.conformance.values import parse_value
+from udf_server.testing import ProcessTableHarness, table
+
+__all__ = ["SERVICE", "claims", "observe"]
+
+_CLAUSE = re.compile(r"(\w+)\s*=>\s*TABLE\s+(\w+)(?:\s+PARTITION BY\s+(\([^)]*\)|\w+))?", re.IGNORECASE)
+_KEYS = re.compile(r"PARTITION BY\s+(\([^)]*\)|\w+)", re.IGNORECASE)
+_ON_TIME = re.compile(r"on_time\s*=>\s*DESCRIPTOR\(([^)]*)\)", re.IGNORECASE)
+_SCALAR = re.compile(r"(\w+)\s*=>\s*(-?\d+(?:\.\d+)?|'[^']*'|true|false)(?=\s*[,)])", re.IGNORECASE)
+_SELECT = re.compile(r"\s*SELECT\b", re.IGNORECASE)
+_DECLARED = re.compile(r"\bonly\b|^\s*PARTITION BY\b|declaration|registration", re.IGNORECASE)
+SERVICE = "(timer service)"
+OPS = ("row", "watermark", "advance_clock_ms", "snapshot", "restore", "init_state", "clear_state", "clear_all_states",
+       "expect_state", "expect_state_keys", "expect_pending_timers", "expect_fired_timers", "register_timer",
+       "clear_timer", "on_fire")  # fmt: skip
+
+
+def claims(case: Case) -> bool:
+    """Scripts, and declarations without a query."""
+    process = any(is_process(words) for words in case.functions)
+    return bool(case.raw.get("steps")) or (
+        process and _DECLARED.search(case.query) is not None and not _SELECT.match(case.query)
+    )
+
+
+def is_service(case: Case) -> bool:
+    """A script for timers alone, whose function does what the script says."""
+    return len(case.functions) == 1 and case.functions[0].name == SERVICE
+
+
+def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
+    """One run; a refusal ends it."""
+    seen = environment.observation(case, bound)
+    run = Run("script")
+    seen.runs.append(run)
+    refused = next((each.refused for each in bound if each.refused is not None), None)
+    driver = None
+    try:
+        if refused is not None:
+            raise refused
+        driver = _Driver(case, bound)
+        driver.run()
+    except CaseError:
+        raise
+    except Exception as error:
+        if not isinstance(error, REFUSALS) and error is not refused:
+            raise
+        run.failure = Failure(str(error), driver is None, type(error).__name__)
+        return seen
+    if not case.raw.get("steps"):
+        return seen
+    driver.tell(run, seen)
+    return seen
+
+
+class _Driver:
+    def __init__(self, case: Case, bound: Sequence[Bound]) -> None:
+        self._case = case
+        self._types = {each.name: [parse_type(type_) for _, type_ in each.columns] for each in case.tables}
+        self._service = is_service(case)
+        self._snapshots: dict[str, object] = {}
+        self._found: list[dict[str, Any]] = []
+        self.harness = service_harness(case.raw["steps"]) if self._service else self._made(bound)
+
+    def _made(self, bound: Sequence[Bound]) -> ProcessTableHarness:
+        case = self._case
+        schemas = {each.name: each for each in case.tables}
+        tables = {}
+        for argument, name, keys in self._arguments(bound[0].spec):
+            columns = ", ".join(f"`{column}` {parse_type(type_).ddl}" for column, type_ in schemas[name].columns)
+            mode = changelog_mode(str(case.config.get(f"{argument}.changelog_mode", "")))
+            tables[argument] = table(columns, partition_by=keys, changelog_mode=mode)
+        times = _ON_TIME.search(case.query)
+        on_time = [each.strip() for each in times[1].split(",")] if times else case.config.get("on_time") or ()
+        scalars = {
+            name: _scalar(value) for name, value in _SCALAR.findall(case.query) if name not in ("on_time", "uid")
+        }
+        return ProcessTableHarness(harness_function(bound[0]), tables, on_time=on_time, **scalars)
+
+    def _arguments(self, spec: FunctionSpec | None = None) -> list[tuple[str, str, list[str] | None]]:
+        """Argument, table, keys: of the query; of a declaration one table after the other, with the keys it has."""
+        case = self._case
+        if _SELECT.match(case.query):
+            return [(argument, name, _split(keys)) for argument, name, keys in _CLAUSE.findall(case.query)]
+        by_key = [each.name for each in spec.process.tables if each.has_set_semantics] if spec and spec.process else []
+        # A table with set semantics that has no keys is refused for that, and not for what the case is about.
+        keys = [_split(each) for each in _KEYS.findall(case.query)]
+        arguments = [
+            str(each["name"])
+            for each in case.functions[0].raw.get("arguments") or ()
+            if "table" in str(each.get("kind"))
+        ]
+        named = {each.name: each for each in case.tables}
+        wanted = [(name, name if name in named else next(iter(named), "")) for name in arguments]
+        first = {name: [each.columns[0][0]] if each.columns else None for name, each in named.items()}
+        keys += [first[name] if name and argument in by_key else None for argument, name in wanted[len(keys) :]]
+        return [(argument, name, each) for (argument, name), each in zip(wanted, keys, strict=False) if name]
+
+    def run(self) -> None:
+        steps = self._case.raw.get("steps") or ()
+        if not steps and not self._case.tables and _SELECT.match(self._case.query):
+            self.harness.call()
+        for number, step in enumerate(steps):
+            if step["op"] not in OPS:
+                raise CaseError(f"steps[{number}].op", described(step["op"]), f"one of {', '.join(OPS)}")
+            self._found.append(getattr(self, f"_{step['op']}")(step) or {})
+
+    def tell(self, run: Run, seen: Observation) -> None:
+        """What came of the script."""
+        seen.found["steps"] = self._found
+        if self._service:
+            run.rows = [Emitted((each.key[0], each.name, each.time)) for each in self.harness.fired]
+            run.columns = [("key", "string"), ("timer_name", "string"), ("time_ms", "bigint")]
+        else:
+            run.rows = [Emitted(tuple(row), str(row.kind)) for row in self.harness.output]
+            run.columns = [(field.name, spark_type(field.type).simpleString()) for field in self.harness.columns]
+            run.has_kinds = True
+        seen.found["expected_pending_timers"] = sorted(
+            ([each.key[0] if each.key else None, each.name, each.time] for each in self.harness.pending_timers()),
+            key=str,
+        )
+
+    # Steps. Those that expect something give what is there, under the same names.
+
+    def _row(self, step: Mapping[str, Any]) -> None:
+        if step.get("table") not in self._types:
+            raise CaseError("steps.table", described(step.get("table")), f"one of {', '.join(self._types)}")
+        types = self._types[step["table"]]
+        values = tuple(parse_value(value, type_) for value, type_ in zip(step["values"], types, strict=True))
+        self.harness.row(self._argument(step["table"]), values, RowKind(step.get("kind") or "+I"))
+
+    def _argument(self, name: str) -> str:
+        """The argument that a table is given as."""
+        return next((argument for argument, each, _ in self._arguments() if each == name), name)
+
+    def _watermark(self, step: Mapping[str, Any]) -> None:
+        to = step["to"]
+        name = step.get("table")
+        self.harness.watermark(
+            to if isinstance(to, int) else _moment(to), self._argument(name) if name and not self._service else name
+        )
+
+    def _advance_clock_ms(self, step: Mapping[str, Any]) -> None:
+        self.harness.advance_clock(step["by"])
+
+    def _snapshot(self, step: Mapping[str, Any]) -> None:
+        self._snapshots[step["name"]] = self.harness.snapshot()
+
+    def _restore(self, step: Mapping[str, Any]) -> None:
+        self.harness.restore(self._snapshots[step["name"]])
+
+    def _init_state(self, step: Mapping[str, Any]) -> None:
+        value = step["value"]
+        before = self.harness.state(step["state"], step["key"])
+        if hasattr(before, "__dataclass_fields__"):
+            for name, each in value.items():
+                setattr(before, name, each)
+            value = before
+        self.harness.set_state(step["state"], value, step["key"])
+
+    def _clear_state(self, step: Mapping[str, Any]) -> None:
+        self.harness.clear_state(step["state"], step["key"])
+
+    def _clear_all_states(self, step: Mapping[str, Any]) -> None:
+        self.harness.clear_state(None, step["key"])
+
+    def _expect_state(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        key = step["key"] if isinstance(step["key"], tuple) else (step["key"],)
+        if key not in self.harness.state_keys(step["state"]):
+            return {"value": None}
+        found = self.harness.state(step["state"], step["key"])
+        if hasattr(found, "__dataclass_fields__"):
+            found = {name: getattr(found, name) for name in found.__dataclass_fields__}
+        elif isinstance(step["value"], list):
+            found = list(found)
+        elif isinstance(step["value"], Mapping):
+            found = dict(found)
+        return {"value": found}
+
+    def _expect_state_keys(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        found = [key[0] for key in self.harness.state_keys(step["state"])]
+        return {"keys": _in_order(step["keys"], found)}
+
+    def _expect_pending_timers(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        found = []
+        for place, each in enumerate(self.harness.pending_timers()):
+            told = step["timers"][place] if place < len(step["timers"]) else {}
+            time: Any = each.time
+            if "time" in told:
+                time = told["time"] if _milliseconds(told["time"]) == each.time else f"{each.time} ms"
+            found.append({"name": each.name, ("time" if "time" in told else "time_ms"): time, **_key(told, each)})
+        return {"timers": found}
+
+    def _expect_fired_timers(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        return {"timers": [each.name for each in self.harness.fired]}
+
+    # Of the timer service, where rows are commands.
+
+    def _register_timer(self, step: Mapping[str, Any]) -> None:
+        self.harness.row("table-a", (step["key"], "register", step["name"], step["time_ms"]))
+
+    def _clear_timer(self, step: Mapping[str, Any]) -> None:
+        self.harness.row("table-a", (step["key"], "clear", step.get("name"), step.get("time_ms")))
+
+    def _on_fire(self, step: Mapping[str, Any]) -> None:
+        FIRED[step["timer"]] = step
+
+
+def _key(told: Mapping[str, Any], timer: Any) -> dict[str, Any]:
+    return {"key": timer.key[0] if timer.key else None} if "key" in told else {}
+
+
+def _in_order(told: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    """The keys found, in the order in which a case lists them; it has none of its own."""
+    return sorted(found, key=lambda key: (told.index(key) if key in told else len(told), str(key)))
+
+
+def _split(keys: str) -> list[str] | None:
+    return [key.strip() for key in keys.strip("()").split(",")] if keys else None
+
+
+def _scalar(text: str) -> Any:
+    if text.startswith("'"):
+        return text.strip("'")
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return float(text) if "." in text else int(text)
+
+
+def _moment(text: str) -> Any:
+    return parse_value(text, parse_type("TIMESTAMP_LTZ(3)"))
+
+
+def _milliseconds(text: str) -> int:
+    return round(_moment(text).timestamp() * 1000)

@@ -1,0 +1,82 @@
+"""Observation: everything that was seen when a case was run. Judging looks at nothing else."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Emitted", "Failure", "Observation", "Run"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`planning` if nothing had been called and no row had been read when it came."""
+
+    message: str
+    planning: bool
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A row that came out: what kind of change, and after which event or in which phase of the input."""
+
+    values: Sequence[Any]
+    kind: str = "+I"
+    after: int | None = None
+    phase: str | None = None
+
+
+@dataclass
+class Run:
+    """One run. `how` is batch, stream, changelog (the changes of an aggregate), harness or script.
+
+    `columns` are names and Spark types; `keys` counts the columns of a changelog that tell rows apart.
+    """
+
+    how: str
+    columns: Sequence[tuple[str, str]] | None = None
+    named: Sequence[str] = ()
+    """As in an observation, where the columns are not in the order of the query."""
+    rows: Sequence[Emitted] | None = None
+    failure: Failure | None = None
+    has_kinds: bool = False
+    keys: int = 0
+    zone: str = "UTC"
+    under: str = ""
+    """The variant of the configuration, as text."""
+    calls: int | None = None
+    elapsed_ms: float | None = None
+    max_open: int | None = None
+    before_restart: int | None = None
+    late_rows: int | None = None
+
+
+@dataclass
+class Observation:
+    """`found` mirrors parts of the expectation, by field: what the same places would have to say."""
+
+    runs: list[Run] = field(default_factory=list)
+    modes: frozenset[str] = frozenset()
+    """The modes that the case asks for: batch, stream; empty if it does not say."""
+    found: dict[str, Any] = field(default_factory=dict)
+    units: Mapping[str, int] = field(default_factory=dict)
+    """How many rows there are of what calls are counted by: "row", "left row", "joined row"."""
+    distinct_calls: float = 1.0
+    """The share of the calls in the query that are not equal to another one."""
+    null_times: int | None = None
+    """Input rows without a time."""
+    truncated: bool = False
+    """The query averages integers, which the language of the cases truncates."""
+    named: Sequence[str] = ()
+    """By column, what the query has for it: alias, column or expression; empty if that is not to be read from it."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """From the names of bound functions to the names that the case gives them."""
+    own_messages: Sequence[str] = ()
+    """What the case's functions say when they fail."""
+    refusal: str = ""
+    """The product's own statement that it does not do this, where a declared capability foresees it."""
+    compared: int = 0
+    """Rows that were compared with something else than the expectation: with the same functions, run locally."""
+    contradictions: list[str] = field(default_factory=list)
+    """What is wrong whatever the case expects."""
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,63 @@
+"""The changes of a query's result as the rows of its table arrive, one after another.
+
+The language of the cases changes the result of a query with every row. Spark computes it for the rows there are; here
+it is computed after every row, and the results are compared.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from tests.conformance.cases import Case
+from tests.conformance.environment import Environment, fill
+from tests.conformance.observation import Emitted, Run
+from tests.conformance.running import MOST_ROWS, changes_between
+from tests.conformance.spark_sql import parse
+from tests.conformance.tables import table_frame
+
+__all__ = ["prefix_changes"]
+
+
+def prefix_changes(case: Case, environment: Environment, query: Callable[[], DataFrame]) -> list[Run]:
+    """A run with the changes; none for several tables, many rows, or a result whose rows have no leading key."""
+    keys = _leading_keys(case)
+    if len(case.tables) != 1 or len(case.tables[0].changes) > MOST_ROWS or not keys:
+        return []
+    table = case.tables[0]
+    run = Run("changelog", keys=keys)
+    before: list[tuple[Any, ...]] = []
+    changes: list[Emitted] = []
+    try:
+        for count in range(1, len(table.changes) + 1):
+            grown = replace(table, changes=table.changes[:count])
+            table_frame(environment.spark, grown).createOrReplaceTempView(f"`{table.name}`")
+            frame = query()
+            after = environment.rows(lambda frame=frame: frame)
+            fill(run, frame, after)
+            if len({row[:keys] for row in after}) < len(after):
+                return []
+            changes += [Emitted(values, kind) for kind, values in changes_between(before, after, keys)]
+            before = after
+    finally:
+        table_frame(environment.spark, table).createOrReplaceTempView(f"`{table.name}`")
+    run.rows, run.has_kinds = changes, True
+    return [run]
+
+
+def _leading_keys(case: Case) -> int:
+    """How many columns at the front are plain columns or keys of GROUP BY."""
+    tree = parse(case.query)
+    if not isinstance(tree, exp.Select):
+        return 0
+    group = tree.args.get("group")
+    grouped = [each.sql() for each in group.expressions] if group is not None else []
+    count = 0
+    for item in tree.expressions:
+        inner = item.unalias()
+        if not (isinstance(inner, exp.Column) or inner.sql() in grouped):
+            break
+        count += 1
+    return count

@@ -1,0 +1,71 @@
+"""A query over a stream without a watermark: a row per micro-batch, a real streaming query, rows in their order."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from tests.conformance.binding import Bound
+from tests.conformance.cases import Case
+from tests.conformance.environment import REFUSALS, Environment, fill
+from tests.conformance.observation import Failure, Run
+from tests.conformance.tables import changelog_frame, table_frame
+
+__all__ = ["DRAIN_SECONDS", "drain", "streamed"]
+
+DRAIN_SECONDS = 300
+
+
+def streamed(
+    case: Case, environment: Environment, bound: Sequence[Bound], query: Callable[[], DataFrame], under: str
+) -> Run:
+    """The run; the tables of the case are streams while `query` is asked for its frame."""
+    run = Run("stream", under=under)
+    with tempfile.TemporaryDirectory(prefix="conformance-stream-") as scratch:
+        for table in case.tables:
+            frame = (
+                changelog_frame(environment.spark, table) if table.changelog else table_frame(environment.spark, table)
+            )
+            _source(environment, frame, Path(scratch) / table.name).createOrReplaceTempView(f"`{table.name}`")
+        started = time.monotonic()
+        try:
+            frame = query()
+            fill(run, frame, drain(frame, Path(scratch)))
+        except REFUSALS as error:
+            run.failure = Failure(str(error), planning=False, kind=type(error).__name__)
+        run.elapsed_ms = (time.monotonic() - started) * 1000
+    return run
+
+
+def _source(environment: Environment, frame: DataFrame, folder: Path) -> DataFrame:
+    folder.mkdir()
+    table = frame.toArrow()
+    for number in range(len(table)):
+        path = folder / f"{number:05}.parquet"
+        pq.write_table(table.slice(number, 1), path)
+        os.utime(path, (1_700_000_000 + number,) * 2)
+    return environment.spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def drain(frame: DataFrame, scratch: Path) -> list[tuple[Any, ...]]:
+    """Runs the streaming query over what its sources have, and gives the rows in the order of the micro-batches."""
+    rows: list[tuple[Any, ...]] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        rows.extend(tuple(row) for row in batch.collect())
+
+    writer = frame.writeStream.option("checkpointLocation", str(scratch / "checkpoint")).outputMode("append")
+    query = writer.trigger(availableNow=True).foreachBatch(keep).start()
+    try:
+        if not query.awaitTermination(DRAIN_SECONDS):
+            raise TimeoutError(f"the stream did not end in {DRAIN_SECONDS} s")
+        if (error := query.exception()) is not None:
+            raise error
+    finally:
+        query.stop()
+    return rows

@@ -1,0 +1,51 @@
+"""What is declared not to apply: every entry can be read, is needed, and holds only if what it states was seen."""
+
+import re
+
+import pytest
+
+from tests.conformance.capabilities import Capabilities, Capability
+from tests.conformance.cases import Case
+from tests.conformance.observation import Failure, Observation, Run
+from tests.conformance.suite import FILES, FOLDER
+
+DECLARED = Capabilities()
+
+
+def seen(message=None):
+    run = Run("batch", rows=()) if message is None else Run("batch", failure=Failure(message, planning=True))
+    return Observation(runs=[run])
+
+
+@pytest.mark.parametrize("each", DECLARED.all, ids=lambda each: each.pattern)
+def test_every_capability_has_a_reason_and_one_thing_to_see(each):
+    assert each.reason
+    re.compile(each.pattern)
+    re.compile(each.refusal)
+    assert not (each.refusal and each.runs)
+
+
+@pytest.mark.skipif(not FILES, reason=f"no conformance cases at {FOLDER}")
+@pytest.mark.parametrize("each", DECLARED.all, ids=lambda each: each.pattern)
+def test_every_capability_is_needed(each):
+    assert any(each.meets(case) for file in FILES for case in file.cases)
+
+
+def test_a_refusal_must_be_the_stated_one():
+    capability = Capability("query", "VARIANT", "none here", refusal="VARIANT cannot be sent")
+    assert capability.happened(seen("type VARIANT cannot be sent to a remote function"))
+    assert not capability.happened(seen("no such table"))
+    assert not capability.happened(seen())
+
+
+def test_a_limit_that_does_not_exist_must_be_seen_not_to_exist():
+    capability = Capability("error", "not supported", "no such limit", runs=True)
+    assert capability.happened(seen())
+    assert not capability.happened(seen("not supported"))
+    assert not capability.happened(Observation())
+
+
+def test_a_capability_is_met_by_a_field_of_the_case_and_by_nothing_else():
+    capability = Capability("query", r"\bLAMBDA\b", "none here")
+    assert capability.meets(Case("x", "f", "SELECT LAMBDA", (), ()))
+    assert not capability.meets(Case("LAMBDA", "f", "SELECT 1", (), ()))

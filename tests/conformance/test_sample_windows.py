@@ -1,0 +1,25 @@
+"""The cases of the shared folder about windows; skipped where there is no such folder."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conformance.environment import Environment
+from tests.conformance.kinds import windows
+from tests.conformance.runner import prepared
+from tests.conformance.suite import FILES, FOLDER, assert_holds, cases_of
+
+pytestmark = pytest.mark.skipif(not FILES, reason=f"no conformance cases at {FOLDER}")
+
+
+@pytest.fixture(scope="module")
+def environment(spark: Any) -> Iterator[Environment]:
+    # Its settings, views and functions are no other test's business.
+    with prepared(spark.newSession(), FOLDER) as environment:
+        yield environment
+
+
+@pytest.mark.parametrize("case", cases_of(windows)[0::2])
+def test_the_case_holds(case, environment):
+    assert_holds(case, environment)

@@ -1,0 +1,101 @@
+"""What a case asserts, field by field, with a ledger of the fields that were looked at."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["KINDS", "Told", "ToldRow", "asserted"]
+
+KINDS = ("rows", "changelog", "error", "plan", "bundle_calls", "combine", "sequencing", "semantics")
+"""What `expected.kind` may say."""
+
+_BESIDE = ("rows_emitted_before_restart", "materialized", "batch_window_rows")
+"""Assertions that stand beside `expected`, and whose names do not begin with it."""
+_SCRIPT = "steps"
+_GIVEN = (
+    "expected.calls.segments.", "expected.parts.", "expected.steps.given", "expected.steps.release",
+    "expected.steps.complete", "expected.assignments.time", "expected.assignments.offset_minutes",
+    "steps.op", "steps.key", "steps.state",
+)  # fmt: skip
+"""Fields inside an expectation that say what is done, and not what comes of it."""
+
+
+@dataclass(frozen=True)
+class ToldRow:
+    """`kind` and `phase` are None where the case does not say them."""
+
+    values: Sequence[Any]
+    kind: str | None = None
+    phase: str | None = None
+
+
+def asserted(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a case that asserts something, in the shape of the file."""
+    found = {key: value for key, value in raw.items() if key.startswith("expected") or key in _BESIDE}
+    if any(str(step.get("op", "")).startswith("expect_") for step in raw.get(_SCRIPT) or ()):
+        found[_SCRIPT] = [dict(step) if str(step.get("op")).startswith("expect_") else {} for step in raw[_SCRIPT]]
+    return found
+
+
+class Told:
+    """An expectation. A field is named by its keys with dots between them; places in lists do not count."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+        self.fields = {name for name in _leaves(raw, "") if not name.startswith(_GIVEN)}
+        self._noted: set[str] = set()
+        self._left: set[str] = set()
+        self.waived: set[tuple[str, int]] = set()
+        """Columns of a field that the query leaves to the engine: name of the field, and position."""
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """The value of a field, which counts as looked at from now on."""
+        self._noted.add(name)
+        return self.peek(name, default)
+
+    def peek(self, name: str, default: Any = None) -> Any:
+        """The value of a field or of a group of fields; it does not count as looked at."""
+        value: Any = self.raw
+        for part in name.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return default
+            value = value[part]
+        return value
+
+    def note(self, *names: str) -> None:
+        """Marks fields as looked at."""
+        self._noted.update(names)
+
+    def leave(self, name: str) -> None:
+        """Marks a field as one that cannot be compared, whoever looked at it."""
+        self._left.add(name)
+
+    def rows(self, name: str) -> list[ToldRow] | None:
+        """The rows of a field, None if the case has none. Kinds and phases are not looked at by that."""
+        given = self.take(name)
+        if given is None:
+            return None
+        self.note(f"{name}.values", f"{name}.row")
+        return [_row(each) for each in given]
+
+    @property
+    def unchecked(self) -> list[str]:
+        """The fields that nothing looked at."""
+        return sorted((self.fields - self._noted) | self._left)
+
+
+def _row(row: Any) -> ToldRow:
+    if isinstance(row, Mapping):
+        return ToldRow(row.get("values", row.get("row")) or (), row.get("kind", row.get("row_kind")), row.get("phase"))
+    return ToldRow(row)
+
+
+def _leaves(value: Any, name: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inside in value.items():
+            yield from _leaves(inside, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        for each in value:
+            yield from _leaves(each, name)
+    elif name and (value is not None or "." in name):
+        yield name

@@ -1,0 +1,61 @@
+"""Verdicts: what became of a case, and why."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["Status", "Verdict"]
+
+
+class Status(StrEnum):
+    """What became of a case."""
+
+    PASSED = "passed"
+    PARTLY = "partly checked"
+    VACUOUS = "vacuous"
+    REFUSED = "refused, wording to be read"
+    NOT_APPLICABLE = "not applicable"
+    FAILED = "failed"
+    MISSING = "missing function"
+    MALFORMED = "malformed"
+
+    @property
+    def bad(self) -> bool:
+        """Whether it makes the run fail."""
+        return self in (Status.FAILED, Status.MISSING, Status.MALFORMED)
+
+
+@dataclass
+class Verdict:
+    """`compared` counts rows, values and facts; `unchecked` names the fields that nothing looked at."""
+
+    problems: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    compared: int = 0
+    wording: tuple[str, str, str] | None = None
+    """What the case says, what was said, and what that lacks: for a reader."""
+    waived: frozenset[tuple[str, int]] = frozenset()
+    decided: Status | None = None
+
+    @property
+    def status(self) -> Status:
+        if self.decided is not None:
+            return self.decided
+        if self.problems:
+            return Status.FAILED
+        if self.wording is not None:
+            return Status.REFUSED
+        if not self.compared:
+            return Status.VACUOUS
+        return Status.PARTLY if self.unchecked else Status.PASSED
+
+    @property
+    def reason(self) -> str:
+        """One line."""
+        if self.problems:
+            return self.problems[0]
+        if self.wording is not None and self.decided is None:
+            return f"expected {self.wording[0]!r}; found {self.wording[1]!r}; lacks {self.wording[2]}"
+        if self.unchecked and self.decided is None:
+            return f"not checked: {', '.join(self.unchecked)}"
+        return "; ".join(dict.fromkeys(self.notes))
