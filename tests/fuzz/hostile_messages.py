@@ -43,7 +43,7 @@ class Conversation:
         self._draw = draw
         self._odd = draw.choice((0.0, 0.1, 0.5))
         self.said: list[tuple[str, list[bytes]]] = []
-        function = draw.choice([*SCALARS, "totals", "counted", "counted"])
+        function = draw.choice([*SCALARS, "texts", "texts", "totals", "counted", "counted"])
         fields = {}
         if function == "totals":
             self._schema, fields = TOTALS, {"applied": [1, 3]}
@@ -57,6 +57,8 @@ class Conversation:
         self._many = () if function in SLOW else (1_000, STREAM_ROWS)
         self._open(function, fields)
         self._sequence = self._first = 0
+        if function == "texts" and draw.random() < 0.4:
+            self._batch(0)
         if draw.random() < 0.1:
             self._small_batches(draw.choice((100, 2_000)))
         for _ in range(draw.choice((0, 1, 1, 2, 4, 12))):
@@ -111,13 +113,14 @@ class Conversation:
         self._say(f"{count} batches of a row each", messages)
         self._sequence = self._first = count
 
-    def _batch(self) -> None:
+    def _batch(self, kind: int | None = None) -> None:
         draw, schema = self._draw, self._schema
-        kind = draw.randrange(10) if draw.random() < self._odd else 10
+        if kind is None:
+            kind = draw.randrange(10) if draw.random() < self._odd else 10
         rows = STREAM_ROWS + 1 if kind == 9 else draw.choice((1, 3, 100, *self._many))
         word, claimed = f"batch of {rows} rows", rows
         if kind == 0:
-            claimed, data = inflated(schema, draw.choice(("zstd", "lz4")))
+            claimed, data = inflated(schema, draw.choice(("zstd", "zstd", "lz4")))
             word = f"inflating batch of {claimed} rows"
             if draw.random() < 0.5:
                 data, how = _lying_body(draw, data)
