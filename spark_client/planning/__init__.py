@@ -7,4 +7,5 @@ process    process table functions
 
 key_columns      columns as Spark compares them, for keys and orders; sort_directions: `desc` told from a value
 dead_letters     dead letters read back as rows
+passed_columns   columns that only pass along, in types that Spark hands to Python
 """

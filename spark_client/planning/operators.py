@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
 from spark_client.base.identifiers import hidden
+from spark_client.planning.passed_columns import map_in_arrow
 
 __all__ = ["Batches", "OutputField", "apply_operator", "hidden_schema", "with_hidden_names"]
 
@@ -63,5 +64,5 @@ def apply_operator(
     def operate(batches: Batches) -> Batches:
         return run(plan, batches)
 
-    result = frame.mapInArrow(operate, schema)
+    result = map_in_arrow(frame, operate, schema)
     return result if names is None else result.toDF(*names)

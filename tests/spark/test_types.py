@@ -10,6 +10,8 @@ from pyspark.sql import types as T
 
 import udf_server as udf
 from remote_udf.errors import UnsupportedType
+from spark_client import Window
+from udf_server.aggregates.declaration import declare_aggregate
 
 UTC = dt.UTC
 MATRIX = [
@@ -155,6 +157,73 @@ def test_columns_that_no_call_uses_may_have_any_type_spark_can_hand_over(remote,
     )
     row = session.with_columns(frame, {"y": session.function("plus")("x")}).first()
     assert (row.y, row.nothing, row.deep) == (2, None, frame.first().deep)
+
+
+class Total(udf.AggregateFunction):
+    """sum, merging."""
+
+    def create_accumulator(self) -> list[int]:
+        return [0]
+
+    def accumulate(self, accumulator, x: int):
+        accumulator[0] += x
+
+    def merge(self, accumulator, others):
+        accumulator[0] += sum(other[0] for other in others)
+
+    def get_value(self, accumulator) -> int:
+        return accumulator[0]
+
+
+@pytest.mark.connect
+def test_year_month_intervals_pass_along_although_spark_hands_none_to_python(remote, spark):
+    @udf.scalar
+    def plus(x: int) -> int:
+        return x + 1
+
+    session = remote(plus, declare_aggregate(Total))
+    plus_, total = session.function("plus"), session.function("total")
+    frame = spark.sql("""
+        SELECT id, make_ym_interval(0, id * 7 - 7) AS m, CAST(make_ym_interval(0, id * 7) AS INTERVAL YEAR) AS y,
+               named_struct('a', array(make_ym_interval(0, id), NULL), 'b', map(make_ym_interval(0, id), NULL)) AS s
+        FROM (SELECT CAST(id AS int) AS id FROM range(3)) UNION ALL SELECT NULL, NULL, NULL, NULL""")
+    passed = frame.schema[1:]
+
+    def texts(of):
+        return sorted(map(str, of.select(*(F.col(f.name).cast("string") for f in passed)).collect()))
+
+    for ansi in ("true", "false"):
+        spark.conf.set("spark.sql.ansi.enabled", ansi)
+        try:
+            for made in (
+                session.with_columns(frame.where("id >= 0"), {"z": plus_(F.expr("bigint(id)"))}),
+                session.with_columns(
+                    frame.where("id >= 0"), {"z": total(F.expr("bigint(id)")).over(Window.partitionBy("id"))}
+                ),
+            ):
+                assert [field.dataType for field in made.schema[1:4]] == [field.dataType for field in passed]
+                assert texts(made) == texts(frame.where("id >= 0"))
+        finally:
+            spark.conf.unset("spark.sql.ansi.enabled")
+    grouped = session.group_by(frame.where("id >= 0")).agg(
+        total(F.expr("bigint(id)")).alias("t"), F.max("m").cast("string").alias("m"), F.max("y").alias("y")
+    )
+    assert [tuple(row) for row in grouped.select("t", "m").collect()] == [(3, "INTERVAL '0-7' YEAR TO MONTH")]
+    assert grouped.schema["y"].dataType == T.YearMonthIntervalType(0, 0)
+
+
+def test_dead_letters_keep_year_month_intervals(remote, spark, tmp_path):
+    @udf.scalar
+    def never(x: int) -> int:
+        raise ValueError("never")
+
+    session = remote(never)
+    frame = spark.sql("SELECT 1L AS x, INTERVAL '1-2' YEAR TO MONTH AS m")
+    options = {"on_error": "dead-letter", "dead_letter": str(tmp_path)}
+    session.with_columns(frame, {"y": session.function("never")("x")}, **options).collect()
+    back = session.replay(str(tmp_path))
+    assert [field.dataType for field in back.schema] == [field.dataType for field in frame.schema]
+    assert back.selectExpr("CAST(m AS string)").first()[0] == "INTERVAL '1-2' YEAR TO MONTH"
 
 
 def test_nullability_of_the_input_does_not_matter(remote, spark):
