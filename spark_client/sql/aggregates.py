@@ -33,7 +33,7 @@ from spark_client.sql.hidden import HiddenColumns, is_computed
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
-from spark_client.sql.sources import Source, column, output_names, several_columns, without_rows
+from spark_client.sql.sources import Source, column, output_names, several_columns, told_apart, without_rows
 from spark_client.sql.window_groups import groups_windows, key_names, over_panes, with_time
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.updates import is_only_updated, update_times
@@ -93,9 +93,10 @@ class GroupedSelect:
                 self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
             }
             outer.set("where", exp.Where(this=over.condition(having.this, written)))
+        outputs = told_apart(earlier)
         for part in CLAUSES:
             if part != "having" and (clause := select.args.get(part)) is not None:
-                outer.set(part, over.clause(clause, earlier))
+                outer.set(part, over.clause(clause, outputs))
         if windows := select.args.get("windows"):
             outer.set("windows", [over.clause(window, ()) for window in windows])
         outer.set("group", None)

@@ -11,7 +11,7 @@ from sqlglot import exp
 from spark_client.sql.dialect import generate
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["Source", "alias_in", "column", "is_column", "output_names", "several_columns", "without_rows"]
+__all__ = ["Source", "alias_in", "column", "is_column", "output_names", "several_columns", "told_apart", "without_rows"]
 
 _ROWS = ("hint", "from_", "joins", "laterals", "where")
 """What of a SELECT says which rows it is over."""
@@ -147,6 +147,11 @@ def is_column(tree: Any) -> bool:
 def alias_in(node: Any, aliases: Collection[str], key: Callable[[str], str]) -> bool:
     """Whether a column is one of the aliases, of which these are the keys, or a field of one."""
     return isinstance(node, exp.Column) and key(node.parts[0].name) in aliases
+
+
+def told_apart(outputs: Sequence[str]) -> set[str]:
+    """The keys that one item has: in ORDER BY a name that several items have is that of a column below them."""
+    return {key for key in outputs if outputs.count(key) == 1}
 
 
 def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], group: Any = None) -> list[str | None]:

@@ -17,7 +17,16 @@ from spark_client.sql.calls import has_remote, is_remote_window, read_remote
 from spark_client.sql.hidden import HiddenColumns, is_column_of_rows
 from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import error_at
-from spark_client.sql.sources import Source, alias_in, column, is_column, output_names, several_columns, without_rows
+from spark_client.sql.sources import (
+    Source,
+    alias_in,
+    column,
+    is_column,
+    output_names,
+    several_columns,
+    told_apart,
+    without_rows,
+)
 from spark_client.sql.window_frames import named_windows, read_window
 from spark_client.sql.workspace import Workspace
 
@@ -74,7 +83,7 @@ class WindowedSelect:
             outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, written))))
         for part in _CLAUSES:
             if (clause := select.args.get(part)) is not None:
-                outer.set(part, self._clause(clause, set(aliases)))
+                outer.set(part, self._clause(clause, told_apart(aliases)))
         outer.set("expressions", items)
         outer.set("from_", exp.From(this=self._workspace.table(self._values(stars, hidden_stars))))
         return outer

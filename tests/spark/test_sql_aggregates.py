@@ -116,6 +116,7 @@ GROUPED = [
     "HAVING window.end IS NOT NULL",
     "SELECT DISTINCT SUM(j) AS s FROM numbers GROUP BY k ORDER BY s",
     "SELECT k, SUM(v) AS s, s + 1 AS t, rank() OVER (ORDER BY SUM(v)) AS r FROM numbers GROUP BY k",
+    "SELECT k, SUM(v) AS k FROM numbers GROUP BY k ORDER BY k DESC LIMIT 1",
 ]
 NESTED = [
     "WITH a AS (SELECT k, SUM(v) AS m FROM numbers GROUP BY k), b AS (SELECT SUM(m) AS mm FROM a) SELECT * FROM a, b",
@@ -137,6 +138,7 @@ OVER = [
     "SELECT k, SUM(v) AS s, SUM(SUM(v)) OVER (ORDER BY k) AS z FROM numbers GROUP BY k",
     "SELECT k, sum(v) AS s, SUM(sum(v)) OVER (ORDER BY k DESC) AS z FROM numbers GROUP BY k",
     "SELECT k, v FROM numbers QUALIFY SUM(v) OVER (PARTITION BY j ORDER BY at) > 2",
+    "SELECT k, SUM(v) OVER (PARTITION BY k) AS k FROM numbers ORDER BY k DESC LIMIT 1",
 ]
 
 
