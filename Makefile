@@ -107,8 +107,8 @@ fuzz: $(VENV)/.dev-stamp ## odd bytes, odd queries, attacks on a server: TRIES=1
 	@$(RUN) -m tests.fuzz --tries $(TRIES) --seed $(SEED) --only '$(ONLY)'
 
 .PHONY: differential
-differential: jdk $(VENV)/.dev-stamp ## random queries against Spark's own result: MINUTES=20 SEED=7 ONLY=sql, frame, process or stream
-	@$(RUN) -m tests.differential --minutes $(MINUTES) --seed $(SEED) --only '$(ONLY)'
+differential: jdk $(VENV)/.dev-stamp ## random queries against Spark's own result: MINUTES=20 SEED=7 ONLY=sql, frame, process or stream, CONNECT=1
+	@$(RUN) -m tests.differential --minutes $(MINUTES) --seed $(SEED) --only '$(ONLY)' $(if $(CONNECT),--connect)
 
 .PHONY: chaos
 chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7, SCALE=10 for a tenth of the rows

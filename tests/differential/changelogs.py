@@ -28,7 +28,7 @@ class _Changes:
 def draw_changelog(draw: Choices) -> Case:
     """A call of a function that takes changes."""
     settings = draw_settings(draw)
-    return draw.of((_to_changelog, _from_changelog, _grouped))(draw, settings)
+    return draw.of((_to_changelog, _from_changelog, _grouped, _changes_of_groups))(draw, settings)
 
 
 def _changes(draw: Choices) -> _Changes:
@@ -92,11 +92,30 @@ def _grouped(draw: Choices, settings: Settings) -> Case:
         calls += ", remote.function('list_bigint')('v').alias('l'), F.count('*').alias('c')"
         ours = f"remote.group_by(spark.table('c'), 'k', order_by='n').agg({calls})"
         ours += ".withColumn('l', F.sort_array('l'))"
+    expected = [(k, total, len(values), sorted(values), n) for k, total, values, n in _left(changes)]
+    return Case(settings, (changes.table,), ours, written(expected), {"changelog", "changelog grouped"})
+
+
+def _left(changes: _Changes) -> list[tuple[int | None, int | None, list[int], int]]:
+    """By group: the sum of the values that are left, these values, and the number of rows."""
     groups: dict[int | None, list[int | None]] = {}
     for _, k, v in changes.left:
         groups.setdefault(k, []).append(v)
-    expected = []
+    found = []
     for k, values in groups.items():
         known = [v for v in values if v is not None]
-        expected.append((k, sum(known) if known else None, len(known), sorted(known), len(values)))
-    return Case(settings, (changes.table,), ours, written(expected), {"changelog", "changelog grouped"})
+        found.append((k, sum(known) if known else None, known, len(values)))
+    return found
+
+
+def _changes_of_groups(draw: Choices, settings: Settings) -> Case:
+    """The changes of the values of groups: what is left of them are the values of the rows that are left."""
+    changes = _changes(draw)
+    total = draw.of(("sum_bigint", "rsum_bigint", "vsum_bigint"))
+    calls = f"remote.function({total!r})('v').alias('s'), remote.function('list_bigint')('v').alias('l')"
+    per = draw.of(("", ", per='bundle'"))
+    ours = f"remote.group_by(spark.table('c'), 'k', order_by='n').changelog({calls}{per})"
+    ours += ".groupBy('k', 's', F.sort_array('l')).agg(F.expr(\"sum(if(row_kind IN ('+I', '+U'), 1, -1))\").alias('c'))"
+    expected = [(k, total, sorted(values), 1) for k, total, values, _ in _left(changes)]
+    tags = {"changelog", "changes of groups"}
+    return Case(settings, (changes.table,), f"{ours}.where('c <> 0')", written(expected), tags)

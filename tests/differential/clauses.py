@@ -8,7 +8,7 @@ from tests.differential.expressions import Field, Scope, condition, expression
 from tests.differential.imitations import Aggregate, aggregates_of
 from tests.differential.overs import over_item
 from tests.differential.tables import quoted
-from tests.differential.values import NUMBERS, ORDERABLE
+from tests.differential.values import COLLATED, NUMBERS, ORDERABLE, total_order
 
 __all__ = ["Select", "select"]
 
@@ -21,6 +21,8 @@ BUILTIN = (
     ("string", "min({})", ("string",)),
     ("bigint", "sum({}) FILTER (WHERE {})", ("bigint", "boolean")), ("bigint", "count_if({})", ("boolean",)),
 )  # fmt: skip
+GUARDED = "guarded by FILTER"
+"""Beside a DISTINCT with a FILTER, Spark computes the arguments of all aggregates for every row, and may fail there."""
 
 
 @dataclasses.dataclass
@@ -61,13 +63,16 @@ def _rows(draw: Choices, scope: Scope, source: Both, overs: bool, nested: bool) 
     if overs:
         named = draw.chance(40)
         items += [over_item(draw, scope, windows if named else None) for _ in range(draw.between(1, 3))]
-    distinct = both("DISTINCT ") if not overs and draw.chance(15) and _comparable(items) else both("")
+    distinct = both("DISTINCT ") if not overs and draw.chance(15) and _sorts(items) else both("")
     if distinct.ours:
         scope.tags.add("DISTINCT rows")
     named_items, names = _named(draw, scope, items, nested)
     clause = both(" WINDOW {}", joined(", ", windows)) if windows else both("")
+    if overs and draw.chance(25):
+        clause = both("{}{}", clause, _qualify(draw, scope, items, names))
     text = both("SELECT {}{} FROM {}{}", distinct, joined(", ", named_items), source, clause)
-    order = [] if distinct.ours else [expression(draw, scope, draw.of(("bigint", "string")), 1)]
+    seen = _not_hidden(scope, items, names)
+    order = [] if distinct.ours else [expression(draw, seen, draw.of(("bigint", "string")), 1)]
     return _ordered(draw, scope, text, items, names, order, nested)
 
 
@@ -84,7 +89,9 @@ def _grouped(draw: Choices, scope: Scope, source: Both, needed: list[Field], nes
 
     draw.several(key, 0 if needed or draw.chance(10) else 1, 2)
     clause, sets = _group_by(draw, scope, [text for text, _ in keys], len(needed))
-    items = [each for each in keys if draw.chance(80)]
+    # Of keys that a collation finds equal, any may be the one that is shown.
+    items = [(both("lower({})", text), type_) if type_ == COLLATED else (text, type_) for text, type_ in keys]
+    items = [each for each in items if draw.chance(80)]
     items += [(both("-({})", text), type_) for text, type_ in keys if type_ in NUMBERS and draw.chance(15)]
 
     def aggregate() -> None:
@@ -98,10 +105,17 @@ def _grouped(draw: Choices, scope: Scope, source: Both, needed: list[Field], nes
     if draw.chance(20):
         scope.tags.add("HAVING")
         left, _ = _aggregate_item(draw, scope, "bigint")
+        shown = [both("{}", quoted(name)) for name, (_, type_) in zip(names, items, strict=True)
+                 if name is not None and type_ == "bigint"]  # fmt: skip
+        if shown and draw.chance(40):
+            scope.tags.add("HAVING of an alias")
+            left = draw.of(shown)
         having = both(" HAVING {} > {}", left, draw.of(("0", "2")))
     text = both("SELECT {} FROM {}{}{}", joined(", ", named_items), source, clause, having)
     order = [draw.of([text for text, _ in keys] or [both("1")])]
-    order += [_aggregate_item(draw, scope, "bigint")[0]]
+    # In ORDER BY Spark gives aggregates the keys with the nulls of grouping sets, and in the SELECT those of the rows.
+    if not sets:
+        order += [_aggregate_item(draw, _not_hidden(scope, items, names), "bigint")[0]]
     return _ordered(draw, scope, text, items, names, order, nested)
 
 
@@ -125,8 +139,10 @@ def _group_by(draw: Choices, scope: Scope, keys: list[Both], needed: int) -> tup
 def _aggregate_item(draw: Choices, scope: Scope, type_: str | None = None) -> tuple[Both, str]:
     """An aggregate, perhaps within an expression."""
     if draw.chance(25):
-        returns, template, types = draw.of([each for each in BUILTIN if type_ in (None, each[0])])
-        scope.tags.add("Spark's aggregate beside")
+        guarded = GUARDED in scope.tags
+        known = [each for each in BUILTIN if type_ in (None, each[0]) and not (guarded and "DISTINCT" in each[1])]
+        returns, template, types = draw.of(known)
+        scope.tags |= {"Spark's aggregate beside", *(["DISTINCT"] if "DISTINCT" in template else [])}
         return both(template, *(expression(draw, scope, each, 1) for each in types)), returns
     call, returns = aggregate_call(draw, scope, type_)
     if returns == "bigint" and draw.chance(20):
@@ -157,7 +173,8 @@ def aggregate_call(draw: Choices, scope: Scope, type_: str | None = None) -> tup
         scope.tags.add("WITHIN GROUP")
         return Both(ours, chosen.sorted_by.format(arguments[0].sparks, order.sparks) + filtered.sparks), chosen.returns
     distinct = ""
-    if not chosen.ordered and not chosen.unique and chosen.parameters[0] in ORDERABLE and draw.chance(20):
+    is_comparable = not (chosen.ordered or chosen.unique) and chosen.parameters[0] in ORDERABLE
+    if is_comparable and GUARDED not in scope.tags and draw.chance(20):
         distinct = "DISTINCT "
         scope.tags.add("DISTINCT")
     listed = ", ".join(each.ours for each in arguments)
@@ -171,8 +188,8 @@ def aggregate_call(draw: Choices, scope: Scope, type_: str | None = None) -> tup
 def _filter(draw: Choices, scope: Scope, chosen: Aggregate, argument: Both) -> tuple[Both, Both]:
     """A FILTER, and the argument, which may be one that only the FILTER keeps from failing."""
     scope.tags.add("FILTER")
-    if chosen.parameters[0] == "bigint" and draw.chance(30):
-        scope.tags.add("guarded")
+    if chosen.parameters[0] == "bigint" and "DISTINCT" not in scope.tags and draw.chance(30):
+        scope.tags.add(GUARDED)
         by = expression(draw, scope.without_remote(), "bigint", 0)
         return both(" FILTER (WHERE {} <> 0)", by), both("10 div {}", by)
     return both(" FILTER (WHERE {})", condition(draw, scope, 0)), argument
@@ -205,8 +222,29 @@ def _named(
     return texts, names
 
 
-def _comparable(items: list[tuple[Both, str]]) -> bool:
-    return all("map" not in type_ for _, type_ in items)
+def _sorts(items: list[tuple[Both, str]]) -> bool:
+    return all(total_order(type_) for _, type_ in items)
+
+
+def _not_hidden(scope: Scope, items: list[tuple[Both, str]], names: list[str | None]) -> Scope:
+    """The scope without columns that an item of another type hides in ORDER BY."""
+    types = {quoted(name).lower(): type_ for name, (_, type_) in zip(names, items, strict=True) if name is not None}
+    left = [
+        field for field in scope.fields
+        if all(type_ == field.type or not f"{field.text.ours.lower()}.".startswith(f"{name}.")
+               for name, type_ in types.items())
+    ]  # fmt: skip
+    return scope if len(left) == len(scope.fields) else dataclasses.replace(scope, fields=left, made={}, others=())
+
+
+def _qualify(draw: Choices, scope: Scope, items: list[tuple[Both, str]], names: list[str | None]) -> Both:
+    """A condition over a window, or over the alias of one."""
+    scope.tags.add("QUALIFY")
+    over = over_item(draw, scope, None)
+    shown = [(both("{}", quoted(name)), type_) for (_, type_), name in zip(items, names, strict=True) if name]
+    text, type_ = draw.of([over, *shown])
+    template = draw.of(("{} IS NOT NULL", "{} IS NULL", *(("{} > 1", "{} <= 2") if type_ == "bigint" else ())))
+    return both(" QUALIFY " + template, text)
 
 
 def _ordered(
@@ -219,7 +257,7 @@ def _ordered(
         for name, (_, type_) in zip(names, items, strict=True)
         if name is not None
     ]
-    ordered = _comparable(items) and draw.chance(35)
+    ordered = _sorts(items) and draw.chance(35)
     if ordered:
         scope.tags.add("ORDER BY")
         first = draw.of([*(field.text for field in fields if field.type in ORDERABLE), *others, both("1")])

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.types import VariantVal
 
 __all__ = ["Outcome", "difference", "outcome"]
 
@@ -75,6 +76,8 @@ def normal(found: Any) -> Any:
         return f"{found!r}f"
     if isinstance(found, Decimal):
         return f"{found}d"
+    if isinstance(found, VariantVal):
+        return f"{found.toJson()}v"
     if isinstance(found, bytearray | bytes):
         return f"{bytes(found)!r}"
     if isinstance(found, dt.datetime | dt.date | dt.time | dt.timedelta):

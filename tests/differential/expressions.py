@@ -8,7 +8,7 @@ from tests.differential.choices import Choices
 from tests.differential.imitations import identity
 from tests.differential.plugin.suffixes import SUFFIXES
 from tests.differential.tables import Settings, Table, quoted
-from tests.differential.values import ORDERABLE
+from tests.differential.values import COLLATED, ORDERABLE
 
 __all__ = ["Field", "Scope", "condition", "expression", "scope_of"]
 
@@ -16,6 +16,8 @@ LITERALS = {
     "bigint": "2L", "int": "1", "string": "'a'", "double": "0.5D", "boolean": "true", "date": "DATE '2026-03-29'",
     "timestamp": "TIMESTAMP '2026-03-29 01:30:00'", "timestamp_ntz": "TIMESTAMP_NTZ '2026-03-29 02:30:00'",
     "decimal(10,2)": "CAST(1.25 AS decimal(10,2))", "interval day to second": "INTERVAL '1 02:00:00' DAY TO SECOND",
+    "time(6)": "TIME '02:30:00'", COLLATED: "'a' COLLATE UTF8_LCASE", "variant": """parse_json('{"a":1}')""",
+    "interval year to month": "INTERVAL '1-1' YEAR TO MONTH",
 }  # fmt: skip
 COMPARISONS = ("{} > {}", "{} = {}", "{} <=> {}", "{} <= {}", "{} <> {}", "{} BETWEEN {} AND {}", "{} IN ({}, {})")
 
@@ -43,6 +45,8 @@ class Scope:
     """What has been used, for the report."""
     remote: bool = True
     """Whether remote scalar functions may stand in expressions."""
+    made: dict[str, list[Both]] = dataclasses.field(default_factory=dict)
+    """Calls that the query has already, by type."""
 
     def of_type(self, *types: str) -> list[Field]:
         """The fields of these types."""
@@ -54,7 +58,7 @@ class Scope:
 
     def without_remote(self) -> "Scope":
         """The same, for expressions without remote functions."""
-        return dataclasses.replace(self, remote=False, others=())
+        return dataclasses.replace(self, remote=False, others=(), made={})
 
 
 def scope_of(
@@ -84,7 +88,12 @@ def expression(draw: Choices, scope: Scope, type_: str, depth: int = 2) -> Both:
 
     def remote() -> Both:
         scope.tags.add("scalar")
-        return identity(draw, type_, inner(type_))
+        known = scope.made.setdefault(type_, [])
+        if known and draw.chance(25):
+            scope.tags.add("repeated call")
+            return draw.of(known)
+        known.append(identity(draw, type_, inner(type_)))
+        return known[-1]
 
     def composed() -> Both:
         templates = COMPOSED.get(type_, ())
@@ -108,26 +117,34 @@ COMPOSED: dict[str, tuple[str, ...]] = {
     "bigint": (
         "{bigint} + {bigint}", "({bigint} - {int})", "-({bigint})", "{bigint} % 3L", "({bigint}) * 2",
         "CAST({int} AS bigint)", "CAST(size({array<bigint>}) AS bigint)", "CAST(length({string}) AS bigint)",
+        "try_variant_get({variant}, '$.a', 'bigint')", "CAST(hour({time(6)}) AS bigint)",
     ),
     "int": ("{int} + 1", "CAST({bigint} AS int)", "length({string})", "year({date})", "hour({timestamp})"),
     "string": (
         "upper({string})", "concat({string}, {string})", "CAST({bigint} AS string)", "CAST({timestamp} AS string)",
-        "{string} || 'x'",
+        "{string} || 'x'", "CAST({string collate UTF8_LCASE} AS string)", "CAST({interval year to month} AS string)",
+        "CAST({time(6)} AS string)",
     ),
     "double": ("CAST({bigint} AS double)", "{double} * 0.5D", "-({double})", "CAST({float} AS double)"),
     "boolean": (
         "{bigint} > {bigint}", "{string} = {string}", "{bigint} IS NULL", "{double} <=> {double}", "NOT {boolean}",
         "({boolean} AND {boolean})", "({boolean} OR {boolean})", "{string} LIKE 'a%'", "{bigint} IN (1L, {bigint})",
         "{timestamp} < {timestamp}", "{bigint} BETWEEN 0 AND {bigint}", "{double} > 0.25", "{string} IS NOT NULL",
+        "{string collate UTF8_LCASE} = 'a'", "{time(6)} < {time(6)}", "{variant} IS NULL",
+        "{interval year to month} > {interval year to month}",
     ),
     "timestamp": (
         "{timestamp} + INTERVAL 1 HOUR", "CAST({timestamp_ntz} AS timestamp)", "{timestamp} - INTERVAL 1 DAY",
+        "{timestamp} + {interval year to month}",
     ),
     "timestamp_ntz": ("{timestamp_ntz} + INTERVAL '30' MINUTE", "CAST({timestamp} AS timestamp_ntz)"),
     "date": ("date_add({date}, 1)", "CAST({timestamp} AS date)"),
     "array<bigint>": ("array({bigint}, {bigint})", "sort_array({array<bigint>})"),
     "map<string,bigint>": ("map('z', {bigint})",),
     "decimal(10,2)": ("CAST({int} % 100 AS decimal(10,2))",),
+    "time(6)": ("{time(6)} + INTERVAL '10' MINUTE", "CAST({timestamp_ntz} AS time(6))"),
+    "interval year to month": ("-({self})", "make_ym_interval(0, {int})"),
+    "variant": ("to_variant_object({array<bigint>})",),
 }  # fmt: skip
 """Templates by type; what stands in braces is an expression of that type."""
 
@@ -171,6 +188,15 @@ def _with_defaults(draw: Choices, scope: Scope) -> Both:
     ))  # fmt: skip
 
 
+def _without_collation(draw: Choices, scope: Scope) -> Both:
+    """A remote function takes text of any collation, and gives text without one."""
+    collated = expression(draw, scope, COLLATED, 0)
+    if not scope.remote:
+        return both("CAST({} AS string)", collated)
+    scope.tags.add("collated argument")
+    return Both(f"same_string({collated.ours})", f"CAST(coalesce({collated.sparks}) AS string)")
+
+
 def _subquery(draw: Choices, scope: Scope) -> Both:
     if not scope.others:
         return both("5L")
@@ -212,4 +238,5 @@ def _compared(draw: Choices, scope: Scope) -> Both:
 SPECIAL: dict[str, tuple[Callable[[Choices, Scope], Both], ...]] = {
     "bigint": (_guarded, _with_defaults, _subquery, _unguarded),
     "boolean": (_compared, _compared, _in_subquery),
+    "string": (_without_collation,),
 }

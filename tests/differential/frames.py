@@ -1,6 +1,7 @@
 """Cases of the DataFrame API: with_columns, select, group_by and its siblings, over, windows."""
 
 import dataclasses
+from collections.abc import Callable
 
 from tests.differential.both import Both, both, joined
 from tests.differential.cases import Case, draw_settings, draw_tables
@@ -8,8 +9,9 @@ from tests.differential.choices import Choices
 from tests.differential.expressions import Scope, condition, expression, scope_of
 from tests.differential.imitations import Aggregate, aggregates_of
 from tests.differential.plugin.suffixes import SUFFIXES
+from tests.differential.tables import Table, quoted
 from tests.differential.values import ORDERABLE
-from tests.differential.windows import draw_windows
+from tests.differential.windows import Windows, draw_windows
 
 __all__ = ["draw_frame"]
 
@@ -35,6 +37,7 @@ class _Drawing:
     draw: Choices
     scope: Scope
     frame: Both
+    table: Table
 
     def text(self, type_: str, depth: int = 1) -> str:
         """An expression of Spark's."""
@@ -67,7 +70,7 @@ def draw_frame(draw: Choices) -> Case:
     frame = both("spark.table('t')")
     if draw.chance(30):
         frame = both("spark.table('t').where({})", repr(condition(draw, scope.without_remote(), 0).sparks))
-    drawing = _Drawing(draw, scope, frame)
+    drawing = _Drawing(draw, scope, frame, tables[0])
     times = tables[0].of_type("timestamp", "timestamp_ntz")
     kinds = [(25, _with_columns), (20, _select), (35, _grouped), *([(20, _windowed)] if times else [])]
     calls = draw.weighted(kinds)(drawing)
@@ -116,15 +119,51 @@ def _grouped(it: _Drawing) -> Both:
 
 
 def _windowed(it: _Drawing) -> Both:
-    time = it.draw.of(it.scope.of_type("timestamp", "timestamp_ntz")).text.ours
+    time = it.draw.of(it.table.of_type("timestamp", "timestamp_ntz")).name
     windows = draw_windows(it.draw)
     it.scope.tags |= {windows.kind, f"df {windows.kind}"}
+    frame = _in_windows(it.frame, windows, time)
+    how = it.draw.weighted([(60, _grouped_windows), (20, _first_of_windows), (20, _joined_windows)])
+    return how(it, frame, lambda rows: _in_windows(rows, windows, time))
+
+
+def _in_windows(frame: Both, windows: Windows, time: str) -> Both:
     lengths = [windows.size] if windows.kind == "TUMBLE" else [windows.step, windows.size]
     texts = ", ".join(f"'{minutes} minutes'" for minutes in [*lengths, *([windows.offset] if windows.offset else [])])
-    ours = Both(f"w.{windows.kind.lower()}({it.frame.ours}, {time!r}, {texts})", "")
-    rows = f"spark.sql({'SELECT * FROM ' + windows.rows_of_spark('{rows}', time)!r}, rows={it.frame.sparks})"
+    rows = f"SELECT * FROM {windows.rows_of_spark('{rows}', quoted(time))}"
+    ours = f"w.{windows.kind.lower()}({frame.ours}, {time!r}, {texts})"
+    return Both(ours, f"spark.sql({rows!r}, rows={frame.sparks})")
+
+
+def _grouped_windows(it: _Drawing, frame: Both, _: object) -> Both:
     it.scope.unique = []
-    return _aggregated(it, ours, rows, "group_by", "groupBy", "'window_start', 'window_end'")
+    return _aggregated(it, frame, frame.sparks, "group_by", "groupBy", "'window_start', 'window_end'")
+
+
+def _first_of_windows(it: _Drawing, frame: Both, _: object) -> Both:
+    it.scope.tags.add("window_top_n")
+    rank, n, down = it.draw.of(("row_number", "rank", "dense_rank")), it.draw.between(1, 3), it.draw.chance(50)
+    keys = ["k"] * it.draw.chance(50)
+    order = "[desc('v'), 'id']" if down else "['v', 'id']"
+    partition = ", ".join(["window_start", "window_end", *keys])
+    nth = f"{rank}() OVER (PARTITION BY {partition} ORDER BY v{' DESC' if down else ''}, id) AS nth"
+    ours = f"w.window_top_n({frame.ours}, {n}, {order}, {keys}, rank={rank!r})"
+    sparks = f"{frame.sparks}.selectExpr('*', {nth!r}).where('nth <= {n}')"
+    return both("{}.select('id', 'v', 'window_start', 'window_end')", Both(ours, sparks))
+
+
+def _joined_windows(it: _Drawing, frame: Both, in_windows: Callable[[Both], Both]) -> Both:
+    it.scope.tags.add("window_join")
+    how = it.draw.of(("inner", "left", "right", "full", "semi", "anti"))
+    keys = ["k"] * it.draw.chance(60)
+    shown = ["window_start", "window_end", *keys]
+    other = in_windows(both("spark.table('t').where('id % 3 <> 1').withColumnRenamed('id', 'other')"))
+    left, right = (
+        both("{}.select({})", rows, ", ".join(map(repr, [*shown, name])))
+        for rows, name in ((frame, "id"), (other, "other"))
+    )
+    ours = f"w.window_join({left.ours}, {right.ours}, {keys}, {how!r})"
+    return Both(ours, f"{left.sparks}.join({right.sparks}, {shown}, {how!r})")
 
 
 def _aggregated(it: _Drawing, frame: Both, sparks: str, how: str, method: str, arguments: str) -> Both:

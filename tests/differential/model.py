@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Row", "emitted"]
+__all__ = ["Row", "emitted", "emitted_by_stream"]
 
 Row = tuple[dt.datetime | None, int | None]
 """The time of a row and its value `v`."""
@@ -59,6 +59,13 @@ class _Key:
         if cleared:
             self.clear(*cleared)
 
+    def fire(self, on_timer: str, until: dt.datetime | None = None) -> None:
+        """The timers that a watermark reaches; all of them without one."""
+        while self.timers and (until is None or min(self.timers)[0] <= until):
+            first = min(self.timers)
+            self.timers.remove(first)
+            self.run(on_timer, f"timer {first[2] if first[1] else None}", None, first[0])
+
     def _emit(self, time: dt.datetime | None, *values: Any) -> None:
         self.emitted.append((*values, *([time] if time else [])))
 
@@ -68,8 +75,22 @@ def emitted(rows: Iterable[Row], program: str, on_timer: str) -> list[tuple[Any,
     key = _Key()
     for time, v in rows:
         key.run(program, "row", v, time)
-    while key.timers:
-        first = min(key.timers)
-        key.timers.remove(first)
-        key.run(on_timer, f"timer {first[2] if first[1] else None}", None, first[0])
+    key.fire(on_timer)
     return key.emitted
+
+
+def emitted_by_stream(
+    files: Iterable[list[tuple[Any, dt.datetime, int | None]]], delay: dt.timedelta, program: str, on_timer: str
+) -> list[tuple[Any, ...]]:
+    """The rows of all keys, after their keys: each file is a micro-batch, and timers fire as the watermark advances."""
+    keys: dict[Any, _Key] = {}
+    watermark: dt.datetime | None = None
+    for rows in files:
+        for at, time, v in rows:
+            keys.setdefault(at, _Key()).run(program, "row", v, time)
+        latest = max(time for _, time, _ in rows) - delay
+        if watermark is None or latest > watermark:
+            watermark = latest
+            for key in keys.values():
+                key.fire(on_timer, watermark)
+    return [(at, *row) for at, key in keys.items() for row in key.emitted]

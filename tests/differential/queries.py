@@ -1,10 +1,22 @@
 """Cases of `remote.sql`."""
 
+import re
+
+from tests.differential.both import Both
 from tests.differential.cases import Case, draw_settings, draw_tables, mentioned
 from tests.differential.choices import Choices
+from tests.differential.refused import draw_refused
 from tests.differential.sources import statement
 
 __all__ = ["draw_query"]
+
+PARAMETERS = {
+    "0.5D": "0.5", "DATE '2026-03-29'": "dt.date(2026, 3, 29)", "TIME '02:30:00'": "dt.time(2, 30)",
+    "TIMESTAMP '2026-03-29 01:30:00'": "utc('2026-03-29 01:30:00')",
+    "INTERVAL '1 02:00:00' DAY TO SECOND": "dt.timedelta(1, 7200)",
+}  # fmt: skip
+"""Literals that may be parameters, and their values in Python."""
+LITERAL = re.compile("|".join([*map(re.escape, PARAMETERS), r"(?<=LIMIT )\d", r"(?<= > )\d(?![.\w])"]))
 
 
 def draw_query(draw: Choices) -> Case:
@@ -12,8 +24,39 @@ def draw_query(draw: Choices) -> Case:
     settings = draw_settings(draw)
     tables = draw_tables(draw, settings)
     tags = {"sql"}
+    if draw.chance(2):
+        return draw_refused(draw, settings, tables[0])
     query = statement(draw, tables, settings, tags)
-    ours, sparks = (
-        f"{session}.sql({text!r})" for session, text in (("remote", query.text.ours), ("spark", query.text.sparks))
-    )
-    return Case(settings, mentioned(tables, sparks), ours, sparks, tags, query.ordered, query.names)
+    given = draw.weighted([(85, _as_it_is), (6, _named), (3, _positional), (6, _frames)])
+    tags.add(given.__name__.strip("_"))
+    calls = Both(f"remote.sql({given(query.text.ours)})", f"spark.sql({given(query.text.sparks)})")
+    return Case(settings, mentioned(tables, calls.sparks), calls.ours, calls.sparks, tags, query.ordered, query.names)
+
+
+def _as_it_is(text: str) -> str:
+    return repr(text)
+
+
+def _named(text: str) -> str:
+    """With a name for every literal."""
+    names = {literal: f"p{number}" for number, literal in enumerate(dict.fromkeys(LITERAL.findall(text)))}
+    values = ", ".join(f"{name!r}: {_value(literal)}" for literal, name in names.items())
+    return f"{LITERAL.sub(lambda found: f':{names[found[0]]}', text)!r}, {{{values}}}"
+
+
+def _positional(text: str) -> str:
+    """With a `?` for every literal."""
+    return f"{LITERAL.sub('?', text)!r}, [{', '.join(map(_value, LITERAL.findall(text)))}]"
+
+
+def _value(literal: str) -> str:
+    return PARAMETERS.get(literal, literal)
+
+
+def _frames(text: str) -> str:
+    """With DataFrames in braces for the tables."""
+    if "{" in text:
+        return repr(text)
+    named = re.sub(r"\b(FROM|JOIN|TABLE) ([tu])\b(?!\.)", r"\1 {\2}", text)
+    tables = sorted(set(re.findall(r"\{([tu])\}", named)))
+    return ", ".join([repr(named), *(f"{name}=spark.table({name!r})" for name in tables)])

@@ -7,6 +7,15 @@ __all__ = ["accepted"]
 DOCUMENTED: tuple[tuple[str, str], ...] = (
     ("first ORDER BY column must be ascending", "process functions take rows by ascending time (FLIP-440)"),
     ("a RANGE frame with offsets has nulls first", "frames of values have nulls where Spark has them by default"),
+    (
+        "type .*(variant|interval year to month).* cannot be sent to a remote function",
+        "variants and months are not sent",
+    ),
+    ("is not supported where rows are compared", "text with a collation is not compared"),
+    ("in QUALIFY is ambiguous: a column, and an item", "a name in QUALIFY is a column or an item"),
+    ("remote aggregate \\S+ cannot stand here", "no remote aggregate in PIVOT or a recursive query"),
+    ("cannot be planned in the pipe syntax", "no remote aggregate in the pipe syntax"),
+    ("is run in pieces: give its parameters names", "positional parameters are Spark's alone"),
 )
 """A pattern of the message, and the limitation it states."""
 

@@ -1,4 +1,4 @@
-"""Cases of streaming queries: windows and process functions over files that come one by one, with restarts.
+"""Cases of streaming queries: windows over files that come one by one, with restarts.
 
 Rows in order must give what the batch query gives, across changes of the clock. Rows out of order, some of them too
 late, must give what Spark's own windows give for the same files in UTC, where both count the same hours.
@@ -7,19 +7,17 @@ late, must give what Spark's own windows give for the same files in UTC, where b
 import datetime as dt
 from typing import Any
 
-from tests.differential.both import Both, joined
+from tests.differential.both import Both, both, joined
 from tests.differential.cases import Case
 from tests.differential.choices import Choices
 from tests.differential.imitations import AGGREGATES
-from tests.differential.model import emitted
-from tests.differential.process import STEPS
-from tests.differential.tables import Column, Settings, Table, written
+from tests.differential.stream_processes import DDL, DELAYS, draw_stream_of_process, started_stream
+from tests.differential.tables import Column, Settings, Table
 from tests.differential.values import ZONES, clock_change, value
 from tests.differential.windows import Windows, draw_windows
 
 __all__ = ["draw_stream"]
 
-DDL = "id bigint, k string, v bigint, at timestamp"
 FAR = dt.timedelta(days=20)
 """After all other rows by so much comes one that closes their windows."""
 MERGING = ("sum_bigint", "vsum_bigint", "rsum_bigint", "count_bigint", "max_bigint", "median_bigint", "bsum_bigint")
@@ -40,8 +38,8 @@ def draw_stream(draw: Choices) -> Case:
     numbered = [
         [(number, *row[1:]) for number, row in enumerate(file, 100 * index)] for index, file in enumerate(files)
     ]
-    if draw.chance(25) and not late:
-        return _machine(draw, settings, numbered)
+    if draw.chance(35):
+        return draw_stream_of_process(draw, settings, numbered, late=late)
     last = max((row[3] for row in rows), default=dt.datetime(2026, 1, 1, tzinfo=dt.UTC)) + FAR
     numbered.append([(-1, "far", 0, last)])
     end = (last - FAR / 2).replace(tzinfo=None).isoformat(" ")
@@ -58,11 +56,6 @@ def _rows(draw: Choices, settings: Settings) -> list[list[Any]]:
     return draw.several(row, 1, 4)
 
 
-def _started(draw: Choices, files: list[Any], delay: str, query: str) -> str:
-    stops = draw.some(range(1, len(files)), 0, 2)
-    return f"streamed({DDL!r}, {written(files)}, {delay!r}, {sorted(stops)}, lambda: {query})"
-
-
 def _calls(draw: Choices) -> Both:
     found = [each for each in AGGREGATES if each.name in MERGING]
     chosen = draw.several(lambda: draw.of(found), 1, 2)
@@ -71,17 +64,38 @@ def _calls(draw: Choices) -> Both:
 
 
 def _in_order(draw: Choices, settings: Settings, files: list[Any], closed: str) -> Case:
-    windows, calls = draw_windows(draw), _calls(draw)
-    delay = draw.of(("0 seconds", "10 minutes", "1 hour"))
+    windows = draw_windows(draw)
     table = Table(
         "b", tuple(Column(*column.split(" ", 1)) for column in DDL.split(", ")), (tuple(r for f in files for r in f),)
     )
-    keys = "window_start, window_end" + draw.of(("", ", k"))
-    ours = f"SELECT {keys}, {calls.ours} FROM {windows.call('s', 'at')} GROUP BY {keys}"
-    batch = f"SELECT {keys}, {calls.sparks} FROM {windows.rows_of_spark('b', 'at')} GROUP BY {keys}"
-    started = _started(draw, files, delay, f"remote.sql({ours!r})")
     tags = {"stream", "stream in order", windows.kind}
-    return Case(settings, (table,), f"{started}.where({closed!r})", f"spark.sql({batch!r}).where({closed!r})", tags)
+    shape = draw.weighted([(60, _grouped), (20, _first_of), (20, _joined)])
+    tags.add(f"stream {shape.__name__.strip('_')}")
+    text = shape(draw, Both(windows.call("s", "at"), windows.rows_of_spark("b", "at")))
+    started = started_stream(draw, files, draw.of(DELAYS), f"remote.sql({text.ours!r})")
+    sparks = f"spark.sql({text.sparks!r}).where({closed!r})"
+    return Case(settings, (table,), f"{started.ours}.where({closed!r})", sparks, tags)
+
+
+def _grouped(draw: Choices, source: Both) -> Both:
+    keys = "window_start, window_end" + draw.of(("", ", k"))
+    return both("SELECT {}, {} FROM {} GROUP BY {}", keys, _calls(draw), source, keys)
+
+
+def _first_of(draw: Choices, source: Both) -> Both:
+    keys = "window_start, window_end" + draw.of(("", ", k"))
+    order = draw.of(("v", "v DESC", "at", "at DESC"))
+    nth = f"row_number() OVER (PARTITION BY {keys} ORDER BY {order}, id) AS nth"
+    columns = "id, k, v, window_start, window_end"
+    return both("SELECT {} FROM (SELECT *, {} FROM {}) WHERE nth <= {}", columns, nth, source, str(draw.between(1, 2)))
+
+
+def _joined(draw: Choices, source: Both) -> Both:
+    on = "l.window_start = r.window_start AND l.window_end = r.window_end AND l.k = r.k"
+    how = draw.of(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
+    bounds = ", ".join(f"coalesce(l.window_{end}, r.window_{end}) AS window_{end}" for end in ("start", "end"))
+    right = both("(SELECT * FROM {} WHERE v > {})", source, str(draw.below(3)))
+    return both("SELECT l.id, r.id AS other, l.k, {} FROM {} AS l {} {} AS r ON {}", bounds, source, how, right, on)
 
 
 def _late(draw: Choices, settings: Settings, files: list[Any], closed: str) -> Case:
@@ -99,25 +113,7 @@ def _late(draw: Choices, settings: Settings, files: list[Any], closed: str) -> C
     name = "session_window" if session else "window"
     bounds = ", ".join(f"CAST({name}.{end} AS timestamp_ntz) AS window_{end}" for end in ("start", "end"))
     sparks = f"SELECT {bounds}, k, {calls.sparks} FROM s GROUP BY {window}, k"
-    stops = sorted(draw.some(range(1, len(files)), 0, 2))
-    delay = draw.of(("0 seconds", "10 minutes", "1 hour"))
-    texts = [
-        f"streamed({DDL!r}, {written(files)}, {delay!r}, {stops}, lambda: {query}).where({closed!r})"
-        for query in (f"remote.sql({ours!r})", f"spark.sql({sparks!r})")
-    ]
-    return Case(
-        settings, (), texts[0], texts[1], {"stream", "stream with late rows", "SESSION" if session else windows.kind}
-    )
-
-
-def _machine(draw: Choices, settings: Settings, files: list[Any]) -> Case:
-    """State without timers, which fire at the end of a batch only, as rows come in order."""
-    program = ";".join(draw.several(lambda: draw.of(STEPS), 1, 5))
-    order = "partition_by='k', order_by=['at', 'id']"
-    query = f"remote.process('machine', spark.table('s'), {order}, uid='m', program={program!r})"
-    keys: dict[str, list[Any]] = {}
-    for row in sorted((row for file in files for row in file), key=lambda row: (row[3], row[0])):
-        keys.setdefault(row[1], []).append((None, row[2]))
-    expected = [(key, *row) for key, given in keys.items() for row in emitted(given, program, "")]
-    started = _started(draw, files, "0 seconds", query)
-    return Case(settings, (), started, written(expected), {"stream", "stream of a process function"})
+    queries = Both(f"remote.sql({ours!r})", f"spark.sql({sparks!r})")
+    texts = both("{}.where({})", started_stream(draw, files, draw.of(DELAYS), queries), repr(closed))
+    tags = {"stream", "stream with late rows", "SESSION" if session else windows.kind}
+    return Case(settings, (), texts.ours, texts.sparks, tags)

@@ -116,6 +116,8 @@ def written(found: Any) -> str:
         return f"utc({text!r})" if found.tzinfo else f"clock({text!r})"
     if isinstance(found, dt.date):
         return f"dt.date.fromisoformat({found.isoformat()!r})"
+    if isinstance(found, dt.time):
+        return f"dt.time.fromisoformat({found.isoformat()!r})"
     if isinstance(found, dt.timedelta):
         return f"dt.timedelta({found.days}, {found.seconds}, {found.microseconds})"
     if isinstance(found, Decimal):

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from tests.differential.choices import Choices
 
-__all__ = ["NUMBERS", "ORDERABLE", "STRUCT", "TYPES", "ZONES", "clock_change", "value"]
+__all__ = ["COLLATED", "NUMBERS", "ORDERABLE", "STRUCT", "TYPES", "ZONES", "clock_change", "total_order", "value"]
 
 ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca")
 CHANGES = {
@@ -27,6 +27,8 @@ CHANGES = {
 
 STRUCT = "struct<v:bigint,`B.c`:string,k:double>"
 """With fields that are named as columns are."""
+COLLATED = "string collate UTF8_LCASE"
+"""Text without regard to case."""
 
 
 def clock_change(draw: Choices, zone: str) -> dt.datetime:
@@ -111,11 +113,21 @@ TYPES: dict[str, Callable[[Choices, Any], Any]] = {
     STRUCT: _struct,
     "map<string,bigint>": _map,
     "array<struct<x:timestamp,y:bigint>>": lambda draw, base: [(_instant(draw, base), _small(draw, base))],
+    "time(6)": lambda draw, base: _clock(draw, base).time(),
+    COLLATED: _text,
+    "interval year to month": lambda draw, _: draw.between(0, 30) - 15,
+    "variant": lambda draw, _: draw.of(("1", '{"a":1}', "[1,null]", '"a"', "null", '{"a":{"b":2.5}}')),
 }
-"""By DDL type: a random value, given what times lie near."""
+"""By DDL type: a random value, given what times lie near. Months and the JSON of a variant stand for values that
+Python does not have; `world.table` makes columns of them."""
 
 NUMBERS = ("bigint", "int", "double", "decimal(10,2)")
-ORDERABLE = tuple(type_ for type_ in TYPES if not type_.startswith("map"))
+ORDERABLE = tuple(type_ for type_ in TYPES if not type_.startswith("map") and type_ != "variant")
+
+
+def total_order(type_: str) -> bool:
+    """Whether values of the type have an order, in which only the same ones are equal."""
+    return not any(part in type_ for part in ("map", "variant", "collate"))
 
 
 def value(draw: Choices, type_: str, base: tuple[dt.datetime, str], nulls: bool) -> Any:

@@ -54,12 +54,36 @@ def draw_windows(draw: Choices) -> Windows:
 
 def window_source(draw: Choices, scope: Scope, table: Table, time: Column) -> tuple[Both, list[Field]]:
     """The rows of the table in their windows, and the bounds as fields."""
+    if draw.chance(12):
+        return _rows_source(draw, scope, table, time)
     windows = draw_windows(draw)
     scope.tags.add(windows.kind)
     call = windows.call(table.name, quoted(time.name))
     ours = f"TABLE({call})" if draw.chance(30) else call
     source = Both(ours, windows.rows_of_spark(table.name, quoted(time.name)))
     return source, [Field(both(name), "timestamp_ntz") for name in ("window_start", "window_end")]
+
+
+def _rows_source(draw: Choices, scope: Scope, table: Table, time: Column) -> tuple[Both, list[Field]]:
+    """Windows of rows, of which no two of a key have one time."""
+    scope.tags.add("TUMBLE_ROW")
+    name, keys = quoted(time.name), [quoted("k")] if draw.chance(60) else []
+    same = f"PARTITION BY {', '.join([*keys, name])} ORDER BY {scope.unique[0].sparks}"
+    rows = f"(SELECT * FROM {table.name} QUALIFY row_number() OVER ({same}) = 1)"
+    count = draw.between(1, 3)
+    partition = f" PARTITION BY {keys[0]}" if keys else ""
+    ours = f"TUMBLE_ROW(TABLE {rows}{partition}, DESCRIPTOR({name}), {count})"
+    number = f"(row_number() OVER ({partition} ORDER BY {name}) - 1) div {count} + 1 AS window_number"
+    window = f"(PARTITION BY {', '.join([*keys, 'window_number'])})"
+    end = f"max({name}) OVER {window}"
+    later = f"{end} + INTERVAL '0.001' SECOND"
+    sparks = (
+        f"(SELECT *, CAST(min({name}) OVER {window} AS timestamp_ntz) AS window_start, "
+        f"CAST({later} AS timestamp_ntz) AS window_end "
+        f"FROM (SELECT *, {number} FROM {rows} WHERE {name} IS NOT NULL))"
+    )
+    bounds = [Field(both(f"window_{end}"), "timestamp_ntz") for end in ("start", "end")]
+    return Both(ours, sparks), [*bounds, Field(both("window_number"), "bigint")]
 
 
 def grouped_by_windows(draw: Choices, scope: Scope, table: Table, time: Column) -> Select:

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
 from spark_client import Window, connect, desc
 from spark_client import windows as w
@@ -27,13 +28,21 @@ __all__ = [
 
 os.environ["TZ"] = "UTC"  # collected as times of UTC, instants that differ are values that differ
 time.tzset()
+CONNECT = "DIFFERENTIAL_CONNECT"
+"""Set to 1 in the environment, all queries run over Spark Connect."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STORED: dict[str, tuple[DataType, str]] = {
+    "interval year to month": (IntegerType(), "make_ym_interval(0, {})"),
+    "variant": (StringType(), "parse_json({})"),
+}
+"""By type: what Python gives for it, and the expression that makes the type of that."""
 nan, inf = float("nan"), float("inf")
 
 
 def _session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("differential")
+    over_connect = os.environ.get(CONNECT) == "1"
+    builder = SparkSession.builder.remote("local[2]") if over_connect else SparkSession.builder.master("local[2]")
     conf = {
         "spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
         "spark.default.parallelism": "1", "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false",
@@ -41,12 +50,13 @@ def _session() -> SparkSession:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.driver.memory": "1500m",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC",
         "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="differential-"), "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB, "spark.sql.timeType.enabled": "true",
     }  # fmt: skip
     for key, value in conf.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+    session = builder.appName("differential").getOrCreate()
+    if not over_connect:
+        session.sparkContext.setLogLevel("OFF")
     return session
 
 
@@ -71,10 +81,15 @@ def configure(conf: Mapping[str, str]) -> None:
 
 def table(name: str, ddl: str, parts: Sequence[Sequence[tuple[Any, ...]]]) -> DataFrame:
     """A view of the rows, a partition for each of the parts."""
-    frames = [spark.createDataFrame(list(part), ddl) for part in parts]
+    fields = StructType.fromDDL(ddl).fields
+    stored = [STORED.get(field.dataType.simpleString(), (field.dataType, "{}")) for field in fields]
+    given = StructType([StructField(f.name, s[0], f.nullable) for f, s in zip(fields, stored, strict=True)])
+    frames = [spark.createDataFrame(list(part), given) for part in parts]
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionAll(other)
+    names = ["`" + field.name.replace("`", "``") + "`" for field in fields]
+    frame = frame.selectExpr(*(f"{s[1].format(n)} AS {n}" for s, n in zip(stored, names, strict=True)))
     frame.createOrReplaceTempView(name)
     return frame
 

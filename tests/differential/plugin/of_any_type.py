@@ -3,8 +3,8 @@
 import udf_server as udf
 from tests.differential.plugin.suffixes import SUFFIXES
 
-LISTED = ("bigint", "string", "timestamp", "timestamp_ntz", "date")
-COMPARED = ("bigint", "string", "timestamp", "date", "decimal(10,2)", "interval day to second")
+LISTED = ("bigint", "string", "timestamp", "timestamp_ntz", "date", "time(6)")
+COMPARED = ("bigint", "string", "timestamp", "date", "decimal(10,2)", "interval day to second", "time(6)")
 
 
 def _count(type_: str, suffix: str) -> type[udf.AggregateFunction]:

@@ -26,7 +26,7 @@ def _identities() -> list[udf.Function]:
     return found
 
 
-@udf.scalar
+@udf.scalar(nulls="skip")
 async def plus(x: int, y: int = 1) -> int:
     return x + y
 

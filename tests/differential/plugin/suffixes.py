@@ -20,4 +20,5 @@ SUFFIXES = {
     "struct<v:bigint,`B.c`:string,k:double>": "struct",
     "map<string,bigint>": "map",
     "array<struct<x:timestamp,y:bigint>>": "nested",
+    "time(6)": "time",
 }

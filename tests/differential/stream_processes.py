@@ -1,0 +1,95 @@
+"""Cases of streaming queries with process functions and changelogs, over files that come one by one, with restarts."""
+
+import datetime as dt
+from typing import Any
+
+from tests.differential.both import Both, both
+from tests.differential.cases import Case
+from tests.differential.choices import Choices
+from tests.differential.model import emitted, emitted_by_stream
+from tests.differential.process import STEPS, TIMED
+from tests.differential.tables import Column, Settings, Table, written
+
+__all__ = ["DDL", "DELAYS", "draw_stream_of_process", "started_stream"]
+
+DDL = "id bigint, k string, v bigint, at timestamp"
+DELAYS = ("0 seconds", "10 minutes", "60 minutes")
+
+
+def started_stream(draw: Choices, files: list[Any], delay: str, query: Both | str) -> Both:
+    """The rows of a query over `s`, to which the files are added, with stops in between."""
+    stops = sorted(draw.some(range(1, len(files)), 0, 2))
+    return both("streamed({}, {}, {}, {}, lambda: {})", repr(DDL), written(files), repr(delay), repr(stops), query)
+
+
+def draw_stream_of_process(draw: Choices, settings: Settings, files: list[Any], *, late: bool) -> Case:
+    """A process function or a changelog over the files, whose rows are in the order of their time unless `late`."""
+    tags = {"stream"}
+    kinds = (_timers, _merged) if late else (_ordered, _timers, _merged, _changelog)
+    return draw.of(kinds)(draw, settings, files, tags)
+
+
+def _ordered(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
+    """State without timers, in an order that holds rows until the watermark has passed them."""
+    tags.add("stream of a process function")
+    program = ";".join(draw.several(lambda: draw.of(STEPS), 1, 5))
+    order = "partition_by='k', order_by=['at', 'id']"
+    query = f"remote.process('machine', spark.table('s'), {order}, uid='m', program={program!r})"
+    keys: dict[str, list[Any]] = {}
+    for row in sorted((row for file in files for row in file), key=lambda row: (row[3], row[0])):
+        keys.setdefault(row[1], []).append((None, row[2]))
+    expected = [(key, *row) for key, given in keys.items() for row in emitted(given, program, "")]
+    return Case(settings, (), started_stream(draw, files, "0 seconds", query).ours, written(expected), tags)
+
+
+def _timers(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
+    """Timers fire as the watermark advances; rows come in the order of the files."""
+    tags.add("stream of timers")
+    program = ";".join(draw.several(lambda: draw.of((*TIMED, *STEPS)), 1, 6))
+    on_timer = ";".join(["emit", *draw.several(lambda: draw.of(STEPS), 0, 3)])
+    delay = draw.of(DELAYS)
+    call = f"'machine', spark.table('s'), partition_by='k', on_time='at', uid='m', program={program!r}"
+    if draw.chance(40):
+        text = f"machine(TABLE s PARTITION BY k, '{program}', '{on_timer}', DESCRIPTOR(at), 'm')"
+        query = f"remote.sql({f'SELECT * FROM {text}'!r})"
+    else:
+        query = f"remote.process({call}, on_timer={on_timer!r})"
+    given = [[(row[1], row[3], row[2]) for row in file] for file in files]
+    expected = emitted_by_stream(given, dt.timedelta(minutes=int(delay.split()[0])), program, on_timer)
+    return Case(settings, (), started_stream(draw, files, delay, query).ours, written(expected), tags)
+
+
+def _merged(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
+    """Two tables of one stream: in a micro-batch one comes after the other."""
+    tags.add("stream of several tables")
+    query = (
+        "remote.process('merged', {'one': spark.table('s').where('v > 1'), 'other': spark.table('s').where('v <= 1')}, "
+        "partition_by='k', on_time=['at', 'at'], uid='m').select('k', 'n', 'rowtime')"
+    )
+    seen: dict[Any, int] = {}
+    expected = []
+    for file in files:
+        known = [row for row in file if row[2] is not None]
+        for row in [*(row for row in known if row[2] > 1), *(row for row in known if row[2] <= 1)]:
+            seen[row[1]] = seen.get(row[1], 0) + 1
+            expected.append((row[1], seen[row[1]], row[3]))
+    return Case(settings, (), started_stream(draw, files, draw.of(DELAYS), query).ours, written(expected), tags)
+
+
+def _changelog(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
+    """Windows that fire with every micro-batch: what is left of their changes is what the batch query gives."""
+    tags.add("stream of changes")
+    name = draw.of(("sum_bigint", "rsum_bigint", "vsum_bigint", "bsum_bigint"))
+    keys = "'window_start', 'window_end'" + draw.of(("", ", 'k'"))
+    windows = f"w.tumble(spark.table('s'), 'at', '{draw.of((10, 30, 60))} minutes')"
+    calls = f"remote.function({name!r})('v').alias('a'), remote.function('count_bigint')('v').alias('n')"
+    query = f"remote.group_by({windows}, {keys}).emit(early_fire_delay='0 s').agg({calls})"
+    sign = "sum(CASE WHEN row_kind IN ('+I', '+U') THEN 1 ELSE -1 END) AS c"
+    left = f".groupBy({keys}, 'a', 'n').agg(F.expr({sign!r})).where('c <> 0')"
+    table = Table(
+        "b", tuple(Column(*column.split(" ", 1)) for column in DDL.split(", ")), (tuple(r for f in files for r in f),)
+    )
+    batch = windows.replace("table('s')", "table('b')")
+    sparks = f"{batch}.groupBy({keys}).agg(F.sum('v').alias('a'), F.count('v').alias('n'), F.lit(1).alias('c'))"
+    sparks += ".withColumn('c', F.col('c').cast('bigint'))"
+    return Case(settings, (table,), started_stream(draw, files, draw.of(DELAYS), query).ours + left, sparks, tags)
