@@ -13,7 +13,8 @@ __all__ = ["Case", "draw_settings", "draw_tables", "mentioned", "script"]
 OTHERS = (
     ("spark.sql.codegen.wholeStage", "true"), ("spark.sql.adaptive.enabled", "true"),
     ("spark.sql.execution.arrow.maxRecordsPerBatch", "1"), ("spark.sql.execution.arrow.maxRecordsPerBatch", "3"),
-    ("spark.sql.objectHashAggregate.sortBased.fallbackThreshold", "1"), ("spark.sql.autoBroadcastJoinThreshold", "-1"),
+    *[("spark.sql.objectHashAggregate.sortBased.fallbackThreshold", "1")] * 4,
+    ("spark.sql.autoBroadcastJoinThreshold", "-1"),
     ("spark.sql.shuffle.partitions", "1"), ("spark.remoteudf.bundled-agg.size", "2"),
     ("spark.remoteudf.bundled-agg.size", "1"),
 )  # fmt: skip

@@ -14,7 +14,8 @@ OFFSETS = {
     "double": (("0.5D", "2.25D"), ("1", "2")),
     "decimal(10,2)": (("0.5", "1.5"), ("1", "2")),
     "timestamp": (
-        ("INTERVAL 1 DAY", "INTERVAL 2 DAYS"), ("INTERVAL 1 HOUR", "INTERVAL 24 HOURS"), ("INTERVAL '30' MINUTE",),
+        ("INTERVAL 1 DAY", "INTERVAL 2 DAYS"), ("INTERVAL 1 DAY", "INTERVAL 3 DAYS"),
+        ("INTERVAL 1 HOUR", "INTERVAL 24 HOURS"), ("INTERVAL '30' MINUTE",),
         ("INTERVAL '1 01:00:00' DAY TO SECOND", "INTERVAL '0 00:00:10' DAY TO SECOND"), MONTHS,
     ),
     "timestamp_ntz": (("INTERVAL 1 DAY",), ("INTERVAL 1 HOUR",), ("INTERVAL '90' MINUTE",), MONTHS),

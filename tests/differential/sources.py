@@ -4,8 +4,9 @@ import dataclasses
 
 from tests.differential.both import Both, both, joined
 from tests.differential.choices import Choices
-from tests.differential.clauses import Select, select
+from tests.differential.clauses import select
 from tests.differential.expressions import Field, Scope, condition, expression, scope_of
+from tests.differential.naming import Select
 from tests.differential.tables import Column, Settings, Table, quoted
 from tests.differential.values import ORDERABLE, total_order
 from tests.differential.windows import grouped_by_windows, window_source

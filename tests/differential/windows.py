@@ -2,10 +2,11 @@
 
 import dataclasses
 
+from tests.differential.aggregate_items import aggregate_call
 from tests.differential.both import Both, both, joined
 from tests.differential.choices import Choices
-from tests.differential.clauses import Select, aggregate_call
 from tests.differential.expressions import Field, Scope
+from tests.differential.naming import Select
 from tests.differential.tables import Column, Table, quoted
 
 __all__ = ["Windows", "draw_windows", "grouped_by_windows", "window_source"]
