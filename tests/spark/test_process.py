@@ -170,6 +170,13 @@ def test_rows_without_a_key_keep_their_columns(functions, spark):
     assert rows(functions.process("doubled", frame).select("s", "doubled")) == [("a", 2), ("b", None)]
 
 
+def test_text_that_is_passed_through_keeps_its_collation(functions, spark):
+    frame = spark.sql("SELECT 1L AS v, 'A' COLLATE UTF8_LCASE AS s, array('a' COLLATE UNICODE_CI) AS l")
+    result = functions.process("doubled", frame)
+    assert [field.dataType for field in result.schema[:3]] == [field.dataType for field in frame.schema]
+    assert result.where("s = 'a' AND array_contains(l, 'A')").count() == 1
+
+
 def test_a_function_without_tables_is_called_once(functions):
     assert rows(functions.process("counter", n=3)) == [(0,), (1,), (2,)]
 

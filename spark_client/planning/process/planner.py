@@ -106,7 +106,7 @@ class _Planner:
         if len(self._main) < len(self._inputs):
             self._call = dataclasses.replace(self._call, process=self._with_broadcast_state())
         base, plan = self._base(), self._plan()
-        schema = StructType([StructField(each.name, spark_type(each.type)) for each in plan.schema])
+        schema = self._schema(plan)
         if self._streaming:
             frames = [each.frame for each in self._inputs]
             marks = Upstream.of(self._process, self._signature, frames)
@@ -116,6 +116,20 @@ class _Planner:
                 return self._with_mode(marks.marked(frame, plan, self._state.uid), plan)
             return self._with_mode(marks.marked(apply_operator(base, map_processed, plan, schema), plan, None), plan)
         return self._with_mode(apply_operator(base, map_processed, plan, schema), plan)
+
+    def _schema(self, plan: ProcessPlan) -> StructType:
+        """The columns of the result. What is passed through keeps its own type: Arrow's knows no collation."""
+        through = iter([
+            given.frame.schema.fields[given.frame.columns.index(name)].dataType
+            for argument, given in zip(self._signature.tables, self._inputs, strict=True)
+            if argument.has(ArgumentTrait.PASS_COLUMNS_THROUGH)
+            for name in given.columns
+        ])  # fmt: skip
+        types = [
+            next(through) if source is OutputSource.THROUGH else spark_type(field.type)
+            for (source, _), field in zip(plan.output, plan.schema, strict=True)
+        ]
+        return StructType([StructField(name, type_) for name, type_ in zip(plan.schema.names, types, strict=True)])
 
     def _with_mode(self, frame: DataFrame, plan: ProcessPlan) -> DataFrame:
         """The result, which says what kinds of change it has, if it is a changelog."""
