@@ -29,6 +29,13 @@ def draw_stream_of_process(draw: Choices, settings: Settings, files: list[Any], 
     return draw.of(kinds)(draw, settings, files, tags)
 
 
+def _collected(rows: list[tuple[Any, ...]]) -> str:
+    """The rows as they are collected: times of UTC have no zone then."""
+    return written([
+        tuple(each.replace(tzinfo=None) if isinstance(each, dt.datetime) else each for each in row) for row in rows
+    ])  # fmt: skip
+
+
 def _ordered(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
     """State without timers, in an order that holds rows until the watermark has passed them."""
     tags.add("stream of a process function")
@@ -39,7 +46,7 @@ def _ordered(draw: Choices, settings: Settings, files: list[Any], tags: set[str]
     for row in sorted((row for file in files for row in file), key=lambda row: (row[3], row[0])):
         keys.setdefault(row[1], []).append((None, row[2]))
     expected = [(key, *row) for key, given in keys.items() for row in emitted(given, program, "")]
-    return Case(settings, (), started_stream(draw, files, "0 seconds", query).ours, written(expected), tags)
+    return Case(settings, (), started_stream(draw, files, "0 seconds", query).ours, _collected(expected), tags)
 
 
 def _timers(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
@@ -56,7 +63,7 @@ def _timers(draw: Choices, settings: Settings, files: list[Any], tags: set[str])
         query = f"remote.process({call}, on_timer={on_timer!r})"
     given = [[(row[1], row[3], row[2]) for row in file] for file in files]
     expected = emitted_by_stream(given, dt.timedelta(minutes=int(delay.split()[0])), program, on_timer)
-    return Case(settings, (), started_stream(draw, files, delay, query).ours, written(expected), tags)
+    return Case(settings, (), started_stream(draw, files, delay, query).ours, _collected(expected), tags)
 
 
 def _merged(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
@@ -73,7 +80,7 @@ def _merged(draw: Choices, settings: Settings, files: list[Any], tags: set[str])
         for row in [*(row for row in known if row[2] > 1), *(row for row in known if row[2] <= 1)]:
             seen[row[1]] = seen.get(row[1], 0) + 1
             expected.append((row[1], seen[row[1]], row[3]))
-    return Case(settings, (), started_stream(draw, files, draw.of(DELAYS), query).ours, written(expected), tags)
+    return Case(settings, (), started_stream(draw, files, draw.of(DELAYS), query).ours, _collected(expected), tags)
 
 
 def _changelog(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
