@@ -33,7 +33,8 @@ COLLATED = "string collate UTF8_LCASE"
 
 def clock_change(draw: Choices, zone: str) -> dt.datetime:
     """A time of the clock near which times of a table lie."""
-    return dt.datetime.fromisoformat(draw.of(("2026-01-15 10:00", *CHANGES[zone])))
+    forward, back = CHANGES[zone]
+    return dt.datetime.fromisoformat(draw.weighted([(20, "2026-01-15 10:00"), (30, forward), (50, back)]))
 
 
 def _integer(bits: int) -> Callable[[Choices, Any], int]:
