@@ -17,11 +17,16 @@ _MONTH = T.YearMonthIntervalType(T.YearMonthIntervalType.MONTH, T.YearMonthInter
 
 
 def map_in_arrow(
-    frame: DataFrame, operate: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: T.StructType
-) -> DataFrame:  # fmt: skip
-    """`frame.mapInArrow(operate, schema)`; `operate` gets year-month intervals as int, and gives them so."""
+    frame: DataFrame,
+    operate: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: T.StructType | str,
+) -> DataFrame:
+    """`frame.mapInArrow(operate, schema)`; `operate` gets year-month intervals as int, and gives them so.
+
+    A schema that is a text has none of them.
+    """
     fields = frame.schema.fields
-    if not any(_has_months(field.dataType) for field in [*fields, *schema]):
+    if isinstance(schema, str) or not any(_has_months(field.dataType) for field in [*fields, *schema]):
         return frame.mapInArrow(operate, schema)
     given = frame.select(*(_cast(field, _MONTH, T.IntegerType()) for field in fields))
     sent = [T.StructField(f.name, _replaced(f.dataType, T.IntegerType()), f.nullable, f.metadata) for f in schema]
