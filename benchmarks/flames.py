@@ -32,7 +32,7 @@ from spark_client import connect
 
 SECONDS, PER_SECOND = 6, 200
 SCALAR = {"look_ups": "look_up", "async_rows": "add_async", "threaded_rows": "add_row", "vectorized": "add_batch"}
-"""The function by the name of the graph. Look-ups wait 10 ms, the others add two numbers."""
+"""The function by the name of the graph. Lookups wait 10 ms, the others add two numbers."""
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ def _direct(rows: int) -> dict[str, float]:
 
 
 def _in_spark(rows: int) -> dict[str, float]:
-    """In Spark: vectorized, look-ups and an average, each against what people use without a server."""
+    """In Spark: vectorized, lookups and an average, each against what people use without a server."""
     with local_spark() as spark, server_process() as server, server_process(AVERAGES) as averages:
         spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
         remote = connect(spark, server.target)

@@ -48,7 +48,7 @@ def measure_vectorized(results: Results, quick: bool, spark: SparkSession, serve
 
 
 def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> dict[str, float]:
-    """Look-ups of 10 ms on two tasks, rows/s: one at a time, gathered, by threads, and ours."""
+    """Lookups of 10 ms on two tasks, rows/s: one at a time, gathered, by threads, and ours."""
     rows, repetitions = (2_000, 1) if quick else (20_000, 3)
     remote = connect(spark, server.target)
     look_up = remote.function("look_up", buffer_capacity=1000)
@@ -72,7 +72,7 @@ def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server:
     spark.conf.unset(CONCURRENCY_LEVEL)
     rates = {name: counts[name] / time_[name] for name in sides}
     results.add_all(
-        {f"look_ups_{name}": rate for name, rate in rates.items()}, f"rows/s, {rows} look-ups of 10 ms, {TASKS} tasks"
+        {f"look_ups_{name}": rate for name, rate in rates.items()}, f"rows/s, {rows} lookups of 10 ms, {TASKS} tasks"
     )
     results.add("look_ups_vs_pandas_gather_100", rates["remote_ordered"] / rates["pandas_gather_100"], "ours, ordered")
     return rates

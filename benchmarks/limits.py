@@ -40,7 +40,7 @@ def run_limits(results: Results, quick: bool) -> None:
 
 
 def _measure_waiting(results: Results, quick: bool, in_flight: int) -> None:
-    """Look-ups of 10 ms on one core against rows x latency / concurrency, which a bare loop does not reach either."""
+    """Lookups of 10 ms on one core against rows x latency / concurrency, which a bare loop does not reach either."""
     rows = (10 if quick else 200) * in_flight
     numbers, options = _cut([pa.array(range(rows))], 10_000), {"buffer-capacity": str(in_flight)}
     with server_process(one_core=True) as server:
@@ -131,7 +131,7 @@ def _measure_in_spark(
     )  # fmt: skip
     for name, used in work.items():
         for process, nanoseconds in medians({process: values[1:] for process, values in used.items()}).items():
-            results.add(f"cpu_ns_{name}_{process}{suffix}", nanoseconds, f"processor time of the {process} per row")
+            results.add(f"cpu_ns_{name}_{process}{suffix}", nanoseconds, f"CPU time of the {process} per row")
 
 
 def _first_column(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

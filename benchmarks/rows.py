@@ -33,7 +33,7 @@ def measure_waiting(results: Results, quick: bool) -> None:
 def measure_dispatch(results: Results, quick: bool) -> None:
     """Functions that do nothing, against a vectorized one that only converts values.
 
-    Processor time of the server, not time on the clock: it is what a row costs, however much of the
+    CPU time of the server, not time on the clock: it is what a row costs, however much of the
     machine others take meanwhile.
     """
     rows, repetitions = (100_000, 1) if quick else (3_000_000, 5)
@@ -58,7 +58,7 @@ def measure_dispatch(results: Results, quick: bool) -> None:
 
 
 def measure_neighbours(results: Results, quick: bool) -> None:
-    """Look-ups of 10 ms alone, beside a function that is stuck, and beside one that is flooded with rows."""
+    """Lookups of 10 ms alone, beside a function that is stuck, and beside one that is flooded with rows."""
     rows, repetitions = (2_000, 1) if quick else (50_000, 5)
     batches, flood = _batches(rows), _batches(200_000)
     with server_process() as server:
@@ -74,7 +74,7 @@ def measure_neighbours(results: Results, quick: bool) -> None:
             "flooded": lambda: beside("sync_identity", flood),
         }, repetitions))  # fmt: skip
     for name in ("stuck", "flooded"):
-        note = f"rows/s of look-ups beside a function that is {name}, over those alone"
+        note = f"rows/s of lookups beside a function that is {name}, over those alone"
         results.add(f"look_ups_beside_{name}", time_["alone"] / time_[name], note)
 
 

@@ -25,7 +25,7 @@ class ServerProcess:
     process: psutil.Process
 
     def cpu_seconds(self) -> float:
-        """Processor time of the server so far."""
+        """CPU time of the server so far."""
         times = self.process.cpu_times()
         return times.user + times.system
 

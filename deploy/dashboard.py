@@ -119,7 +119,7 @@ GUARDS = (
            (f"{BY} ({_rate('udf_rate_waits_total')})", f"{NAME} rate")), "cps"),
 )  # fmt: skip
 SERVER = (
-    Panel("Event loop lag", "p99. Above some 50 ms the process is short of processor time.",
+    Panel("Event loop lag", "p99. Above some 50 ms the process is short of CPU time.",
           ((_quantile(0.99, "udf_event_loop_lag_seconds", "instance", SERVERS), "{{instance}}"),), "s"),
     Panel("Calls lost", "That never came back; each may hold a thread.",
           ((f"{BY} (udf_calls_lost{{{FUNCTIONS}}})", NAME),)),

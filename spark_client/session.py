@@ -136,7 +136,7 @@ class RemoteSession:
         Without keys there is one group, and one row of output even for an empty frame. With `order_by` a
         function gets the rows of a key in that order (columns, expressions, sort directions);
         `F.monotonically_increasing_id()` is the order of the frame. A frame with a column `row_kind` (+I, -U,
-        +U, -D) or Delta's `_change_type` is a changelog unless `changelog` says otherwise: rows are taken back
+        +U, -D) or Delta's `_change_type` is a changelog unless `changelog` says otherwise: rows are retracted
         by functions that can, and keys that have none left are not in the result.
         """
         order = [order_by] if isinstance(order_by, (str, Column)) else list(order_by)

@@ -42,12 +42,13 @@ class ServerConfig:
     unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
     metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
     metrics_port: int = _setting(9464, "Port of the HTTP server; 0 picks a free one.")
-    page: bool = _setting(True, "Serve a page for people on the HTTP server: functions, their documentation and rates.")
+    page: bool = _setting(True, "Serve the web UI on the HTTP server: functions, their documentation and rates.")
     try_calls: bool = _setting(False, "Let people call scalar functions on that page, under the rules of access.")
     tls_certificate: str | None = _setting(None, "PEM file of the server's certificate chain.")
     tls_key: str | None = _setting(None, "PEM file of its private key.")
     tls_client_ca: str | None = _setting(
-        None, "PEM file of the CA of client certificates; without one of its certificates nobody gets in."
+        None,
+        "PEM file of the CA of client certificates; clients must present one that it signed (mTLS).",
     )
     access_file: str | None = _setting(None, "TOML file of who may call what: bearer tokens and client certificates.")
     allow_anonymous: bool = _setting(False, "Listen beyond this machine and serve anybody.")

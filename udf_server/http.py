@@ -1,4 +1,4 @@
-"""The HTTP side: metrics for Prometheus, whether the server lives and is ready, and the page for people."""
+"""The HTTP side: metrics for Prometheus, whether the server lives and is ready, and the web UI."""
 
 import asyncio
 import collections

@@ -1,1 +1,1 @@
-"""The demo of `make demo`: look-ups from PySpark, timed, on real data."""
+"""The demo of `make demo`: lookups from PySpark, timed, on real data."""

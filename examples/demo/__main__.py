@@ -53,7 +53,7 @@ def run(spark: SparkSession, remote: RemoteSession, service: LookupProcess, give
     show_functions(remote)
 
     frame = given.frame.persist()
-    title(f"{frame.count():,} look-ups, three ways")
+    title(f"{frame.count():,} lookups, three ways")
     say(f"  Input: {given.title}, {given.chosen}.")
     say(f"  The service takes {1e3 * ANSWER_SECONDS:.0f} ms for an answer. {TASKS} Spark tasks ask it.\n")
     timings, same = compare(remote, frame, service)

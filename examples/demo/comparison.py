@@ -1,4 +1,4 @@
-"""The same look-ups three ways, timed: blocking, remote in order, remote as rows complete."""
+"""The same lookups three ways, timed: blocking, remote in order, remote as rows complete."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from spark_client import RemoteSession
 __all__ = ["IN_FLIGHT", "TASKS", "Timing", "compare"]
 
 IN_FLIGHT = 50
-"""Look-ups in flight of each task: the option buffer-capacity."""
+"""Lookups in flight of each task: the option buffer-capacity."""
 TASKS = 2
 
 

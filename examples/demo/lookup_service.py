@@ -29,7 +29,7 @@ ANSWER_SECONDS = 0.020
 
 
 class LookupService:
-    """The two look-ups, and what they count."""
+    """The two lookups, and what they count."""
 
     def __init__(self, airports: Airports, temperatures: Mapping[str, float]) -> None:
         """`temperatures` are degrees Fahrenheit by hour, such as 2010-01-01T00."""

@@ -27,7 +27,7 @@ class RowKind(StrEnum):
 
     @property
     def is_retract(self) -> bool:
-        """The row is taken back: -U and -D."""
+        """The row is retracted: -U and -D."""
         return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
     @property

@@ -1,6 +1,6 @@
 """Changelogs over windows: what is left of the changes of a window when it is over.
 
--U and -D take back one row of the same values in the windows of their own time. Spark sums up the kinds of equal
+-U and -D retract one row of the same values in the windows of their own time. Spark sums up the kinds of equal
 rows; on a stream it does so until the watermark has passed the window, and forgets them then, so that what comes
 after it, another aggregate, a join or a ranking, gets every row of a window once and in time.
 """
@@ -34,12 +34,12 @@ def changes_of(frame: DataFrame, changelog: bool | None, what: str) -> str | Non
 
 
 def sign_of(kind: str) -> Column:
-    """1 for a row that is added, -1 for one that is taken back."""
+    """1 for a row that is added, -1 for one that is retracted."""
     return F.when(kind_code(kind).isin(_RETRACTS), -1).otherwise(1)
 
 
 def net_changes(frame: DataFrame, kind: str) -> DataFrame:
-    """A windowed changelog with rows that cancel out left out; the rest is +I, or -D where more were taken back.
+    """A windowed changelog with rows that cancel out left out; the rest is +I, or -D where more were retracted.
 
     The same columns, and ARRIVAL. On a stream rows come when their window is over. Raises PlanError.
     """

@@ -60,7 +60,7 @@ def test_an_aggregate_over_everything_goes_back_to_the_value_of_no_rows(function
 
 
 def test_the_order_of_changes_is_the_frames_or_the_callers(functions, spark):
-    """Backwards, what is taken back comes before there is any."""
+    """Backwards, what is retracted comes before there is any."""
     frame = spark.createDataFrame(
         [(2, "-D", 1, 5), (1, "+I", 1, 5)], "at int, row_kind string, k int, v bigint"
     ).coalesce(1)
@@ -82,7 +82,7 @@ def test_changes_are_in_order_beside_sparks_own_aggregates_too(functions, change
 def test_conditions_and_grouping_sets_hold_for_changelogs(functions, changes):
     total = functions.function("total")
     found = functions.rollup(changes, "k").agg(total("v").filter(F.col("v") > 5).alias("t"), total("v").alias("all"))
-    # Over everything nothing is taken back that was not there: -D 1 is taken from the rows of all keys.
+    # Over everything nothing is retracted that was not there: -D 1 is taken from the rows of all keys.
     assert {row.k: (row.t.sum, row["all"].sum) for row in found.collect()} == {
         1: (14, 14), 3: (0, 2), None: (14, 15),
     }  # fmt: skip
@@ -133,7 +133,7 @@ def test_the_changes_of_the_worked_example_are_its_starting_and_final_values(fun
 
 
 def test_a_running_changelog_is_input_for_another_aggregate(functions, changes):
-    """The sums of keys, summed up: what is taken back and given again cancels out."""
+    """The sums of keys, summed up: what is retracted and given again cancels out."""
     total = functions.function("total")
     first = functions.group_by(changes, "k").changelog(total("v").alias("t"), per="row").select("row_kind", "t.sum")
     (row,) = functions.group_by(first).agg(total("sum").alias("t")).collect()

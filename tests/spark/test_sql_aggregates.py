@@ -40,7 +40,7 @@ class MySum(udf.BundledAggregateFunction):
 
 
 class Trail(udf.AggregateFunction):
-    """Texts one after another: neither merges nor takes back."""
+    """Texts one after another: neither merges nor retracts."""
 
     def create_accumulator(self) -> str:
         return ""

@@ -81,7 +81,7 @@ def test_built_in_and_remote_aggregates_take_rows_back(remote, run):
         (0, "a"): (12, 2, 12, 6.0, 5, 7, 2),
         (10, "a"): (1, 1, 1, 1.0, 1, 1, 1),
         (10, "c"): (2, 1, 2, 2.0, 2, 2, 1),
-        # More was taken back than came.
+        # More was retracted than came.
         (10, "x"): (-9, -1, -9, 9.0, None, None, 0),
     }
 
@@ -102,7 +102,7 @@ def test_a_query_that_is_stopped_and_started_again_takes_back_rows_of_before(rem
         assert query.awaitTermination(200)
         assert query.exception() is None
     found = sorted((r.window_start.second, r.k, r.t["sum"], r.s) for r in spark.read.parquet(out).collect())
-    # b, of the first run, is taken back in the second; each window that ends is there once.
+    # b, of the first run, is retracted in the second; each window that ends is there once.
     assert found == [(0, "a", 12, 12), (10, "a", 1, 1), (10, "c", 2, 2), (10, "x", -9, -9)]
 
 

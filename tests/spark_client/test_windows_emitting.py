@@ -164,7 +164,7 @@ def test_however_rows_are_cut_into_micro_batches_the_changelog_leaves_the_same_t
         if sum(net.values()):
             most = max((v for v, count in net.items() if count > 0), default=None)
             total = sum(v * n for v, n in net.items())
-            # The sum of as many rows as are taken back is null, as where there are none.
+            # The sum of as many rows as are retracted is null, as where there are none.
             expected[key] = [total, sum(net.values()), most]
     assert table == expected
 

@@ -1,4 +1,4 @@
-"""Every function against a plain model of it, however the rows are cut, merged and taken back."""
+"""Every function against a plain model of it, however the rows are cut, merged and retracted."""
 
 import math
 from decimal import Decimal, localcontext
@@ -159,7 +159,7 @@ async def test_values_are_those_of_the_model_however_the_rows_are_cut(function, 
 @given(data=st.data(), merge=st.booleans())
 async def test_a_row_taken_back_is_as_if_it_had_never_come(function, rows, model, equal, data, merge):
     kept, taken = data.draw(rows), data.draw(rows)
-    # A part of a changelog may see a row taken back before it sees it come.
+    # A part of a changelog may see a row retracted before it sees it come.
     changes = [("+I", row) for row in kept] + [(kind, row) for row in taken for kind in ("+I", "-D")]
     changes = data.draw(st.permutations(changes))
     size = data.draw(st.integers(1, len(changes) + 1))

@@ -15,7 +15,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def signs_of(bundle: udf.Bundle) -> Integers:
-    """Per row, 1 if it is added and -1 if it is taken back."""
+    """Per row, 1 if it is added and -1 if it is retracted."""
     if bundle.retracts is None:
         return np.ones(bundle.rows, np.int64)
     return np.where(bundle.retracts, -1, 1)

@@ -12,7 +12,7 @@ Counts = dict[str, int]
 class Mode(udf.AggregateFunction):
     """The text that occurs most often, of several the first in the alphabet; null without rows.
 
-    It keeps every distinct value of a key with its count, since any of them may be taken back.
+    It keeps every distinct value of a key with its count, since any of them may be retracted.
     """
 
     nulls = "skip"
@@ -31,7 +31,7 @@ class Mode(udf.AggregateFunction):
             _add(accumulator, other.items())
 
     def get_value(self, accumulator: Counts) -> str | None:
-        # A count is negative where a row was taken back before it came; it meets its match when parts are merged.
+        # A count is negative where a row was retracted before it came; it meets its match when parts are merged.
         present = [(-count, value) for value, count in accumulator.items() if count > 0]
         return min(present)[1] if present else None
 

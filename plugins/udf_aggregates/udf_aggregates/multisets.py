@@ -1,4 +1,4 @@
-"""Multisets: all values of a key with how often each occurs, so that any row can be taken back."""
+"""Multisets: all values of a key with how often each occurs, so that any row can be retracted."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ class Sorted:
     """The values of each accumulator in rising order; NaN is the greatest, as in Spark."""
 
     def __init__(self, accumulators: pa.StructArray) -> None:
-        """A value taken back more often than added is left out."""
+        """A value retracted more often than added is left out."""
         lists, counts = accumulators.flatten()[:2]
         self._values: Doubles = lists.flatten().to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
@@ -42,7 +42,7 @@ class MultisetFunction(udf.VectorizedAggregateFunction):
     parameters = "v double"
     returns = "double"
     nulls = "skip"
-    # Sorted by value, without counts of zero. A count is negative where a row was taken back before it
+    # Sorted by value, without counts of zero. A count is negative where a row was retracted before it
     # came, as happens in a part of a changelog; it meets its match when accumulators are merged.
     accumulator = "struct<values:array<double>,counts:array<bigint>>"
 

@@ -1,4 +1,4 @@
-"""The look-ups against real HTTP servers on this machine."""
+"""The lookups against real HTTP servers on this machine."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The plugin `http`: look-ups at one HTTP service."""
+"""The plugin `http`: lookups at one HTTP service."""
 
 import udf_server as udf
 from udf_http.functions import http_get, http_get_json

@@ -1,4 +1,4 @@
-"""The look-ups at a real Redis server on this machine."""
+"""The lookups at a real Redis server on this machine."""
 
 import asyncio
 import importlib.metadata

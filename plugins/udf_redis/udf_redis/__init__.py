@@ -1,4 +1,4 @@
-"""The plugin `redis`: look-ups at one Redis server."""
+"""The plugin `redis`: lookups at one Redis server."""
 
 import udf_server as udf
 from udf_redis.functions import redis_get, redis_hash

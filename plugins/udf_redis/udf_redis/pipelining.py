@@ -94,7 +94,7 @@ class RedisLookups:
         await self._pool.disconnect()
 
     def __repr__(self) -> str:
-        return f"<Redis look-ups at {self._address}>"
+        return f"<Redis lookups at {self._address}>"
 
     async def _ask(self, name: str, key: str) -> Any:
         command = (name, (self._prefix + key).encode())

@@ -1,4 +1,4 @@
-"""The look-ups in a SQLite file and, where it is installed, in PostgreSQL."""
+"""The lookups in a SQLite file and, where it is installed, in PostgreSQL."""
 
 import asyncio
 import importlib.metadata

@@ -137,12 +137,12 @@ def output_of(
 
 
 def signs(kinds: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """1 for a row that is added, -1 for one that is taken back."""
+    """1 for a row that is added, -1 for one that is retracted."""
     return _SIGNS[kinds.to_numpy()]
 
 
 def _net_rows(plan: PartialPlan, bundle: Bundle) -> npt.NDArray[np.int64]:
-    """Per segment of a changelog, rows added less rows taken back."""
+    """Per segment of a changelog, rows added less retracted rows."""
     assert plan.kinds is not None
     found = signs(bundle.table.column(plan.kinds))
     totals = np.zeros(bundle.grouping.segments, np.int64)

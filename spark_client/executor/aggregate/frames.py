@@ -28,7 +28,7 @@ _MOST = 1 << 63
 class Steps:
     """Rows to apply, segment by segment, and where in them each row's value stands.
 
-    `rows` are row numbers of the table, `retracts` says which are taken back (None: none), `offsets` are
+    `rows` are row numbers of the table, `retracts` says which are retracted (None: none), `offsets` are
     those of the segments. A row's value is the one after `position` steps of its `segment`.
     """
 
@@ -83,7 +83,7 @@ def bounds_of(
 
 
 def slid(low: Integers, high: Integers, starts: Integers) -> Steps:
-    """Steps that add the rows which enter a frame and take back those which leave it, row by row.
+    """Steps that add the rows which enter a frame and retract those which leave it, row by row.
 
     Both bounds must not fall within a partition. A frame that only grows takes nothing back.
     """

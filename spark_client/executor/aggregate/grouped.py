@@ -118,7 +118,7 @@ class _Task:
 def net_rows(signs: Integers, starts: Integers, before: int) -> tuple[npt.NDArray[np.bool_], Integers]:
     """Which rows of a changelog count, and the net rows of each key, of which there were `before` already.
 
-    A row taken back from a key that has none is dropped (Flink: a retraction without state). Counting
+    A row retracted from a key that has none is dropped (Flink: a retraction without state). Counting
     down from what is there, those are the rows that reach a new depth below zero.
     """
     lengths = np.diff(np.append(starts, len(signs)))

@@ -19,7 +19,7 @@ _WIDE = decimal.Context(prec=76)
 class Running:
     """One aggregate: `function` is count, sum, avg, min or max of the column at `column`; None counts rows.
 
-    `keeps_all` says that rows may be taken back, so that all values are kept where the function asks for one.
+    `keeps_all` says that rows may be retracted, so that all values are kept where the function asks for one.
     """
 
     function: str
@@ -49,7 +49,7 @@ class Running:
         return pa.float64() if pa.types.is_floating(type_) else pa.decimal128(38, 0)
 
     def added(self, state: Any, values: Sequence[Any], signs: Sequence[int]) -> Any:
-        """The state with these values added (1) or taken back (-1); values are ignored for count(*)."""
+        """The state with these values added (1) or retracted (-1); values are ignored for count(*)."""
         if self.has_values:
             return self._with_values(state, values, signs)
         counted = [(value, sign) for value, sign in zip(values, signs, strict=True)

@@ -78,9 +78,9 @@ def is_distinct(frame: DataFrame, aggregate: Column) -> bool:
 
 
 def over_signs(builtin: Builtin, sign: Column) -> Column:
-    """The aggregate over rows that are added (sign 1) and taken back (-1); for `needs_values`, of net rows.
+    """The aggregate over rows that are added (sign 1) and retracted (-1); for `needs_values`, of net rows.
 
-    What is taken back and never came counts below zero.
+    What is retracted and never came counts below zero.
     """
     if builtin.column is None:
         return F.sum(sign.cast("bigint")).alias(builtin.name)

@@ -128,7 +128,7 @@ class AggregateQuery:
 
     @property
     def windowed(self) -> bool:
-        """Whether keys are windows: one from which more rows were taken back than came is in the result."""
+        """Whether keys are windows: one from which more rows were retracted than came is in the result."""
         return {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(self.key_names)
 
     @property

@@ -46,7 +46,7 @@ class Steps:
         count = hidden("count")
         counted = self._query.kind is not None and not self._query.chained
         if counted:
-            # Rows added less rows taken back: of each bundle, or where the rows are here, of each row.
+            # Rows added less retracted rows: of each bundle, or where the rows are here, of each row.
             sign = F.when(F.col(hidden("kind")).isin(_RETRACTS), -1).otherwise(1) if self._query.passes_rows else count
             collected.append(F.sum(sign).alias(count))
         if self._query.only_updated:

@@ -10,7 +10,7 @@ SIGNS = st.lists(st.sampled_from([1, -1]), min_size=1, max_size=12)
 
 
 def modelled(signs, before):
-    """Row by row: one that is taken back from a key without rows is dropped."""
+    """Row by row: one that is retracted from a key without rows is dropped."""
     kept, count = [], before
     for sign in signs:
         kept.append(sign > 0 or count > 0)

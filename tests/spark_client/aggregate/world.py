@@ -67,7 +67,7 @@ class Sum(Total):
 
 
 class Trail(udf.AggregateFunction):
-    """Every value in the order it came: neither merges nor takes back."""
+    """Every value in the order it came: neither merges nor retracts."""
 
     def create_accumulator(self) -> str:
         return ""
