@@ -18,6 +18,8 @@ from tests.chaos.servers import ChaosServer
 __all__ = ["SPARK_FAULTS"]
 
 ROOT = Path(__file__).parents[2]
+MOST_GROWTH = 1.2
+"""Of a server's memory, from the first 40 short tasks to the last of 240."""
 
 START = """
 import contextlib, os, sys, threading, time, urllib.request
@@ -109,6 +111,22 @@ query.awaitTermination()
 tell(spark.read.parquet(folder + "/out"))
 """
 
+# 240 tasks of one batch each, in jobs of 40.
+SHORT = """
+spark = session("local[2]")
+fast = connect(spark, target).function("fast")
+process, resident, wrong = psutil.Process(int(sys.argv[6])), [], 0
+for first in range(0, rows, rows // 6):
+    frame = spark.range(first, first + rows // 6, 1, 40).select("id", fast("id").alias("y"))
+    found = frame.agg(F.count("*"), F.sum((F.col("y") != F.col("id") * 3 + 1).cast("long"))).first()
+    wrong += rows // 6 - found[0] + found[1]
+    maps = len(open(f"/proc/{process.pid}/maps").readlines())
+    resident.append(process.memory_info().rss)
+    print("server", resident[-1] >> 20, "MB,", maps, "mappings", flush=True)
+print("resident", *resident)
+print("found", rows - wrong, rows - wrong, wrong, flush=True)
+"""
+
 
 def rows_served(url):
     """Rows that left the server with a value: more than the job has if tasks ran twice."""
@@ -143,13 +161,14 @@ def cluster():
 
 
 def run(script, rows, *, times=1, master=""):
-    """The tally of a job that writes what it got; the last of so many runs tells."""
+    """The tally of a job that writes what it got, and what it printed; the last of so many runs tells."""
     server, began = ChaosServer(), time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(times):
                 done = subprocess.run(
-                    [sys.executable, "-c", START + script, server.target, str(rows), folder, server.metrics, master],
+                    [sys.executable, "-c", START + script, server.target, str(rows), folder, server.metrics, master,
+                     str(server.pid)],
                     cwd=ROOT,
                     env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
                     capture_output=True, text=True, timeout=580, check=False,
@@ -189,4 +208,17 @@ def stream_restarted(scale, seed):
     return run(STREAM, max(500_000 // scale, 100_000), times=2)[0]
 
 
-SPARK_FAULTS = (executor_lost, speculation, stream_restarted)
+def short_tasks(scale, seed):
+    """240 short tasks on the server's host, each with a stream and shared memory of its own"""
+    # So many rows of a task that they go through shared memory.
+    tally, printed = run(SHORT, max(2_400_000 // scale, 1_200_000))
+    resident = [int(size) for line in printed.splitlines() if line.startswith("resident") for size in line.split()[1:]]
+    if resident:
+        first, last = resident[0], resident[-1]
+        tally.note = f"{first >> 20} MB after the first 40 tasks, {last >> 20} MB after all"
+        if last > first * MOST_GROWTH:
+            tally.failures.append(f"memory grew by {last / first - 1:.0%}")
+    return tally
+
+
+SPARK_FAULTS = (executor_lost, speculation, stream_restarted, short_tasks)
