@@ -141,6 +141,9 @@ class RemoteSpark(Spark):  # type: ignore[misc]
             """Times have microseconds in Spark: TIMESTAMP(3) is Flink's, and so is TIMESTAMP_LTZ(3)."""
             if expression.this in _TIMES and expression.expressions:
                 expression = exp.DataType(this=expression.this)
+            if expression.this == exp.DataType.Type.TIME and expression.expressions:
+                # Without its digits it would be TIME(6).
+                return f"TIME({expression.expressions[0].name})"
             return super().datatype_sql(expression)
 
         def cast_sql(self, expression: Any, safe_prefix: str | None = None) -> str:

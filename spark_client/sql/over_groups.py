@@ -98,4 +98,4 @@ class OverGroups:
         return alias_in(node, outputs, self._source.key) and not self._source.shows(node)
 
     def _is_alias(self, node: Any, known: set[str]) -> bool:
-        return alias_in(node, known, self._source.key) and not (node.table and self._source.names_relation(node.table))
+        return alias_in(node, known, self._source.key) and not self._source.is_of_relation(node)

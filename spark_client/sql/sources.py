@@ -36,6 +36,10 @@ class Source:
         """Whether a table of it has that name or alias."""
         return self.key(name) in self._relations
 
+    def is_of_relation(self, node: Any) -> bool:
+        """Whether a column, or a field of one, is named by its table: `t.x` or `t.x.field`."""
+        return len(node.parts) > 1 and self.names_relation(node.parts[0].name)
+
     def shows(self, node: Any) -> bool:
         """Whether the SELECT shows the column `x` of its table `t` that `t.x` names: no field of an item `t` then."""
         if not self.names_relation(node.table):
@@ -116,6 +120,9 @@ class Source:
                 return exp.column(exp.to_identifier(self.key(node.name), quoted=True))
             if isinstance(node, exp.Identifier):
                 return exp.to_identifier(self.key(node.name), quoted=True)
+            if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.TIME:
+                # sqlglot writes TIMESTAMP for it.
+                return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=generate(node))
             return node
 
         while isinstance(tree, exp.Paren):

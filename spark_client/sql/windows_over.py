@@ -103,7 +103,7 @@ class WindowedSelect:
     def _lateral(self, aliases: Collection[str]) -> Callable[[Any], bool]:
         """Whether a node is one of the items before its own."""
         lateral = {alias for alias in aliases if not self._source.has(alias)}
-        return lambda node: alias_in(node, lateral, self._source.key) and not self._source.names_relation(node.table)
+        return lambda node: alias_in(node, lateral, self._source.key) and not self._source.is_of_relation(node)
 
     def _several(self, item: Any, aliases: Collection[str]) -> Any:
         """An item of several columns with a remote aggregate in it. Raises PlanError for one that names no columns."""

@@ -139,6 +139,7 @@ OVER = [
     "SELECT k, sum(v) AS s, SUM(sum(v)) OVER (ORDER BY k DESC) AS z FROM numbers GROUP BY k",
     "SELECT k, v FROM numbers QUALIFY SUM(v) OVER (PARTITION BY j ORDER BY at) > 2",
     "SELECT k, SUM(v) OVER (PARTITION BY k) AS k FROM numbers ORDER BY k DESC LIMIT 1",
+    "SELECT v AS t, SUM(v) OVER (PARTITION BY t.s.j) AS z FROM (SELECT v, struct(j) AS s FROM numbers) AS t",
 ]
 
 
@@ -157,6 +158,19 @@ def test_a_query_inside_a_query_may_have_remote_aggregates(session, query):
 @pytest.mark.parametrize("query", OVER)
 def test_a_remote_aggregate_over_a_window_is_as_sparks_own(session, query):
     same_as_spark(session, query)
+
+
+def test_times_are_told_from_timestamps_and_by_their_digits(session):
+    conf = session.spark.conf
+    conf.set("spark.sql.timeType.enabled", "true")
+    try:
+        times = "CAST(at AS TIME) AS a, CAST(at + INTERVAL '0.25' SECOND AS TIME(0)) AS b, CAST(at AS TIMESTAMP) AS c"
+        same_as_spark(session, f"SELECT {times}, SUM(v) OVER () AS s FROM numbers")
+        same_as_spark(
+            session, "SELECT CAST(at AS TIME) AS a, CAST(at AS TIMESTAMP) AS b, SUM(v) AS s FROM numbers GROUP BY 1, 2"
+        )
+    finally:
+        conf.unset("spark.sql.timeType.enabled")
 
 
 def test_scalar_functions_are_known_without_registration(session):
