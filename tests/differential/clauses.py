@@ -16,9 +16,9 @@ def select(
     draw: Choices, scope: Scope, source: Both, *, keys: list[Field] | None = None, nested: bool = False
 ) -> Select:
     """A random statement over the source; grouped by `keys` at least, where there are any."""
-    shadow = draw_shadow(draw, scope) if draw.chance(15) else None
+    shadow = draw_shadow(draw, scope) if draw.chance(25) else None
     conditions = [condition(draw, scope)] if draw.chance(40) else []
-    if shadow is not None and draw.chance(70):
+    if shadow is not None and draw.chance(85):
         conditions.append(both("{} IS NOT NULL", shadow.call))
     where = both(" WHERE {}", joined(" AND ", conditions)) if conditions else both("")
     if conditions:

@@ -85,7 +85,7 @@ def draw_table(
     types = list(TYPES)
     for _ in range(draw.between(0, 4)):
         name_ = names.pop(draw.below(len(names))) if draw.chance(40) else f"c{len(columns)}"
-        type_ = STRUCT if draw.chance(20) else draw.of(types)
+        type_ = STRUCT if draw.chance(30) else draw.of(types)
         columns.append(Column(name_, type_, not draw.chance(20)))
     near = (settings.near, settings.zone)
     numbers = iter(range(1_000_000))
