@@ -8,13 +8,15 @@ __all__ = ["exact_calls"]
 _TERM = re.compile(r"^(?:at most )?(\d+)(?: calls?)?(?: per (.+?))?(?: for .*)?$")
 
 
-def exact_calls(text: str, units: Mapping[str, int]) -> tuple[int, int] | None:
+def exact_calls(text: str, units: Mapping[str, int], distinct: int | None = None) -> tuple[int, int] | None:
     """The least and the most calls; None if the text counts by something that is not known.
 
     Parts after semicolons may start with a side and a colon; terms are joined with "+". A bare number is exact.
-    "at most" has no least.
+    "at most" has no least. With `distinct`, the number of different calls in the query, that many are the least:
+    equal calls of a row may be made once, and the other planner's derived conditions need not be.
     """
-    most, exact = 0, True
+    calls: list[int] = []
+    exact = True
     for part in text.split(";"):
         side, colon, terms = part.rpartition(":")
         for term in terms.split("+"):
@@ -25,6 +27,7 @@ def exact_calls(text: str, units: Mapping[str, int]) -> tuple[int, int] | None:
             unit = f"{side.strip().lower()} {unit}" if colon and unit else unit
             if unit and unit not in units:
                 return None
-            most += int(match[1]) * (units[unit] if unit else 1)
+            calls += [units[unit]] * int(match[1]) if unit else [int(match[1])]
             exact = exact and "at most" not in term
-    return (most if exact else 0), most
+    least = sum(sorted(calls)[: len(calls) if distinct is None else distinct])
+    return (least if exact else 0), sum(calls)

@@ -3,20 +3,28 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from remote_udf.functions import FunctionSpec
+from sqlglot.errors import SqlglotError
+
+from remote_udf.functions import FunctionKind, FunctionSpec
 from spark_client.embedded import EmbeddedServer
 from tests.conformance.cases import Case, FunctionWords
 from tests.conformance.given import Candidate, Given
 from tests.conformance.given_plugin import FILE_VARIABLE, OFFER_VARIABLE
 from tests.conformance.servers import Servers
+from tests.conformance.spark_sql import calls, parse
 
-__all__ = ["Binder", "Bound", "FileBinder", "FunctionMissing", "called_names", "is_process"]
+__all__ = ["Binder", "Bound", "FileBinder", "FunctionMissing", "called_in_from", "called_names", "is_process"]
 
 _CALLED = re.compile(r"(?:\b([A-Za-z_]\w*)|`([^`]+)`)\s*\(")
+_AGGREGATE = re.compile(r"aggregate|udaf|udagg", re.IGNORECASE)
+_AS_TABLE = re.compile(
+    r"\b(?:FROM|JOIN|LATERAL)\s+(?:TABLE\s*\(\s*)?(?:`([^`]+)`|([A-Za-z_]\w*))\s*\(|\b(?:process|fromCall)\(\s*(\w+)"
+)
+_NO_FUNCTIONS = ("tumble", "hop", "cumulate", "session", "table", "values", "unnest", "lateral")
 _PLUGIN = "tests.conformance.given_plugin"
 
 
@@ -69,7 +77,8 @@ class FileBinder:
 
     def bind(self, case: Case, known: Sequence[str]) -> list[Bound]:
         where = (case.id, case.file, case.file.removesuffix(".json"))
-        bound = [self._bound(words, where) for words in case.functions if not words.builtin]
+        ours = [words for words in case.functions if not words.builtin]
+        bound = [each for place, words in enumerate(ours) for each in self._bound(case, words, place, where)]
         names = {each.words.name.lower() for each in bound} | {words.name.lower() for words in case.functions}
         if not any(is_process(words) for words in case.functions):
             free = [name for name in called_names(case) if name.lower() not in names and name.lower() not in known]
@@ -86,12 +95,27 @@ class FileBinder:
         scalar = any(each.spec is not None and str(each.spec.kind) == "scalar" for each in bound)
         return self._servers.server(_PLUGIN, settings, (case.id, fresh) if scalar else None)
 
-    def _bound(self, words: FunctionWords, where: Sequence[str]) -> Bound:
-        counted = not is_process(words)
-        found = self._given.find(words.name, [name for name, _ in words.arguments], where, counted=counted)
-        if isinstance(found, str):
-            raise FunctionMissing(f"{words.name}: {found}")
-        return self._made(words, found)
+    def _bound(self, case: Case, words: FunctionWords, place: int, where: Sequence[str]) -> list[Bound]:
+        """One function; or one for every number of arguments that the query has for the name."""
+        arguments = [name for name, _ in words.arguments]
+        if is_process(words):
+            # A query may call the function by a name of its own.
+            called = called_in_from(case.query)
+            names = [words.name, *called[place : place + 1]]
+            tried = [self._given.find(name, where, arguments, kind=FunctionKind.PROCESS) for name in names]
+            found = next((each for each in tried if isinstance(each, Candidate)), tried[0])
+            if isinstance(found, str):
+                raise FunctionMissing(f"{words.name}: {found}")
+            return [self._made(words, found)]
+        bound = []
+        for count in sorted(_counts(case, words.name)) or [len(arguments)]:
+            kind = FunctionKind.AGGREGATE if _AGGREGATE.search(words.kind) else FunctionKind.SCALAR
+            found = self._given.find(words.name, where, arguments, [count], kind)
+            if isinstance(found, str):
+                raise FunctionMissing(f"{words.name}: {found}")
+            told = words.arguments if count == len(arguments) else (("", ""),) * count
+            bound.append(self._made(replace(words, arguments=told), found))
+        return bound
 
     def _made(self, words: FunctionWords, found: Candidate) -> Bound:
         origin = f"{found.python_name or found.name} of {self._path.name}"
@@ -105,6 +129,21 @@ def is_process(words: FunctionWords) -> bool:
         or "state" in words.raw
         or any("table" in str(argument.get("kind", "")) for argument in words.raw.get("arguments") or ())
     )
+
+
+def _counts(case: Case, name: str) -> set[int]:
+    """The numbers of arguments with which the query calls a function; empty if it cannot be read."""
+    try:
+        trees = [parse(text) for text in (*case.setup, case.query)]
+    except SqlglotError:
+        return set()
+    return {len(call.expressions) for tree in trees for call in calls(tree) if call.name.lower() == name.lower()}
+
+
+def called_in_from(query: str) -> list[str]:
+    """The names of what is called as a table, without window functions."""
+    called = [next(filter(None, match)) for match in _AS_TABLE.findall(query)]
+    return [name for name in dict.fromkeys(called) if name.lower() not in _NO_FUNCTIONS]
 
 
 def called_names(case: Case) -> list[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from remote_udf.table_arguments import ChangelogMode
-from tests.conformance.binding import Bound, is_process
+from tests.conformance.binding import Bound, called_in_from, is_process
 from tests.conformance.cases import Case
 from tests.conformance.checking import CaseError, described
 
@@ -17,8 +17,6 @@ _PROCESS = re.compile(
     r"^(\w+)((?:\.(?:partitionBy|orderBy)\([^)]*\))*)\.process\(\s*(\w+)\s*(?:,\s*(.*))?\)$", re.DOTALL
 )
 _FROM_CALL = re.compile(r"^fromCall\(\s*(\w+)\s*(?:,\s*(.*))?\)$", re.DOTALL)
-_IN_FROM = re.compile(r"\b(?:FROM|JOIN|LATERAL)\s+(?:TABLE\s*\(\s*)?(?:`([^`]+)`|([A-Za-z_]\w*))\s*\(", re.IGNORECASE)
-_OTHERS = ("tumble", "hop", "cumulate", "session", "table", "values", "unnest", "lateral")
 
 
 def changelog_mode(text: str) -> ChangelogMode | None:
@@ -38,11 +36,9 @@ def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[str, dict[str, str]
     Raises CaseError for a text that is no query.
     """
     query = _sql(case)
-    called = [one or other for one, other in _IN_FROM.findall(query)]
-    called = [name for name in dict.fromkeys(called) if name.lower() not in _OTHERS]
     names: dict[str, str] = {}
     process = [each for each in bound if is_process(each.words)]
-    for name in called:
+    for name in called_in_from(query):
         chosen = _chosen(name, process)
         if chosen is not None:
             query = re.sub(rf"(?:`{re.escape(name)}`|(?<![\w`.]){re.escape(name)})(?=\s*\()", f"`{chosen.name}`", query)

@@ -3,14 +3,14 @@
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import udf_server as udf
-from remote_udf.functions import FunctionSpec
+from remote_udf.functions import FunctionKind, FunctionSpec
 from udf_server.aggregates.declaration import declare_aggregate, is_aggregate
 from udf_server.functions import Function
 from udf_server.tables.declaration import declare_table, is_table
@@ -69,11 +69,14 @@ class Given:
         _, case, name = reference
         return self._bound(case, name)
 
-    def find(self, name: str, arguments: Sequence[str], where: Sequence[str], *, counted: bool) -> Candidate | str:
+    def find(
+        self, name: str, where: Sequence[str], arguments: Sequence[str] = (), counts: Collection[int] = (),
+        kind: FunctionKind | None = None,
+    ) -> Candidate | str:  # fmt: skip
         """The function for a name in a case; a text says why there is none.
 
-        `where` are keys of BINDINGS, the most specific one first. With `counted` the number of arguments decides
-        between functions of one name, else their names.
+        `where` are keys of BINDINGS, the most specific one first. Of functions of one name those count that are of the
+        kind and take one of `counts` arguments, where that is said; then those whose arguments have these names.
         """
         for key in where:
             if name in (self._bindings.get(key) or {}):
@@ -82,12 +85,14 @@ class Given:
         named = named or [each for each in self.candidates if each.name.lower() == name.lower()]
         if not named:
             return f"no function {name!r} in {self.path.name}"
-        fitting = [each for each in named if each.spec is None or _takes(each.spec, arguments, counted)]
+        named = [each for each in named if each.spec is None or kind in (None, each.spec.kind)]
+        if not named:
+            return f"{self.path.name} has no function {name!r} of kind {kind}"
+        fitting = [each for each in named if each.spec is None or _takes(each.spec, counts)]
         if not fitting:
             found = ", ".join(each.spec.signature for each in named if each.spec is not None)
-            return (
-                f"{self.path.name} has {found}, which does not take {len(arguments)} arguments ({', '.join(arguments)})"
-            )
+            wanted = " or ".join(str(count) for count in sorted(counts))
+            return f"{self.path.name} has {found}, which does not take {wanted} arguments"
         exact = [each for each in fitting if each.spec is not None and _names(each.spec) == list(arguments)] or fitting
         if len(exact) > 1:
             return f"{self.path.name} has {len(exact)} functions {name!r}; say in BINDINGS which one is meant"
@@ -97,7 +102,7 @@ class Given:
         """Functions for those of the names that the file has."""
         found = []
         for name in names:
-            candidate = self.find(name, (), where, counted=False)
+            candidate = self.find(name, where)
             if isinstance(candidate, Candidate):
                 found.append((name, candidate))
         return found
@@ -158,7 +163,7 @@ def _names(spec: FunctionSpec) -> list[str]:
     return [parameter.name for parameter in spec.parameters]
 
 
-def _takes(spec: FunctionSpec, arguments: Sequence[str], counted: bool) -> bool:
-    if not counted:
-        return True
-    return spec.required_parameters <= len(arguments) and (len(arguments) <= len(spec.parameters) or spec.variadic)
+def _takes(spec: FunctionSpec, counts: Collection[int]) -> bool:
+    return not counts or any(
+        spec.required_parameters <= count and (count <= len(spec.parameters) or spec.variadic) for count in counts
+    )

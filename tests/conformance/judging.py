@@ -84,12 +84,10 @@ def _calls(told: Told, seen: Observation, verdict: Verdict) -> None:
                 verdict.problems.append(f"{run.how}: {run.calls} calls where {invocations} are expected")
     text = told.peek("expected.calls")
     if text is not None and not isinstance(text, list) and counted:
-        allowed = exact_calls(str(text), seen.units)
+        allowed = exact_calls(str(text), seen.units, seen.distinct_calls)
         if allowed is not None:
             told.note("expected.calls")
             least, most = allowed
-            # Equal calls of a row may be made once.
-            least = round(least * seen.distinct_calls)
             for run in counted:
                 verdict.compared += 1
                 if not least <= (run.calls or 0) <= most:

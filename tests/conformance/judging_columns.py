@@ -52,7 +52,7 @@ def _columns(
         return
     for place, ((name, type_), (own, ddl)) in enumerate(zip(wanted, columns, strict=True)):
         verdict.compared += 1
-        origin = _origin(place, own, run.named or seen.named)
+        origin = _origin(place, own, run.named or seen.named, seen.starred)
         if [n.lower() for n, _ in columns].count(own.lower()) > 1 or origin == "expression":
             # What an engine calls an expression, or a name that comes twice; the case has the name of its sink.
             told.waived.add((field, place))
@@ -64,11 +64,11 @@ def _columns(
             verdict.problems.append(f"{run.how}: column {own!r} has type {ddl}, expected {type_}")
 
 
-def _origin(place: int, own: str, named: Sequence[str]) -> str:
+def _origin(place: int, own: str, named: Sequence[str], starred: str) -> str:
     """Where the column has its name from: an alias of the query, a column of its tables, or the engine."""
     if len(named) > place:
         return named[place]
-    return "alias" if re.fullmatch(r"\w+", own) else "expression"
+    return starred if re.fullmatch(r"\w+", own) else "expression"
 
 
 def _fits(wanted: str, ddl: str) -> bool:

@@ -61,12 +61,14 @@ class Observation:
     found: dict[str, Any] = field(default_factory=dict)
     units: Mapping[str, int] = field(default_factory=dict)
     """How many rows there are of what calls are counted by: "row", "left row", "joined row"."""
-    distinct_calls: float = 1.0
-    """The share of the calls in the query that are not equal to another one."""
+    distinct_calls: int | None = None
+    """How many different calls the query has; None if it is not known."""
     null_times: int | None = None
     """Input rows without a time."""
     truncated: bool = False
     """The query averages integers, which the language of the cases truncates."""
+    starred: str = "alias"
+    """What the names behind a star come from: "alias" if from the function that is called, else "column"."""
     named: Sequence[str] = ()
     """By column, what the query has for it: alias, column or expression; empty if that is not to be read from it."""
     names: Mapping[str, str] = field(default_factory=dict)

@@ -99,17 +99,21 @@ def created_view(statement: str) -> str | None:
 
 def named_columns(query: str) -> list[str]:
     """By item of the outermost SELECT: alias, column or expression; empty for a star, or another text."""
-    match = re.match(r"\s*SELECT\s+(?:DISTINCT\s+)?", query, re.IGNORECASE)
-    if match is None:
+    begin = end = None
+    depth = 0
+    for place, letter in enumerate(query):
+        depth += (letter == "(") - (letter == ")")
+        word = depth == 0 and re.match(r"\b(SELECT(?:\s+DISTINCT)?|FROM)\b", query[place:], re.IGNORECASE)
+        if word and (place == 0 or not re.match(r"[\w`.]", query[place - 1])):
+            if begin is None and word[1].upper() != "FROM":
+                begin = place + word.end()
+            elif begin is not None and word[1].upper() == "FROM":
+                end = place
+                break
+    if begin is None:
         return []
-    depth, end = 0, len(query)
-    for place in range(match.end(), len(query)):
-        depth += (query[place] == "(") - (query[place] == ")")
-        if depth == 0 and re.match(r"\sFROM\b", query[place : place + 6], re.IGNORECASE):
-            end = place
-            break
     try:
-        items = parse(f"SELECT {query[match.end() : end]}").expressions
+        items = parse(f"SELECT {query[begin:end]}").expressions
     except SqlglotError:
         return []
     if any(isinstance(item, exp.Star) or item.is_star for item in items):

@@ -29,7 +29,11 @@ class NoType(udf.ProcessTableFunction):
     def eval(self, ctx, state: object):
         yield ("x",)
 
-BINDINGS = {"special": {"func": "func_of_two"}, "other.json": {"late": lambda: udf.scalar(name="late")(lambda: 1)}}
+BINDINGS = {
+    "called": {"f": "Echo"},
+    "special": {"func": "func_of_two"},
+    "other.json": {"late": lambda: udf.scalar(name="late")(lambda: 1)},
+}
 """
 
 
@@ -39,9 +43,9 @@ def bind(tmp_path):
     path.write_text(FUNCTIONS)
     binder = FileBinder(path, SimpleNamespace())
 
-    def bound(name, *arguments, case="any", file="some.json", raw=None):
-        words = FunctionWords(name, "scalar", tuple((each, "INT") for each in arguments), "INT", "", raw=raw or {})
-        (found,) = binder.bind(Case(case, file, "SELECT 1", (words,), ()), [])
+    def bound(name, *arguments, case="any", file="some.json", raw=None, query="SELECT 1", kind="scalar"):
+        words = FunctionWords(name, kind, tuple((each, "INT") for each in arguments), "INT", "", raw=raw or {})
+        (found,) = binder.bind(Case(case, file, query, (words,), ()), [])
         return found
 
     return bound
@@ -52,6 +56,20 @@ def test_the_number_of_arguments_tells_functions_of_one_name_apart(bind):
     assert bind("func", "i", "j").key == "func@2"
     with pytest.raises(FunctionMissing, match="does not take 3 arguments"):
         bind("func", "i", "j", "k")
+
+
+def test_the_kind_tells_functions_of_one_name_apart(bind):
+    with pytest.raises(FunctionMissing, match="has no function 'func' of kind aggregate"):
+        bind("func", "i", kind="bundled_aggregate")
+
+
+def test_the_calls_of_the_query_say_how_many_arguments_there_are(bind):
+    assert bind("func", "several", query="SELECT func(a, b) FROM t").key == "func@2"
+
+
+def test_a_process_table_function_may_be_bound_under_the_name_that_the_query_has(bind):
+    raw = {"state": [], "timers": "none"}
+    assert bind("Some Words", case="called", query="SELECT * FROM f(r => TABLE t)", raw=raw).name == "echo"
 
 
 def test_a_name_is_a_whole_name(bind):

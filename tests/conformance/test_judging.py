@@ -58,6 +58,20 @@ def test_names_and_types_of_columns_are_compared():
     assert status(typed, batch(("a", 1))) is Status.FAILED
 
 
+def test_a_column_that_the_query_does_not_name_has_the_name_of_a_sink():
+    expected = told(rows=[["a", 1]], columns=[{"name": "k", "type": "STRING"}, {"name": "w", "type": "INT"}])
+    run = batch(("a", 1))
+    verdicts = {
+        origin: judge(expected, Observation(runs=[run], named=["column", origin]))
+        for origin in ("alias", "column", "expression")
+    }
+    assert verdicts["alias"].status is Status.FAILED
+    assert verdicts["column"].unchecked == ["expected.columns.name"]
+    assert (verdicts["expression"].status, verdicts["expression"].waived) == (
+        Status.PASSED, frozenset({("expected.columns", 1)})
+    )  # fmt: skip
+
+
 def test_kinds_of_rows_are_compared_where_the_run_has_them():
     expected = told(rows=[{"kind": "+U", "values": ["a", 2]}])
     assert status(expected, batch(Emitted(("a", 2), "+U"), has_kinds=True)) is Status.PASSED

@@ -105,11 +105,11 @@ def test_the_kind_is_decided_by_content(read):
         read(functions=[{**function, "kind": "async_table"}, {**function, "kind": "builtin_scalar"}], **rows)
     )
     assert not scalar.claims(read(functions=[{**function, "kind": "bundled_aggregate"}], **rows))
-    assert not scalar.claims(read(function=function, **rows))
     assert not scalar.claims(
         read(query="SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))", **rows)
     )
     assert not scalar.claims(read(query="direct call", **rows))
+    assert not scalar.claims(read(query="SELECT * FROM f()", function={**function, "state": [], "timers": ""}, **rows))
 
 
 def test_flinks_options_become_ours():
@@ -146,4 +146,6 @@ def test_calls_are_counted_by_rows_of_an_input():
     assert exact_calls("1 per left row + 1 per right row", units) == (9, 9)
     assert exact_calls("left: 2 per row; right: 1 per row", units) == (13, 13)
     assert exact_calls("1 per surviving row", units) is None
+    assert exact_calls("6 per row", units, 3) == (30, 60)
+    assert exact_calls("1 per left row + 1 per right row", units, 1) == (4, 9)
     assert exact_calls("", units) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance.spark_sql import Target, to_spark
+from tests.conformance.spark_sql import Target, named_columns, to_spark
 
 
 def spark(query, **settings):
@@ -48,3 +48,16 @@ def test_a_query_in_sparks_words(query, expected):
 def test_a_table_function_with_several_columns_returns_structs():
     query = "SELECT x, y FROM t, LATERAL TABLE(f(a)) AS T2(x, y)"
     assert spark(query, inlined=frozenset({"f"})) == "SELECT x, y FROM t LATERAL VIEW inline(`f@2`(a)) T2 AS x, y"
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("SELECT a.b, sum(c), d AS e FROM t", ["column", "expression", "alias"]),
+        ("WITH c AS (SELECT x FROM t) SELECT EXTRACT(DAY FROM d), y FROM c", ["expression", "column"]),
+        ("SELECT * FROM t", []),
+        ("VALUES (1)", []),
+    ],
+)
+def test_the_query_says_where_the_names_of_columns_come_from(query, named):
+    assert named_columns(query) == named

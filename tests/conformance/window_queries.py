@@ -1,7 +1,9 @@
 """Queries over windows as the cases have them: their texts and their settings."""
 
 import re
+from collections.abc import Sequence
 
+from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
 
 __all__ = ["NO_ZONE", "TIME_ZONE", "is_legacy", "is_window_query", "statements", "time_zones", "view_names"]
@@ -16,10 +18,10 @@ _RENAMED = re.compile(r"^(\w+) adds (\w+) AS (\w+) to the table", re.IGNORECASE)
 
 
 def is_window_query(case: Case) -> bool:
-    """A query with a window function, or a list of the windows of given times; no functions in words."""
+    """A query with a window function, or a list of the windows of given times."""
     if case.expected.get("assignments"):
         return True
-    return _FUNCTION.search(case.query) is not None and all(words.builtin for words in case.functions)
+    return _FUNCTION.search(case.query) is not None
 
 
 def is_legacy(case: Case) -> bool:
@@ -27,8 +29,8 @@ def is_legacy(case: Case) -> bool:
     return _LEGACY.search(case.query) is not None
 
 
-def statements(case: Case) -> list[str]:
-    """What is to be run, the query last. Views are temporary, as the tables are they read.
+def statements(case: Case, bound: Sequence[Bound] = ()) -> list[str]:
+    """What is to be run, the query last, with the names of bound functions. Views are temporary, as their tables are.
 
     A view may stand in the notes alone: "v1 adds rowtime AS window_start to the table". The older
     syntax has its restatement as a window function beside it.
@@ -40,6 +42,9 @@ def statements(case: Case) -> list[str]:
     if (told := _RENAMED.match(str(case.raw.get("notes") or ""))) is not None:
         view, column, name = told.groups()
         texts.insert(0, f"CREATE VIEW {view} AS SELECT *, {column} AS {name} FROM {case.tables[0].name}")
+    for each in bound:
+        if each.name.lower() != each.words.name.lower():
+            texts = [re.sub(rf"\b{re.escape(each.words.name)}(?=\s*\()", f"`{each.key}`", text) for text in texts]
     return [_VIEW.sub(r"CREATE TEMPORARY VIEW \1", each) for each in texts]
 
 

@@ -143,7 +143,7 @@ class _Steps:
         spark = self._environment.spark
         with self._environment.settings(NO_ZONE):
             spark.createDataFrame(rows, schema).createOrReplaceTempView(f"`{self._table.name}`")
-            source = statements(self._case)[-1]
+            source = statements(self._case, self._bound)[-1]
             remote = self._environment.remote(self._case, self._bound)
             self._run.columns = columns_of(remote.sql(source))
             start, end = source.upper().index("FROM"), source.upper().rindex("GROUP BY")

@@ -12,7 +12,6 @@ from tests.conformance.cases import Case
 from tests.conformance.environment import Environment
 from tests.conformance.flink_options import bundle_settings, session_settings
 from tests.conformance.functions.aggregates import is_aggregate
-from tests.conformance.functions.building import scalar_kinds
 from tests.conformance.kinds.scalar import NO_QUERY_OF_OURS, QUERY, target_of, variants
 from tests.conformance.observation import Observation, Run
 from tests.conformance.prefixes import prefix_changes
@@ -27,11 +26,9 @@ FED = "fed_to_the_aggregates"
 
 
 def claims(case: Case) -> bool:
-    """A query with at least one aggregate that is not Spark's own, and nothing but scalar functions beside."""
-    ours = [words for words in case.functions if not words.builtin]
+    """A query with at least one aggregate that is not Spark's own."""
     return (
-        any(is_aggregate(words) for words in ours)
-        and all(is_aggregate(words) or words.kind in scalar_kinds for words in ours)
+        any(is_aggregate(words) for words in case.functions)
         and not case.raw.get("steps")
         and QUERY.match(case.query) is not None
         and NO_QUERY_OF_OURS.search(case.query) is None

@@ -12,12 +12,13 @@ from remote_udf.types import alternatives, spelled
 from spark_client.base.types import spark_type
 from tests.conformance.allowances import exact_calls
 from tests.conformance.arrival import is_averaged
-from tests.conformance.binding import Bound, FileBinder
+from tests.conformance.binding import Bound, FileBinder, is_process
 from tests.conformance.cases import Case
 from tests.conformance.compare import difference
 from tests.conformance.environment import Environment
 from tests.conformance.flink_options import bundle_settings, session_settings
-from tests.conformance.functions.building import Built, scalar_kinds
+from tests.conformance.functions.aggregates import is_aggregate
+from tests.conformance.functions.building import Built
 from tests.conformance.kinds.plans import rows_by_unit
 from tests.conformance.observation import Observation, Run
 from tests.conformance.prefixes import prefix_changes
@@ -36,9 +37,9 @@ NO_DERIVED_FILTERS = {"spark.sql.constraintPropagation.enabled": "false"}
 
 
 def claims(case: Case) -> bool:
-    """A query whose functions, but for built-in ones, are scalar or table functions."""
+    """A query whose functions are no aggregates and no process table functions, and that has no window function."""
     return (
-        all(words.builtin or words.kind in scalar_kinds for words in case.functions)
+        not any(is_aggregate(words) or is_process(words) for words in case.functions)
         and not case.raw.get("steps")
         and QUERY.match(case.query) is not None
         and NO_QUERY_OF_OURS.search(case.query) is None
@@ -146,10 +147,9 @@ class _Runs:
         self._seen.notes.append(f"{len(wanted)} rows compared with local functions")
 
 
-def _distinct_calls(query: str, names: set[str]) -> float:
-    """The share of the calls that are not written elsewhere in the query as well."""
-    written = [call.sql() for call in calls(parse(query)) if call.name.lower() in names]
-    return len(set(written)) / len(written) if written else 1.0
+def _distinct_calls(query: str, names: set[str]) -> int:
+    """How many different calls of these functions the query has."""
+    return len({call.sql() for call in calls(parse(query)) if call.name.lower() in names})
 
 
 def _is_streamable(case: Case) -> bool:

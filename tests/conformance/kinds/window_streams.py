@@ -68,7 +68,7 @@ class _Streamed:
         with self._environment.settings({"spark.sql.timestampType": "TIMESTAMP_LTZ"}):
             feeds = [_Feed(self._environment, table, self._scratch / table.name) for table in self._case.tables]
         remote = self._environment.remote(self._case, self._bound)
-        *before, query = statements(self._case)
+        *before, query = statements(self._case, self._bound)
         for feed in feeds:
             feed.frame().createOrReplaceTempView(f"`{feed.table.name}`")
         for statement in before:

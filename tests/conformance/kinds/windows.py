@@ -40,6 +40,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
     """Batch, as a stream or both, as the case says, in every time zone of the case."""
     seen = environment.observation(case, bound)
     seen.truncated = is_averaged(case.query)
+    seen.starred = "column"
     if is_legacy(case) and case.raw.get("equivalent_query"):
         seen.notes.append("its restatement with a window function was run")
     for zone in time_zones(case):
@@ -68,7 +69,7 @@ def _batch(case: Case, environment: Environment, bound: Sequence[Bound]) -> Run:
     def frame() -> DataFrame:
         create_views(environment.spark, case)
         remote = environment.remote(case, bound)
-        *before, query = statements(case)
+        *before, query = statements(case, bound)
         for statement in before:
             remote.sql(statement)
         return remote.sql(query)
