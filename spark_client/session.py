@@ -14,9 +14,9 @@ from spark_client.base.notebooks import Explanation, FunctionList, how_connected
 from spark_client.base.security import Security
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
-from spark_client.functions.aggregate import AggregateExpression, OverExpression, RemoteAggregate
+from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.directory import Functions, list_functions
-from spark_client.functions.registration import register_empty, register_function, register_once
+from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction
 from spark_client.functions.version_pins import pinned
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
@@ -28,7 +28,7 @@ from spark_client.planning.process.planner import plan_process
 from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.sql.explaining import plan_of, query_of, scalar_stages
-from spark_client.sql.names import FunctionNames
+from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Text, called_names
 from spark_client.sql.statements import run_text
 from spark_client.summary.collector import Collector, collecting, context_of, require_reports
@@ -191,7 +191,7 @@ class RemoteSession:
         `group_by`, unless the query itself names that column outside of WHERE. Everything this end does not
         know is left to Spark. Raises PlanError with line and column, UnknownFunction, and what Spark raises.
         """
-        return self._run_text(text, args, fields, None)
+        return run_text(self._sql_functions(), Text(text, args, fields))
 
     def explain(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> Explanation:
         """What `sql` makes of a query, as text; the query is planned and not run, that of an INSERT or CREATE alone.
@@ -203,34 +203,16 @@ class RemoteSession:
         """
         stages: list[str] = []
         text = query_of(Text(text, args, fields)).sql
-        frame = self._run_text(text, args, fields, stages)
+        functions = self._sql_functions()
+        frame = run_text(functions, Text(text, args, fields), stages)
         plan = plan_of(frame)
         called = list(called_names(text))
-        scalars = FunctionNames(self.spark, self._functions).of_kind(FunctionKind.SCALAR, called)
+        scalars = functions.of_kind(FunctionKind.SCALAR, called)
         lines = [*dict.fromkeys(stages), *scalar_stages(plan, scalars, called)] or ["all of it is left to Spark"]
         return Explanation("\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", plan]))
 
-    def _run_text(
-        self, text: str, args: Mapping[str, Any] | list[Any] | None, fields: Mapping[str, Any], stages: list[str] | None
-    ) -> DataFrame:
-        names = FunctionNames(self.spark, self._functions)
-
-        def registered(name: str) -> Any:
-            return self.function(names.remote(name) or name, **self._registered.get(name.casefold(), {}))
-
-        return run_text(
-            self.spark, names, Text(text, args, fields), self._call, self._register_once, self.process,
-            lambda name: self._functions.find(names.remote(name) or name), stages,
-            lambda name: register_once(registered(name), name.casefold()),
-            lambda name: register_empty(registered(name), name),
-        )  # fmt: skip
-
-    def _call(self, name: str, *arguments: Column) -> AggregateExpression:
-        return self.function(name)(*arguments)
-
-    def _register_once(self, name: str) -> None:
-        if name.casefold() not in self._registered:
-            register_function(self.function(name), name)
+    def _sql_functions(self) -> SqlFunctions:
+        return SqlFunctions(self, self._functions, self._registered)
 
     def with_columns(self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Any) -> DataFrame:
         """`frame` with a column per call: `remote.with_columns(df, {"where": geocode("address")})`.

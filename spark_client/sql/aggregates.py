@@ -5,7 +5,7 @@ What keys, arguments and conditions are made of is computed as hidden columns of
 the SELECT (expressions over aggregates, HAVING, ORDER BY, windows) is over its columns.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -30,7 +30,6 @@ from spark_client.sql.calls import (
 from spark_client.sql.dialect import generate
 from spark_client.sql.grouping import read_grouping
 from spark_client.sql.hidden import HiddenColumns, is_computed
-from spark_client.sql.names import FunctionNames
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column, output_names, several_columns, told_apart, without_rows
@@ -50,32 +49,29 @@ _FIRST = ("any_value", "first", "first_value")
 
 
 class GroupedSelect:
-    """One SELECT with groups. `call` makes an aggregate of a remote function's name and arguments.
+    """One SELECT with groups.
 
     With `planned` the planner of remote aggregates computes Spark's own even where there are no others.
     """
 
-    def __init__(
-        self, workspace: Workspace, select: Any, source: Source, names: FunctionNames,
-        call: Callable[..., AggregateExpression], *, planned: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, workspace: Workspace, select: Any, source: Source, *, planned: bool = False) -> None:
         self._workspace = workspace
         self._select = select
         self._source = source
-        self._names = names
-        self._call = call
-        self._grouping = with_time(source, read_grouping(source, select, lambda tree: has_aggregate(tree, names)))
+        self._functions = workspace.functions
+        grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, self._functions))
+        self._grouping = with_time(source, grouping)
         self._keys = key_names(workspace, source, self._grouping.keys)
-        self._hidden = HiddenColumns(workspace, source, names)
+        self._hidden = HiddenColumns(workspace, source)
         self._aggregates: dict[str, tuple[str, Any]] = {}
         """Name and tree, by what is the same; the tree of a grouping set's number is None."""
-        self._remote = has_aggregate(select, names, remote=True) or (planned and not self._names_kind())
+        self._remote = has_aggregate(select, self._functions, remote=True) or (planned and not self._names_kind())
 
     def rewritten(self) -> Any:
         """The SELECT over its groups. Raises PlanError, with the place in the text."""
-        over = OverGroups(self._source, self._names, self._keys, self._aggregate)
+        over = OverGroups(self._source, self._functions, self._keys, self._aggregate)
         select = self._select
-        shown = output_names(self._source, select, has_remote(self._names), self._group_clause())
+        shown = output_names(self._source, select, has_remote(self._functions), self._group_clause())
         items: list[Any] = []
         earlier: list[str] = []
         for item, name in zip(select.expressions, shown, strict=True):
@@ -110,7 +106,7 @@ class GroupedSelect:
         if self._remote and call.name.lower() in ("grouping", "grouping_id"):
             return self._grouping_function(call)
         for inner in call.expressions:
-            if has_aggregate(inner, self._names):
+            if has_aggregate(inner, self._functions):
                 raise error_at(call, f"{call.name}: an aggregate of an aggregate needs a subquery")
         same = self._source.same(tree)
         return column(self._aggregates.setdefault(same, (self._workspace.hidden("aggregate"), tree.copy()))[0])
@@ -142,9 +138,9 @@ class GroupedSelect:
         for name, tree in self._aggregates.values():
             if tree is None:
                 expressions.append(F.first(f"`{GROUPING_ID}`").alias(name))
-            elif is_remote(aggregate_of(tree), self._names):
-                read = read_remote(tree, self._names)
-                expressions.append(self._hidden.aggregate(self._call, read).alias(name))
+            elif is_remote(aggregate_of(tree), self._functions):
+                read = read_remote(tree, self._functions)
+                expressions.append(self._hidden.aggregate(read).alias(name))
                 ordered += [read] if read.order else []
             else:
                 expressions.append(F.expr(generate(self._of_hidden(tree))).alias(name))
@@ -160,7 +156,7 @@ class GroupedSelect:
 
     def _explain(self) -> None:
         trees = [aggregate_of(tree) for _, tree in self._aggregates.values() if tree is not None]
-        calls = [f"{tree.name} {'on the server' if is_remote(tree, self._names) else 'by Spark'}" for tree in trees]
+        calls = [f"{tree.name} {'on the server' if is_remote(tree, self._functions) else 'by Spark'}" for tree in trees]
         keys = ", ".join(generate(key) for key in self._grouping.keys) or "nothing"
         self._workspace.stages.append(f"aggregate by {keys}: {', '.join(dict.fromkeys(calls)) or 'keys alone'}")
 

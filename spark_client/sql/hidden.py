@@ -14,7 +14,6 @@ from sqlglot import exp
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.calls import RemoteCall, call_of
 from spark_client.sql.dialect import generate
-from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import HIDDEN, Workspace
@@ -28,10 +27,9 @@ _QUERIES = (exp.Any, exp.All, exp.Exists, exp.In)
 class HiddenColumns:
     """Of one SELECT. Expressions that are the same share a column."""
 
-    def __init__(self, workspace: Workspace, source: Source, names: FunctionNames) -> None:
+    def __init__(self, workspace: Workspace, source: Source) -> None:
         self._workspace = workspace
         self._source = source
-        self._names = names
         self._known: dict[str, tuple[str, Any]] = {}
 
     def items(self) -> dict[str, Any]:
@@ -69,10 +67,11 @@ class HiddenColumns:
 
     def is_call(self, node: Any) -> bool:
         """Whether a node is a call of a remote scalar function, which Spark makes for every row wherever it stands."""
-        return isinstance(node, exp.Anonymous) and self._names.is_remote_scalar(node.name)
+        return isinstance(node, exp.Anonymous) and self._workspace.functions.is_remote_scalar(node.name)
 
-    def aggregate(self, make: Callable[..., AggregateExpression], read: RemoteCall) -> AggregateExpression:
+    def aggregate(self, read: RemoteCall) -> AggregateExpression:
         """The call of a remote aggregate; with FILTER its arguments are computed where the condition is true."""
+        make = self._workspace.functions.aggregate
         if read.condition is None:
             return call_of(make, read, [self.name(each) for each in read.arguments])
         arguments: list[Column | str] = []

@@ -21,8 +21,6 @@ from sqlglot import exp
 
 from spark_client.functions.registration import ONCE
 from spark_client.sql.explaining import conditions_in, evaluated_in, plan_of
-from spark_client.sql.names import FunctionNames
-from spark_client.sql.parsing import called_names
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["DerivedCalls", "without_derived_calls"]
@@ -32,7 +30,7 @@ class DerivedCalls(UserWarning):
     """A condition with a remote call is evaluated on both sides of a join."""
 
 
-def without_derived_calls(workspace: Workspace, names: FunctionNames, tree: Any) -> Any:
+def without_derived_calls(workspace: Workspace, tree: Any) -> Any:
     """The tree whose conditions call remote functions on one side of a join only; the same tree if nothing is to do.
 
     `workspace` runs trees as they are. Warns with DerivedCalls where Spark calls on both sides and no way is known.
@@ -41,9 +39,10 @@ def without_derived_calls(workspace: Workspace, names: FunctionNames, tree: Any)
     query = tree if isinstance(tree, exp.Query) else tree.args.get("expression")
     if not isinstance(query, exp.Query) or query.find(exp.Join) is None:
         return tree
-    written = Counter(
-        n.casefold() for n in called_names(query.sql(dialect="spark").replace(ONCE, "")) if names.is_remote_scalar(n)
+    calls = (
+        node.name.replace(ONCE, "") for node in query.find_all(exp.Anonymous) if not isinstance(node.parent, exp.Dot)
     )
+    written = Counter(name.casefold() for name in calls if workspace.functions.is_remote_scalar(name))
     if not written:
         return tree
     try:

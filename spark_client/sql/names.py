@@ -27,8 +27,8 @@ class FunctionNames:
     """What names mean in one Spark session with one server's functions. Names are without regard to case."""
 
     def __init__(self, spark: SparkSession, functions: Functions) -> None:
-        self._spark = spark
-        self._functions = functions
+        self.spark = spark
+        self.functions = functions
         self._class_of = functools.cache(self._class_in_spark)
 
     def remote(self, name: str) -> str | None:
@@ -37,19 +37,19 @@ class FunctionNames:
         Raises UnknownFunction for a version there is not, PlanError for a name that could be several.
         """
         plain, at, version = name.partition("@")
-        known = {spec.name for spec in self._functions}
+        known = {spec.name for spec in self.functions}
         same = [plain] if plain in known else sorted(each for each in known if each.casefold() == plain.casefold())
         if not same or (not at and self._class_of(name).startswith(_BUILT_IN)):
             return None
         if len(same) > 1:
             raise PlanError(f"function {name!r} could be {', '.join(same)}: write it as one of them")
         found = same[0] + at + version
-        return found if self._functions.find(found) else None
+        return found if self.functions.find(found) else None
 
     def kind(self, name: str) -> FunctionKind | None:
         """The kind of the remote function that `name` calls; None if it calls none."""
         found = self.remote(name)
-        return self._functions.find(found).kind if found is not None else None
+        return self.functions.find(found).kind if found is not None else None
 
     def of_kind(self, kind: FunctionKind, names: Iterable[str]) -> list[str]:
         """The remote functions of a kind among these names, each once."""
@@ -69,6 +69,6 @@ class FunctionNames:
     def _class_in_spark(self, name: str) -> Any:
         """The class that stands for a function in Spark; "" if it knows none."""
         try:
-            return self._spark.catalog.getFunction(quoted(name)).className or ""
+            return self.spark.catalog.getFunction(quoted(name)).className or ""
         except PySparkException:
             return ""

@@ -17,7 +17,7 @@ from remote_udf.functions import FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark
-from spark_client.sql.names import FunctionNames
+from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Text, in_place
 from spark_client.sql.process_calls import ProcessCall, TableArgument, without_calls
 from spark_client.sql.shared_calls import SharedCalls
@@ -27,23 +27,18 @@ __all__ = ["ProcessFunctions", "without_process_calls"]
 
 Rewrite = Callable[[Any, Sequence[Any]], Any]
 """From a query, and the common table expressions it may name, to what Spark understands of it."""
-Process = Callable[..., DataFrame]
-"""`RemoteSession.process`."""
 
 
 class ProcessFunctions:
     """The calls of one text, by the names that stand in their places."""
 
     def __init__(
-        self, calls: Mapping[str, ProcessCall], names: FunctionNames, process: Process,
-        spec_of: Callable[[str], FunctionSpec], shared: SharedCalls | None = None,
-    ) -> None:  # fmt: skip
+        self, calls: Mapping[str, ProcessCall], functions: SqlFunctions, shared: SharedCalls | None = None
+    ) -> None:
         self._calls = calls
         self._shared = shared
         self._rewrite: Rewrite = lambda tree, _: tree
-        self._names = names
-        self._process = process
-        self._spec_of = spec_of
+        self._functions = functions
 
     def names(self) -> list[str]:
         """The functions that are called, in the order of the text."""
@@ -104,7 +99,7 @@ class ProcessFunctions:
         )
 
     def _frame(self, workspace: Workspace, call: ProcessCall, ctes: Sequence[Any]) -> DataFrame:
-        spec = self._spec_of(call.name)
+        spec = self._functions.spec(call.name)
         tables: dict[str, TableArgument] = {}
         keys: dict[str, list[str]] = {}
         order: dict[str, list[str]] = {}
@@ -137,7 +132,7 @@ class ProcessFunctions:
 
             def make() -> DataFrame:
                 frames = {name: self._table(workspace, argument, ctes) for name, argument in tables.items()}
-                return self._process(
+                return self._functions.process(
                     spec.key, frames, partition_by=keys, order_by=order, on_time=system.get("on_time", ()),
                     uid=system.get("uid"), **_changes(system), **scalars,
                 )  # fmt: skip
@@ -155,7 +150,7 @@ class ProcessFunctions:
 
     def _table(self, workspace: Workspace, argument: TableArgument, ctes: Sequence[Any]) -> DataFrame:
         inner = Text(argument.query, None, {})
-        text, functions = without_process_calls(inner, self._names, self._process, self._spec_of, self._shared)
+        text, functions = without_process_calls(inner, self._functions, self._shared)
         tree = _parsed(text.sql)
         if functions is not None:
             tree = functions.rewritten(workspace, tree, self._rewrite)
@@ -168,15 +163,14 @@ class ProcessFunctions:
 
 
 def without_process_calls(
-    text: Text, names: FunctionNames, process: Process, spec_of: Callable[[str], FunctionSpec],
-    shared: "SharedCalls | None" = None,
-) -> tuple[Text, ProcessFunctions | None]:  # fmt: skip
+    text: Text, functions: SqlFunctions, shared: SharedCalls | None = None
+) -> tuple[Text, ProcessFunctions | None]:
     """The text with a name in the place of each call, and the calls; None if there are none.
 
     Raises PlanError for a call that cannot be read.
     """
-    text, calls = without_calls(text, names)
-    return text, ProcessFunctions(calls, names, process, spec_of, shared) if calls else None
+    text, calls = without_calls(text, functions)
+    return text, ProcessFunctions(calls, functions, shared) if calls else None
 
 
 def _definition(spec: FunctionSpec, call: ProcessCall, ctes: Sequence[Any]) -> Any:

@@ -1,17 +1,15 @@
 """Rewriting: every SELECT with remote aggregates, from the inside out, becomes one over a DataFrame."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from sqlglot import exp
 
 from spark_client.base.changelogs import kind_column
-from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.aggregates import GroupedSelect
 from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
 from spark_client.sql.grouping import read_grouping
-from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import carry, is_carried_out
@@ -28,15 +26,11 @@ __all__ = ["Rewriting"]
 
 
 class Rewriting:
-    """Of one text. `call` makes an aggregate of a remote function's name and arguments."""
+    """Of one statement."""
 
-    def __init__(
-        self, workspace: Workspace, names: FunctionNames, call: Callable[..., AggregateExpression],
-        windows: WindowFunctions = NO_WINDOWS,
-    ) -> None:  # fmt: skip
+    def __init__(self, workspace: Workspace, windows: WindowFunctions = NO_WINDOWS) -> None:
         self._workspace = workspace
-        self._names = names
-        self._call = call
+        self._functions = workspace.functions
         self._windows = windows
 
     def statement(self, tree: Any) -> Any:
@@ -45,7 +39,7 @@ class Rewriting:
         self._inside(holder, [], outermost=True)
         rewritten = holder.expressions[0]
         for node in rewritten.walk():
-            if is_remote(node, self._names):
+            if is_remote(node, self._functions):
                 raise error_at(node, f"remote aggregate {node.name} cannot stand here")
         return rewritten
 
@@ -59,7 +53,7 @@ class Rewriting:
         """Rewrites the queries directly inside a tree, in their places."""
         found = [node for node in walk_query(tree) if isinstance(node, exp.Query) and node is not tree]
         for query in found:
-            if any(is_remote(node, self._names) or self._is_window(node) for node in query.walk()):
+            if any(is_remote(node, self._functions) or self._is_window(node) for node in query.walk()):
                 rewritten = self._query(query, ctes, outermost)
                 if isinstance(rewritten, exp.Select) and is_carried_out(query):
                     rewritten = carry(self._workspace, rewritten, ctes)
@@ -75,7 +69,7 @@ class Rewriting:
         visible = list(ctes)
         own = query.args.get("with_")
         for cte in own.expressions if own is not None else ():
-            if own.args.get("recursive") and any(is_remote(node, self._names) for node in cte.walk()):
+            if own.args.get("recursive") and any(is_remote(node, self._functions) for node in cte.walk()):
                 raise error_at(cte, f"{cte.alias}: a recursive query cannot have remote aggregates")
             self._inside(cte, visible)
             visible.append(cte)
@@ -83,7 +77,7 @@ class Rewriting:
         for node in [node for node in walk_query(query) if self._windows.has(node)]:
             self._windows.replace(
                 self._workspace, node, visible,
-                lambda tree, windows: Rewriting(self._workspace, self._names, self._call, windows).table(tree, visible),
+                lambda tree, windows: Rewriting(self._workspace, windows).table(tree, visible),
             )  # fmt: skip
         if not isinstance(query, exp.Select):
             return query
@@ -104,7 +98,7 @@ class Rewriting:
         if not select.args.get("group") or any(self._calls(select)):
             return select
         source = Source(self._workspace, select, ctes)
-        grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, self._names))
+        grouping = read_grouping(source, select, lambda tree: has_aggregate(tree, self._functions))
         if not groups_windows(source, grouping.keys):
             return select
         if grouping.sets is not None:
@@ -118,16 +112,14 @@ class Rewriting:
         distinct = source.frame.isStreaming and any(
             isinstance(node.parent, exp.Func) for node in select.find_all(exp.Distinct)
         )
-        return GroupedSelect(
-            self._workspace, select, source, self._names, self._call, planned=planned or distinct
-        ).rewritten()  # fmt: skip
+        return GroupedSelect(self._workspace, select, source, planned=planned or distinct).rewritten()
 
     def _calls(self, select: Any) -> Any:
         """The remote aggregates of a SELECT, those of queries inside it left out."""
-        return remote_in(select, self._names)
+        return remote_in(select, self._functions)
 
     def _select(self, select: Any, ctes: Sequence[Any]) -> Any:
-        names = self._names
+        names = self._functions
         if not any(self._calls(select)):
             return select
         for part in ("where", "joins", "laterals", "from_", "limit", "offset"):
@@ -137,10 +129,10 @@ class Rewriting:
                     raise error_at(call, f"remote aggregate {call.name} cannot stand in {_CLAUSE_NAMES[part]}")
         if select.args.get("group") or has_aggregate(select, names):
             source = Source(self._workspace, select, ctes)
-            select = GroupedSelect(self._workspace, select, source, names, self._call).rewritten()
+            select = GroupedSelect(self._workspace, select, source).rewritten()
         if any(is_remote_window(node, names) for node in walk_query(select)):
             source = Source(self._workspace, select, ctes)
-            select = WindowedSelect(self._workspace, select, source, names, self._call).rewritten()
+            select = WindowedSelect(self._workspace, select, source).rewritten()
         return select
 
 

@@ -10,14 +10,14 @@ the conditions that need no call, is written below the call here. That takes a S
 and where a subquery names columns from around it, the SELECT stays as it is.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from spark_client.sql.calls import has_aggregate, walk_query
-from spark_client.sql.names import FunctionNames
+from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.sources import Source, alias_in, column, output_names
 from spark_client.sql.workspace import Workspace
 
@@ -35,14 +35,10 @@ _NOT_OF_ONE_ROW = (exp.Query, exp.Window, exp.Lambda, exp.Star)
 
 
 class SingleCalls:
-    """Of one text. `once` registers a function as nondeterministic and returns what it is called then.
+    """Of one text."""
 
-    It returns None for a function whose calls may differ where they look equal.
-    """
-
-    def __init__(self, names: FunctionNames, once: Callable[[str], str | None]) -> None:
-        self._names = names
-        self._once = once
+    def __init__(self, functions: SqlFunctions) -> None:
+        self._functions = functions
 
     def __call__(self, workspace: Workspace, tree: Any, ctes: Sequence[Any]) -> Any:
         """The tree with every SELECT rewritten that can be; the same tree if there is none.
@@ -107,7 +103,7 @@ class SingleCalls:
 
     def _repeated(self, source: Source, select: Any) -> dict[str, Any]:
         """Calls that stand in clauses which Spark evaluates apart; of calls in calls the inner ones."""
-        grouped = bool(select.args.get("group")) or has_aggregate(select, self._names)
+        grouped = bool(select.args.get("group")) or has_aggregate(select, self._functions)
         clauses: dict[str, set[str]] = {}
         found: dict[str, Any] = {}
         for call in self._calls(source, select):
@@ -131,7 +127,7 @@ class SingleCalls:
                 continue
             nodes = list(node.walk())
             columns = [each for each in nodes if isinstance(each, exp.Column)]
-            several = any(isinstance(each, _NOT_OF_ONE_ROW) for each in nodes) or has_aggregate(node, self._names)
+            several = any(isinstance(each, _NOT_OF_ONE_ROW) for each in nodes) or has_aggregate(node, self._functions)
             inside = node.find_ancestor(exp.Lambda, exp.Select)
             if not columns or several or isinstance(inside, exp.Lambda):
                 continue
@@ -140,11 +136,11 @@ class SingleCalls:
                 yield node
 
     def _is_remote(self, node: Any) -> bool:
-        return self._names.is_remote_scalar(node.name) and self._once(node.name) is not None
+        return self._functions.is_remote_scalar(node.name) and self._functions.once(node.name) is not None
 
     def _made(self, call: Any) -> Any:
         copy = call.copy()
-        copy.set("this", exp.to_identifier(self._once(call.name), quoted=True))
+        copy.set("this", exp.to_identifier(self._functions.once(call.name), quoted=True))
         return copy
 
     def _conditions(self, select: Any, outer: Any) -> tuple[list[Any], list[Any]]:
@@ -156,7 +152,7 @@ class SingleCalls:
         pairs = zip(_conjuncts(select.args["where"].this), _conjuncts(outer.args["where"].this), strict=True)
         for written, replaced in pairs:
             called = (node.name for node in written.walk() if isinstance(node, exp.Anonymous))
-            if any(self._names.is_remote_scalar(name) for name in called):
+            if any(self._functions.is_remote_scalar(name) for name in called):
                 above.append(replaced.copy())
             else:
                 below.append(written.copy())

@@ -17,7 +17,6 @@ from sqlglot.tokens import TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark, generate
-from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import Text, blanked, error_at
 from spark_client.sql.shared_calls import SharedCalls, readable
 from spark_client.sql.tokens import place_of_token
@@ -64,9 +63,7 @@ def statements_of(text: Text) -> list[Text] | None:
     return found
 
 
-def run_set(
-    names: FunctionNames, shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]], stages: list[str] | None
-) -> DataFrame:
+def run_set(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]], stages: list[str] | None) -> DataFrame:
     """Runs rewritten statements. On tables an empty DataFrame, on streams a row per query that was started.
 
     With `stages` nothing is run: it is told there what would be, and the last query comes back.
@@ -78,8 +75,8 @@ def run_set(
         workspace, tree = trees[-1]
         return workspace.run(tree.expression)
     if any(frame.isStreaming for frame in shared.frames().values()):
-        return _run_streams(names, shared, trees)
-    _run_processs(shared, trees)
+        return _run_streams(shared, trees)
+    _run_tables(shared, trees)
     return spark.createDataFrame([], "")
 
 
@@ -89,7 +86,7 @@ def _shared_uid(workspace: Workspace, shared: SharedCalls, tree: Any) -> str | N
     return next((uid for uid, known in shared.frames().items() if any(known is frame for frame in frames)), None)
 
 
-def _run_processs(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> None:
+def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> None:
     """Runs the statements one after another, in the order of the text."""
     kept = [result.persist() for result in shared.results()]
     try:
@@ -100,7 +97,7 @@ def _run_processs(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -
             result.unpersist()
 
 
-def _run_streams(names: FunctionNames, shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> DataFrame:
+def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> DataFrame:
     """Starts a streaming query per operator, with its uid as its name; a row for each: `name`, `id`.
 
     A micro-batch that is run again after a failure is inserted again: rows arrive at least once. Raises
@@ -112,7 +109,7 @@ def _run_streams(names: FunctionNames, shared: SharedCalls, trees: Sequence[tupl
         raise PlanError(f"a statement set on a stream keeps its state below {_CHECKPOINTS}: set it")
     inserts: dict[str, list[str]] = {}
     for workspace, tree in trees:
-        uid, statement = _of_rows(workspace, names, shared, tree)
+        uid, statement = _of_rows(workspace, shared, tree)
         inserts.setdefault(uid, []).append(statement)
     started = []
     for uid, statements in inserts.items():
@@ -134,7 +131,7 @@ def _inserting(statements: Sequence[str]) -> Callable[[DataFrame, int], None]:
     return insert
 
 
-def _of_rows(workspace: Workspace, names: FunctionNames, shared: SharedCalls, insert: Any) -> tuple[str, str]:
+def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Any) -> tuple[str, str]:
     """The uid of the operator whose rows are inserted, and the statement with `{rows}` in its place."""
     query = insert.expression
     select = query if isinstance(query, exp.Select) else None
@@ -151,7 +148,7 @@ def _of_rows(workspace: Workspace, names: FunctionNames, shared: SharedCalls, in
     beyond += [
         node.sql() for node in select.walk()
         if isinstance(node, (exp.Window, exp.Subquery, exp.Exists))
-        or (isinstance(node, exp.Anonymous) and names.is_built_in_aggregate(node.name))
+        or (isinstance(node, exp.Anonymous) and workspace.functions.is_built_in_aggregate(node.name))
     ]  # fmt: skip
     if beyond:
         raise error_at(

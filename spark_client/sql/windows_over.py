@@ -11,11 +11,10 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.functions.aggregate import AggregateExpression, OverExpression
+from spark_client.functions.aggregate import OverExpression
 from spark_client.planning.over.planner import plan_over
 from spark_client.sql.calls import has_remote, is_remote_window, read_remote
 from spark_client.sql.hidden import HiddenColumns, is_column_of_rows
-from spark_client.sql.names import FunctionNames
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import (
     Source,
@@ -36,25 +35,21 @@ _CLAUSES = ("order", "sort", "cluster", "distribute")
 
 
 class WindowedSelect:
-    """One SELECT without groups. `call` makes an aggregate of a remote function's name and arguments."""
+    """One SELECT without groups."""
 
-    def __init__(
-        self, workspace: Workspace, select: Any, source: Source, names: FunctionNames,
-        call: Callable[..., AggregateExpression],
-    ) -> None:  # fmt: skip
+    def __init__(self, workspace: Workspace, select: Any, source: Source) -> None:
         self._workspace = workspace
         self._select = select
         self._source = source
-        self._names = names
-        self._call = call
+        self._functions = workspace.functions
         self._named = named_windows(select)
-        self._hidden = HiddenColumns(workspace, source, names)
+        self._hidden = HiddenColumns(workspace, source)
         self._overs: dict[str, OverExpression] = {}
 
     def rewritten(self) -> Any:
         """The SELECT over the values. Raises PlanError, with the place in the text."""
         select = self._select
-        ours = has_remote(self._names)
+        ours = has_remote(self._functions)
         shown = output_names(self._source, select, ours)
         stars = [item for item, name in zip(select.expressions, shown, strict=True) if name is None and not ours(item)]
         of_star = [(len(self._source.base({}, [star]).columns), star) for star in stars]
@@ -133,25 +128,25 @@ class WindowedSelect:
         def seen(node: Any) -> Any:
             if isinstance(node, exp.Window) and names_output(node):
                 raise error_at(node, "a window cannot name another item of its SELECT, as in Spark: use a subquery")
-            if is_remote_window(node, self._names):
+            if is_remote_window(node, self._functions):
                 return self._over(node)
             if names_output(node):
                 return node.copy() if is_column_of_rows(node) else None
-            called = self._hidden.is_call(node) and not has_remote(self._names)(node)
+            called = self._hidden.is_call(node) and not has_remote(self._functions)(node)
             return column(self._hidden.name(node)) if called else None
 
         if isinstance(tree, (exp.Literal, exp.Var)):
             return tree.copy()  # in ORDER BY the place of an item
-        if not has_remote(self._names)(tree) and not names_output(tree):
+        if not has_remote(self._functions)(tree) and not names_output(tree):
             return column(self._hidden.name(tree))
         return self._hidden.over(tree, seen)
 
     def _over(self, window: Any) -> Any:
-        read = read_remote(window.this, self._names)
+        read = read_remote(window.this, self._functions)
         if read.order:
             raise error_at(window, f"{read.name}: WITHIN GROUP and OVER exclude each other")
         spec = read_window(window, self._named, self._workspace, self._hidden.name)
-        expression = self._hidden.aggregate(self._call, read)
+        expression = self._hidden.aggregate(read)
         name = self._workspace.hidden("over")
         try:
             self._overs[name] = expression.over(spec)

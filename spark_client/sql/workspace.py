@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.sql.dialect import generate
+from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Text
 
 __all__ = ["HIDDEN", "Workspace"]
@@ -24,13 +25,15 @@ HIDDEN = "__remote_sql_"
 
 
 class Workspace:
-    """Of one text. `ready` has the last word on every tree that is run, with its common table expressions."""
+    """Of one statement. `ready` has the last word on every tree that is run, with its common table expressions."""
 
     def __init__(
-        self, spark: SparkSession, text: Text, ready: "Callable[[Workspace, Any, Sequence[Any]], Any] | None" = None
-    ) -> None:
-        self.spark = spark
-        self.identifiers = identifiers_of(spark)
+        self, functions: SqlFunctions, text: Text,
+        ready: "Callable[[Workspace, Any, Sequence[Any]], Any] | None" = None,
+    ) -> None:  # fmt: skip
+        self.functions = functions
+        self.spark = functions.spark
+        self.identifiers = identifiers_of(self.spark)
         self.ready = ready
         self._args = text.args
         self._values: dict[str, Any] = {}

@@ -3,11 +3,12 @@
 import contextlib
 import io
 import re
+from types import SimpleNamespace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.functions.directory import Functions
-from spark_client.sql.names import FunctionNames
+from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Text, parse
 from spark_client.sql.rewriting import Rewriting
 from spark_client.sql.single_calls import SingleCalls
@@ -20,13 +21,9 @@ _NUMBERS = re.compile(r"(#|CTERelation(?:Def|Ref) |plan_id=|UnionLoop(?:Ref)? )(
 
 def rewritten(spark: SparkSession, sql: str) -> DataFrame:
     """The query parsed, gone through as one with remote functions, written and run."""
-    text, names = Text(sql, None, {}), FunctionNames(spark, Functions([]))
-    workspace = Workspace(spark, text, SingleCalls(names, lambda _: None))
-
-    def never(*_: object) -> None:
-        raise AssertionError("there is no remote function")
-
-    return workspace.run(Rewriting(workspace, names, never).statement(parse(text)))
+    text, functions = Text(sql, None, {}), SqlFunctions(SimpleNamespace(spark=spark), Functions([]), {})
+    workspace = Workspace(functions, text, SingleCalls(functions))
+    return workspace.run(Rewriting(workspace).statement(parse(text)))
 
 
 def plan_of(frame: DataFrame) -> str:
