@@ -29,7 +29,7 @@ from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.sql.explaining import plan_of, query_of, scalar_stages
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.parsing import Text, called_names
+from spark_client.sql.parsing import Text
 from spark_client.sql.statements import run_text
 from spark_client.summary.collector import Collector, collecting, context_of, require_reports
 from spark_client.summary.job_summary import JobSummary
@@ -202,13 +202,12 @@ class RemoteSession:
         Then Spark's own plan. Raises as `sql`.
         """
         stages: list[str] = []
-        text = query_of(Text(text, args, fields)).sql
+        query = query_of(Text(text, args, fields))
         functions = self._sql_functions()
-        frame = run_text(functions, Text(text, args, fields), stages)
+        frame = run_text(functions, query, stages)
         plan = plan_of(frame)
-        called = list(called_names(text))
-        scalars = functions.of_kind(FunctionKind.SCALAR, called)
-        lines = [*dict.fromkeys(stages), *scalar_stages(plan, scalars, called)] or ["all of it is left to Spark"]
+        scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
+        lines = [*dict.fromkeys(stages), *scalar_stages(plan, scalars, query.called)] or ["all of it is left to Spark"]
         return Explanation("\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", plan]))
 
     def _sql_functions(self) -> SqlFunctions:

@@ -89,7 +89,9 @@ def query_of(text: Text) -> Text:
     for token in tokens:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if not depth and token.token_type in _QUERIES:
-            return replace(text, sql=text.sql[token.start :])
+            # Blanks keep what follows in its place, which errors name.
+            blanks = "".join(letter if letter == "\n" else " " for letter in text.sql[: token.start])
+            return replace(text, sql=blanks + text.sql[token.start :])
     raise PlanError(f"{tokens[0].text.upper()} without a query has no plan to explain")
 
 

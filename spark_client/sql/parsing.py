@@ -1,21 +1,22 @@
 """Parsing: a text as a tree, and errors that say where."""
 
+import functools
+import itertools
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sqlglot
 from pyspark.sql import Column, DataFrame
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import TOO_DEEP, RemoteSpark
 
-__all__ = ["Text", "blanked", "called_names", "error_at", "in_place", "parse", "place_of", "rows_of"]
+__all__ = ["Text", "error_at", "in_place", "place_of", "place_of_token"]
 
 _FIELD = "__remote_sql_field_{}"
 _NOT_OURS = {
@@ -35,6 +36,37 @@ class Text:
     sql: str
     args: Any
     fields: Mapping[str, Any]
+    part: Sequence[Token] = ()
+    """The tokens of one statement, if the text has several."""
+
+    @functools.cached_property
+    def tokens(self) -> Sequence[Token]:
+        """The tokens of `readable`, without semicolons at the end; none of a text that is no SQL."""
+        if self.part:
+            return self.part
+        try:
+            tokens = list(RemoteSpark().tokenize(self.readable()))
+        except SqlglotError:
+            return ()
+        while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+            tokens.pop()
+        return tokens
+
+    @functools.cached_property
+    def called(self) -> Sequence[str]:
+        """The names that stand before a parenthesis: of functions, among others. Qualified ones are left out."""
+        if not self.tokens:
+            return [plain or quoted for plain, quoted in _CALL.findall(self.readable())]
+        return [
+            token.text for index, (token, after) in enumerate(itertools.pairwise(self.tokens))
+            if after.token_type is TokenType.L_PAREN and token.token_type is not TokenType.STRING
+            and not (index and self.tokens[index - 1].token_type is TokenType.DOT)
+        ]  # fmt: skip
+
+    @functools.cached_property
+    def tree(self) -> Any:
+        """The tree of one statement. Raises PlanError with the place where sqlglot stops understanding."""
+        return _parsed(self)
 
     def readable(self) -> str:
         """The SQL with an identifier for each field in braces. Raises PlanError for a field that is not a name."""
@@ -64,24 +96,10 @@ class Text:
         return {_FIELD.format(name): name for name in self.fields}
 
 
-def called_names(sql: str) -> Iterator[str]:
-    """The names that stand before a parenthesis: of functions, among others. Qualified ones are left out."""
+def _parsed(text: Text) -> Any:
+    sql, dialect = text.readable(), RemoteSpark()
     try:
-        tokens = list(RemoteSpark().tokenize(sql))
-    except SqlglotError:
-        yield from (plain or quoted for plain, quoted in _CALL.findall(sql))
-        return
-    for index, token in enumerate(tokens[:-1]):
-        qualified = index > 0 and tokens[index - 1].token_type is TokenType.DOT
-        calls = tokens[index + 1].token_type is TokenType.L_PAREN and token.token_type is not TokenType.STRING
-        if calls and not qualified:
-            yield token.text
-
-
-def parse(text: Text) -> Any:
-    """The tree of one statement. Raises PlanError with the place where sqlglot stops understanding."""
-    try:
-        tree = sqlglot.parse_one(text.readable(), dialect=RemoteSpark)
+        trees = dialect.parser().parse(text.tokens or dialect.tokenize(sql), sql)
     except RecursionError:
         raise PlanError(TOO_DEEP) from None
     except SqlglotError as error:
@@ -92,13 +110,12 @@ def parse(text: Text) -> Any:
             begin = details["col"] - max(len(details.get("highlight") or "") - 1, 0)
             place = f"line {details['line']}, column {begin}: "
         raise PlanError(f"{place}{what}; a query with remote aggregates must be understood to be planned") from error
-    tokens = list(RemoteSpark().tokenize(text.readable()))
-    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-        tokens.pop()
-    for token in tokens:
+    tree = next(iter(trees), None)
+    if tree is None:
+        raise PlanError("no statement stands at the beginning of the text")
+    for token in text.tokens:
         if token.token_type in _NOT_OURS:
-            place = f"line {token.line}, column {token.col - len(token.text) + 1}: "
-            raise PlanError(f"{place}{_NOT_OURS[token.token_type]}")
+            raise PlanError(f"{place_of_token(token)}{_NOT_OURS[token.token_type]}")
     if isinstance(tree, exp.Command):
         raise PlanError(f"remote aggregates cannot be planned in a statement {tree.name.upper()}")
 
@@ -121,6 +138,11 @@ def place_of(node: Any) -> str:
     return ""
 
 
+def place_of_token(token: Token) -> str:
+    """The same of a token."""
+    return f"line {token.line}, column {token.col - (token.end - token.start)}: "
+
+
 def error_at(node: Any, message: str) -> PlanError:
     """The error with the place of the node before its message."""
     return PlanError(place_of(node) + message)
@@ -130,17 +152,3 @@ def in_place(where: str, error: object) -> PlanError:
     """The error with a place before its message, unless it has one from further inside."""
     message = str(error)
     return PlanError(message if _PLACE.match(message) else where + message)
-
-
-def blanked(replaced: str, name: str = "") -> str:
-    """A name, and blanks, as long as a text line by line."""
-    lines = replaced.split("\n")
-    return "\n".join([name.ljust(len(lines[0])), *(" " * len(line) for line in lines[1:])])
-
-
-def rows_of(sql: str, begin: int, end: int) -> str:
-    """`SELECT * FROM` a table that stands in a text, at the place where it does."""
-    before, select = blanked(sql[:begin]), "SELECT * FROM "
-    first, newline, rest = before.partition("\n")
-    room = newline or len(first) >= len(select)
-    return f"{select.ljust(len(first)) if room else select}{newline}{rest}{sql[begin:end]}"

@@ -1,190 +1,179 @@
 """Process table functions in FROM: `f(r => TABLE t PARTITION BY k, on_time => DESCRIPTOR(ts), uid => 'x')`.
 
-What `process_calls` has taken out of the text becomes, once the tree is there, the DataFrame that the call makes.
+Each call in the tree becomes the DataFrame that the call makes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
-import sqlglot
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
-from remote_udf.functions import FunctionSpec
+from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import RemoteSpark
-from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.parsing import Text, in_place
-from spark_client.sql.process_calls import ProcessCall, TableArgument, without_calls
+from spark_client.sql.dialect import TableArgument, generate
+from spark_client.sql.parsing import error_at, in_place, place_of
 from spark_client.sql.shared_calls import SharedCalls
+from spark_client.sql.stream_times import without_time
+from spark_client.sql.table_calls import GivenTable, call_of_relation, described, given_table, put_in_place
+from spark_client.sql.window_functions import is_window_call
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["ProcessFunctions", "without_process_calls"]
+__all__ = ["ProcessFunctions", "arguments_of"]
 
-Rewrite = Callable[[Any, Sequence[Any]], Any]
+Rewrite = Callable[[exp.Expression, Sequence[exp.CTE]], exp.Expression]
 """From a query, and the common table expressions it may name, to what Spark understands of it."""
+_NOT_CONSTANT = (exp.Column, exp.Star, exp.Distinct)
 
 
 class ProcessFunctions:
-    """The calls of one text, by the names that stand in their places."""
+    """The calls of one statement. `rewrite` is for the queries of the tables that a call is given."""
 
     def __init__(
-        self, calls: Mapping[str, ProcessCall], functions: SqlFunctions, shared: SharedCalls | None = None
+        self, workspace: Workspace, rewrite: Rewrite = lambda tree, _: tree, shared: SharedCalls | None = None
     ) -> None:
-        self._calls = calls
+        self._workspace = workspace
+        self._functions = workspace.functions
+        self._rewrite = rewrite
         self._shared = shared
-        self._rewrite: Rewrite = lambda tree, _: tree
-        self._functions = functions
+        self.called: list[str] = []
+        """The functions that are called."""
 
-    def names(self) -> list[str]:
-        """The functions that are called, in the order of the text."""
-        return [call.name for call in self._calls.values()]
-
-    def rewritten(self, workspace: Workspace, tree: Any, rewrite: Rewrite | None = None) -> Any:
-        """The tree with a DataFrame in the place of each call. Raises PlanError, with the place in the text.
-
-        `rewrite` is for the queries of the tables that a call is given.
-        """
-        self._rewrite = rewrite or self._rewrite
+    def rewritten(self, tree: exp.Expression, ctes: Sequence[exp.CTE] = ()) -> exp.Expression:
+        """The tree with a DataFrame in the place of each call. Raises PlanError, with the place in the text."""
         holder = exp.Tuple(expressions=[tree.copy()])
-        self._inside(workspace, holder, [])
+        self._inside(holder, ctes)
         return holder.expressions[0]
 
-    def _inside(self, workspace: Workspace, tree: Any, ctes: Sequence[Any]) -> None:
+    def _inside(self, tree: exp.Expression, ctes: Sequence[exp.CTE]) -> None:
         """Goes through a tree from the outside in; what a WITH names before is seen by what comes after."""
         visible = list(ctes)
         own = tree.args.get("with_")
         for cte in own.expressions if own is not None else ():
-            self._inside(workspace, cte.this, visible)
+            self._inside(cte.this, visible)
             visible.append(cte)
-        for key, value in list(tree.args.items()):
-            if key == "with_":
-                continue
-            for child in value if isinstance(value, list) else [value]:
-                if not isinstance(child, exp.Expression):
-                    continue
-                called = self._called(child)
-                if called is not None:
-                    table = workspace.table(self._frame(workspace, called, visible))
-                    if child.args.get("alias"):
-                        table.set("alias", child.args["alias"].copy())
-                    else:
-                        table.set("alias", exp.TableAlias(this=exp.to_identifier(called.name, quoted=True)))
-                    table.set("joins", child.args.get("joins"))
-                    table.set("laterals", child.args.get("laterals"))
-                    child.replace(table)
-                    child = table
-                self._inside(workspace, child, visible)
 
-    def _called(self, node: Any) -> ProcessCall | None:
-        """The call that a node of FROM stands for: `f(...)`, `TABLE(f(...))` or `LATERAL f(...)`, which sees no more.
+        def is_apart(node: exp.Expression) -> bool:
+            return node is own or (node is not tree and (_has_scope(node) or self._called(node) is not None))
 
-        Raises PlanError for a call that stands elsewhere.
-        """
-        if isinstance(node, exp.Table):
-            inside = node.this.expressions if isinstance(node.this, exp.Anonymous) else []
-            wrapped = len(inside) == 1 and node.this.name.upper() == "TABLE" and isinstance(inside[0], exp.Column)
-            return self._calls.get(inside[0].name if wrapped else node.name)
-        if isinstance(node, exp.Lateral) and not node.args.get("view"):
-            return self._calls.get(node.this.name)
-        call = self._calls.get(node.name) if isinstance(node, exp.Identifier) else None
-        if call is None:
-            return None
-        raise PlanError(
-            f"{call.where}{call.name}: a process table function stands where a table does, in FROM or a JOIN"
-        )
+        for node in list(tree.walk(bfs=False, prune=is_apart)):
+            if (call := self._called(node)) is not None:
+                self.called.append(call.name)
+                self._inside(put_in_place(self._workspace, node, self._frame(call, visible), call.name), visible)
+            elif self._is_ours(node):
+                what = "a process table function stands where a table does, in FROM or a JOIN"
+                raise error_at(node, f"{node.name}: {what}")
+            elif node is not tree and _has_scope(node):
+                self._inside(node, visible)
 
-    def _frame(self, workspace: Workspace, call: ProcessCall, ctes: Sequence[Any]) -> DataFrame:
+    def _called(self, node: exp.Expression) -> exp.Anonymous | None:
+        call = call_of_relation(node)
+        return call if call is not None and self._is_ours(call) else None
+
+    def _is_ours(self, node: exp.Expression) -> bool:
+        if not isinstance(node, exp.Anonymous) or is_window_call(node):
+            return False
+        if isinstance(node.parent, exp.Dot) or (isinstance(node.parent, exp.Table) and node.parent.db):
+            return False
+        return self._functions.kind(node.name) is FunctionKind.PROCESS
+
+    def _frame(self, call: exp.Anonymous, ctes: Sequence[exp.CTE]) -> DataFrame:
         spec = self._functions.spec(call.name)
-        tables: dict[str, TableArgument] = {}
-        keys: dict[str, list[str]] = {}
-        order: dict[str, list[str]] = {}
+        tables: dict[str, GivenTable] = {}
         scalars: dict[str, Any] = {}
         system: dict[str, Any] = {}
         types = {parameter.name: parameter.type for parameter in spec.parameters}
+        where = place_of(call)
         try:
-            for name, value in _by_name(spec, call.arguments).items():
-                if isinstance(value, TableArgument):
-                    tables[name] = value
-                    if value.partition_by:
-                        keys[name] = value.partition_by
-                    order[name] = value.order_by
+            arguments = _by_name(spec, arguments_of(call))
+            for name, value in arguments.items():
+                columns = described(value)
+                if (table := given_table(value)) is not None:
+                    tables[name] = table
                 elif name == "on_time":
-                    system[name] = value if isinstance(value, list) else _refused("on_time takes a DESCRIPTOR")
+                    system[name] = columns if columns is not None else _refused("on_time takes a DESCRIPTOR")
                 elif name == "uid":
-                    system[name] = _evaluated(workspace, value, pa.string())
+                    system[name] = self._evaluated(value, pa.string())
                 elif name == "upsert_key" and name not in types:
-                    system[name] = value if isinstance(value, list) else _refused("upsert_key takes a DESCRIPTOR")
+                    system[name] = columns if columns is not None else _refused("upsert_key takes a DESCRIPTOR")
                 elif name == "changelog_mode" and name not in types:
-                    system[name] = _evaluated(workspace, value, pa.map_(pa.string(), pa.string()))
+                    system[name] = self._evaluated(value, pa.map_(pa.string(), pa.string()))
                 elif name == "key_only_deletes" and name not in types:
-                    system[name] = _evaluated(workspace, value, pa.bool_())
+                    system[name] = self._evaluated(value, pa.bool_())
                 else:
                     is_table = spec.process is not None and spec.process.table(name) is not None
                     if is_table:
                         _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
                     type_ = types.get(name, pa.null())
-                    scalars[name] = value if isinstance(value, list) else _evaluated(workspace, value, type_)
+                    scalars[name] = columns if columns is not None else self._evaluated(value, type_)
 
             def make() -> DataFrame:
-                frames = {name: self._table(workspace, argument, ctes) for name, argument in tables.items()}
+                frames = {name: self._table(table, ctes) for name, table in tables.items()}
                 return self._functions.process(
-                    spec.key, frames, partition_by=keys, order_by=order, on_time=system.get("on_time", ()),
-                    uid=system.get("uid"), **_changes(system), **scalars,
+                    spec.key, frames, on_time=system.get("on_time", ()), uid=system.get("uid"),
+                    partition_by={name: table.partition_by for name, table in tables.items() if table.partition_by},
+                    order_by={name: table.order_by for name, table in tables.items()}, **_changes(system), **scalars,
                 )  # fmt: skip
 
             if self._shared is None or system.get("uid") is None:
                 return make()
-            return self._shared.frame(system["uid"], _definition(spec, call, ctes), make)
+            # What is the same for calls that are the same, wherever they stand in the text.
+            written = {name: generate(value) for name, value in arguments.items()}
+            return self._shared.frame(system["uid"], (spec.key, written, [cte.sql() for cte in ctes]), make)
         except PlanError as error:
-            raise in_place(call.where, error) from None
+            raise in_place(where, error) from None
         except AnalysisException as error:
             if "UNRESOLVED_COLUMN" not in str(error):
                 raise
             hint = "its tables are computed by themselves, so a query in a call sees no column from around it"
-            raise PlanError(f"{call.where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
+            raise PlanError(f"{where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
 
-    def _table(self, workspace: Workspace, argument: TableArgument, ctes: Sequence[Any]) -> DataFrame:
-        inner = Text(argument.query, None, {})
-        text, functions = without_process_calls(inner, self._functions, self._shared)
-        tree = _parsed(text.sql)
-        if functions is not None:
-            tree = functions.rewritten(workspace, tree, self._rewrite)
-        visible: list[Any] = []
+    def _table(self, table: GivenTable, ctes: Sequence[exp.CTE]) -> DataFrame:
+        tree = self.rewritten(table.query, ctes)
+        visible: list[exp.CTE] = []
         for cte in ctes:
             known = cte.copy()
             known.set("this", self._rewrite(cte.this, visible))
             visible.append(known)
-        return workspace.run(self._rewrite(tree, visible), visible)
+        return without_time(self._workspace.run(self._rewrite(tree, visible), visible))
+
+    def _evaluated(self, value: exp.Expression, type_: pa.DataType) -> Any:
+        """The value of a constant expression, as Spark has it."""
+        if any(isinstance(node, _NOT_CONSTANT) for node in value.walk()):
+            _refused(f"a scalar argument is a constant, not {generate(value)}")
+        tree = exp.select(exp.alias_(value.copy(), "value"))
+        # As Arrow has it: times by `collect` would be in the zone of this machine, and would not say so.
+        return _plain(self._workspace.run(tree).toArrow().column(0)[0], type_)
 
 
-def without_process_calls(
-    text: Text, functions: SqlFunctions, shared: SharedCalls | None = None
-) -> tuple[Text, ProcessFunctions | None]:
-    """The text with a name in the place of each call, and the calls; None if there are none.
+def _has_scope(node: exp.Expression) -> bool:
+    """Whether common table expressions may begin with a node."""
+    return isinstance(node, exp.Query) or node.args.get("with_") is not None
 
-    Raises PlanError for a call that cannot be read.
+
+def arguments_of(call: exp.Anonymous) -> dict[str | int, exp.Expression]:
+    """The arguments of a call by name, or by position under their numbers; DEFAULT is none.
+
+    Raises PlanError for some of both, and for one that is passed twice.
     """
-    text, calls = without_calls(text, functions)
-    return text, ProcessFunctions(calls, functions, shared) if calls else None
+    arguments: dict[str | int, exp.Expression] = {}
+    for position, part in enumerate(call.expressions):
+        named = isinstance(part, exp.Kwarg)
+        key: str | int = part.this.name if named else position
+        if any(isinstance(each, str) != named for each in arguments):
+            _refused("arguments are passed by position or by name, not by both")
+        if key in arguments:
+            _refused(f"argument {key!r} is passed twice")
+        value = part.expression if named else part
+        if not (isinstance(value, exp.Column) and generate(value).upper() == "DEFAULT"):
+            arguments[key] = TableArgument(this=value.copy()) if is_window_call(value) else value
+    return arguments
 
 
-def _definition(spec: FunctionSpec, call: ProcessCall, ctes: Sequence[Any]) -> Any:
-    """What is the same for calls that are the same, wherever they stand in the text."""
-    arguments: dict[str, Any] = {}
-    for key, value in _by_name(spec, call.arguments).items():
-        if isinstance(value, TableArgument):
-            arguments[key] = repr((" ".join(value.query.split()), value.partition_by, value.order_by))
-        else:
-            arguments[key] = value if isinstance(value, list) else " ".join(value.split())
-    return spec.key, arguments, [cte.sql() for cte in ctes]
-
-
-def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Any]) -> dict[str, Any]:
+def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, exp.Expression]) -> dict[str, exp.Expression]:
     """Arguments by name. `on_time` and `uid` come after the function's own."""
     order = [*(parameter.name for parameter in spec.parameters), "on_time", "uid"]
     # By name only: a position is not theirs.
@@ -198,15 +187,6 @@ def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Any]) -> dict[str
         else:
             named[known.get(key.casefold(), key)] = value
     return named
-
-
-def _evaluated(workspace: Workspace, text: str, type_: pa.DataType) -> Any:
-    """The value of a constant expression, as Spark has it."""
-    tree = _parsed(f"SELECT {text} AS value")
-    if tree.args.get("from_") or any(isinstance(node, exp.Column) for node in tree.walk()):
-        _refused(f"a scalar argument is a constant, not {text}")
-    # As Arrow has it: times by `collect` would be in the zone of this machine, and would not say so.
-    return _plain(workspace.run(tree).toArrow().column(0)[0], type_)
 
 
 def _changes(system: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,12 +224,5 @@ def _plain(value: pa.Scalar, type_: pa.DataType) -> Any:
     return value.as_py()
 
 
-def _parsed(sql: str) -> Any:
-    try:
-        return sqlglot.parse_one(sql, dialect=RemoteSpark)
-    except SqlglotError as error:
-        raise PlanError(f"{sql!r} in a call of a process table function cannot be read: {error}") from error
-
-
-def _refused(message: str) -> Any:
+def _refused(message: str) -> NoReturn:
     raise PlanError(message)

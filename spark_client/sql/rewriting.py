@@ -13,7 +13,7 @@ from spark_client.sql.grouping import read_grouping
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import carry, is_carried_out
-from spark_client.sql.window_functions import NO_WINDOWS, WindowFunctions
+from spark_client.sql.window_functions import put_windows, window_call_of
 from spark_client.sql.window_groups import groups_windows, with_plain_grouping_id
 from spark_client.sql.window_joins import join_windows
 from spark_client.sql.window_ranking import rank_windows
@@ -28,10 +28,9 @@ __all__ = ["Rewriting"]
 class Rewriting:
     """Of one statement."""
 
-    def __init__(self, workspace: Workspace, windows: WindowFunctions = NO_WINDOWS) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._functions = workspace.functions
-        self._windows = windows
 
     def statement(self, tree: Any) -> Any:
         """The statement with every query in it rewritten. Raises PlanError, with the place in the text."""
@@ -60,12 +59,13 @@ class Rewriting:
                 query.replace(rewritten)
 
     def _is_window(self, node: Any) -> bool:
-        """Whether a node stands for a call of a window function, or is a column of one."""
-        if self._windows.has(node):
+        """Whether a node is a call of a window function, or a column of one."""
+        if window_call_of(node) is not None:
             return True
         return isinstance(node, exp.Column) and self._workspace.identifiers.same(node.name, WINDOW_START)
 
     def _query(self, query: Any, ctes: Sequence[Any], outermost: bool) -> Any:
+        windowed = any(self._is_window(node) for node in query.walk())
         visible = list(ctes)
         own = query.args.get("with_")
         for cte in own.expressions if own is not None else ():
@@ -74,16 +74,14 @@ class Rewriting:
             self._inside(cte, visible)
             visible.append(cte)
         self._inside(query, visible, outermost=outermost and not isinstance(query, exp.Select))
-        for node in [node for node in walk_query(query) if self._windows.has(node)]:
-            self._windows.replace(
-                self._workspace, node, visible,
-                lambda tree, windows: Rewriting(self._workspace, windows).table(tree, visible),
-            )  # fmt: skip
+        # From the inside out: a window function may be over the windows of another one.
+        for node in reversed([node for node in walk_query(query) if window_call_of(node) is not None]):
+            put_windows(self._workspace, node, visible)
         if not isinstance(query, exp.Select):
             return query
         calls = list(self._calls(query))
         try:
-            return self._select(self._over_windows(query, visible), visible)
+            return self._select(self._over_windows(query, visible) if windowed else query, visible)
         except AnalysisException as error:
             if outermost or not calls or "UNRESOLVED_COLUMN" not in str(error):
                 raise
@@ -92,8 +90,6 @@ class Rewriting:
 
     def _over_windows(self, select: Any, ctes: Sequence[Any]) -> Any:
         """The SELECT with window join, top-N and deduplication of streams done, and ready for Spark's GROUP BY."""
-        if not any(self._is_window(node) for node in select.walk()) and not self._windows:
-            return select
         select = join_windows(self._workspace, rank_windows(self._workspace, select, ctes), ctes)
         if not select.args.get("group") or any(self._calls(select)):
             return select

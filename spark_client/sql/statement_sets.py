@@ -5,26 +5,24 @@ computed once and kept while the statements run. On a stream the operator is one
 micro-batch goes through all the statements.
 """
 
-import re
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import RemoteSpark, generate
-from spark_client.sql.parsing import Text, blanked, error_at
+from spark_client.sql.dialect import generate
+from spark_client.sql.parsing import Text, error_at, place_of_token
 from spark_client.sql.shared_calls import SharedCalls, readable
-from spark_client.sql.tokens import place_of_token
 from spark_client.sql.workspace import HIDDEN, Workspace
 
 __all__ = ["run_set", "statements_of"]
 
-_BEGINNING = re.compile(r"\s*(EXECUTE\s+STATEMENT\s+SET\s+BEGIN\b|BEGIN\s+STATEMENT\s+SET\s*;)", re.IGNORECASE)
+_BEGINNINGS = ("EXECUTE STATEMENT SET BEGIN", "BEGIN STATEMENT SET ;")
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _ROWS = "{rows}"
 _PER_ROW = {"kind", "hint", "expressions", "from_", "where", "operation_modifiers"}
@@ -36,28 +34,18 @@ def statements_of(text: Text) -> list[Text] | None:
 
     Raises PlanError, with the place, for a set that has no END, or another statement than INSERT.
     """
-    beginning = _BEGINNING.match(text.sql)
-    if beginning is None:
+    beginning, inside = text.tokens[:4], text.tokens[4:]
+    if " ".join(token.text.upper() for token in beginning) not in _BEGINNINGS:
         return None
-    # sqlglot reads no further than EXECUTE.
-    sql = blanked(beginning[0]) + text.sql[beginning.end() :]
-    where = f"line {text.sql[: beginning.start(1)].count(chr(10)) + 1}: "
-    try:
-        inside = list(RemoteSpark().tokenize(sql))
-    except SqlglotError as error:
-        raise PlanError(f"{where}the statement set cannot be read: {error}") from error
-    while inside and inside[-1].token_type is TokenType.SEMICOLON:
-        inside.pop()
+    where = place_of_token(beginning[0])
     if not inside or inside[-1].text.upper() != "END":
         raise PlanError(f"{where}a statement set ends with END")
     found = []
     for part in _between_semicolons(inside[:-1]):
         if part[0].token_type is not TokenType.INSERT:
-            raise PlanError(
-                f"{place_of_token(part[0])}a statement set has INSERT statements, not {part[0].text.upper()}"
-            )
-        begin, end = part[0].start, part[-1].end + 1
-        found.append(replace(text, sql=blanked(sql[:begin]) + sql[begin:end]))
+            what = f"a statement set has INSERT statements, not {part[0].text.upper()}"
+            raise PlanError(f"{place_of_token(part[0])}{what}")
+        found.append(replace(text, part=part))
     if not found:
         raise PlanError(f"{where}a statement set has at least one INSERT")
     return found
@@ -161,11 +149,7 @@ def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Any) -> tuple[st
     return uid, text
 
 
-def _between_semicolons(tokens: Sequence[Any]) -> Iterator[list[Any]]:
-    part: list[Any] = []
-    for token in [*tokens, None]:
-        if token is not None and token.token_type is not TokenType.SEMICOLON:
-            part.append(token)
-        elif part:
-            yield part
-            part = []
+def _between_semicolons(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    for ends, part in itertools.groupby(tokens, lambda token: token.token_type is TokenType.SEMICOLON):
+        if not ends:
+            yield list(part)

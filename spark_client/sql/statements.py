@@ -13,14 +13,14 @@ from spark_client.base.identifiers import quoted
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.joined_calls import without_derived_calls
-from spark_client.sql.parsing import Text, called_names, error_at, parse
-from spark_client.sql.process_functions import without_process_calls
+from spark_client.sql.parsing import Text, error_at
+from spark_client.sql.process_functions import ProcessFunctions
 from spark_client.sql.rewriting import Rewriting
 from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.single_calls import SingleCalls
 from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
-from spark_client.sql.window_functions import without_window_calls
+from spark_client.sql.window_functions import has_window_calls
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_START
 
@@ -50,7 +50,7 @@ class _Run:
     def frame(self, text: Text) -> DataFrame:
         statements = statements_of(text)
         if statements is not None:
-            trees = [self._rewritten(each) or (self._workspace(each), parse(each)) for each in statements]
+            trees = [self._rewritten(each) or (self._workspace(each), each.tree) for each in statements]
             return run_set(self._shared, trees, self._stages)
         found = self._rewritten(text)
         if found is None:
@@ -69,26 +69,22 @@ class _Run:
     def _rewritten(self, text: Text) -> tuple[Workspace, Any] | None:
         """The statement rewritten; None for one without remote aggregates and table functions."""
         functions = self._functions
-        called = list(called_names(text.readable()))
-        for name in functions.of_kind(FunctionKind.SCALAR, called):
+        for name in functions.of_kind(FunctionKind.SCALAR, text.called):
             functions.register(name)
-        args = text.args
-        text, windows = without_window_calls(text)
-        process = None
-        if functions.of_kind(FunctionKind.PROCESS, called):
-            text, process = without_process_calls(text, functions, self._shared)
-        if not functions.of_kind(FunctionKind.AGGREGATE, called) and process is None and not windows:
+        kinds = {functions.kind(name) for name in text.called}
+        planned = FunctionKind.AGGREGATE in kinds or has_window_calls(text.tokens)
+        if not planned and FunctionKind.PROCESS not in kinds:
             return None
-        if isinstance(args, (list, tuple)) and args:
+        if isinstance(text.args, (list, tuple)) and text.args:
             raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
         workspace = self._workspace(text)
-        rewriting = Rewriting(workspace, windows)
-        tree = parse(text)
-        if process is not None:
-            tree = process.rewritten(workspace, tree, rewriting.table)
+        rewriting = Rewriting(workspace)
+        process = ProcessFunctions(workspace, rewriting.table, self._shared)
+        tree = process.rewritten(text.tree)
+        if not planned and not process.called:
+            return None
         rewritten = rewriting.statement(tree)
-        called_tables = process.names() if process is not None else []
-        self._explain([f"{name}: a process table function on the server" for name in called_tables])
+        self._explain([f"{name}: a process table function on the server" for name in process.called])
         self._explain(workspace.stages)
         return workspace, rewritten
 
@@ -102,7 +98,7 @@ class _Run:
             return None
         workspace = self._workspace(text)
         try:
-            tree = parse(text)
+            tree = text.tree
             rewritten = Rewriting(workspace).statement(tree)
         except (PlanError, PySparkException):
             return None  # Spark says what is wrong, or knows better
@@ -113,12 +109,11 @@ class _Run:
 
     def _of_scalar_calls(self, text: Text) -> DataFrame | None:
         """The DataFrame of a text whose calls would be made more often than needed; None if Spark can have it."""
-        names = called_names(text.readable())
-        called = Counter(name.casefold() for name in names if self._functions.is_remote_scalar(name))
+        called = Counter(name.casefold() for name in text.called if self._functions.is_remote_scalar(name))
         if isinstance(text.args, (list, tuple)) or not called:
             return None
         try:
-            tree = parse(text)
+            tree = text.tree
         except PlanError:
             return None  # Spark says what is wrong, or knows better
         if not isinstance(tree, (exp.Query, exp.Insert, exp.Create)):

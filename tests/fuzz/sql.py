@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Annotated
 
 from pyspark.errors import AnalysisException
+from sqlglot import exp
 
 import udf_server as udf
 from spark_client.base.errors import PlanError
@@ -14,10 +15,11 @@ from spark_client.functions.directory import Functions
 from spark_client.sql.dialect import generate
 from spark_client.sql.explaining import query_of
 from spark_client.sql.names import FunctionNames
-from spark_client.sql.parsing import Text, called_names, parse
-from spark_client.sql.process_calls import without_calls
+from spark_client.sql.parsing import Text
+from spark_client.sql.process_functions import arguments_of
 from spark_client.sql.statement_sets import statements_of
-from spark_client.sql.window_functions import without_window_calls
+from spark_client.sql.table_calls import described, given_table
+from spark_client.sql.window_functions import is_window_call, read_window_call
 from tests.spark_client.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregates.declaration import declare_aggregate
@@ -113,13 +115,17 @@ class SqlFuzzer:
         text = Text(sql, None, {"frame": 1} if self.random.random() < 0.1 else {})
         query_of(text)
         for statement in statements_of(text) or [text]:
-            for name in called_names(statement.readable()):
+            for name in statement.called:
                 self.names.kind(name)
-            statement, _ = without_window_calls(statement)
-            statement, _ = without_calls(statement, self.names)
+            tree = statement.tree
             # What is written can be read again, and comes out the same.
-            written = generate(parse(statement))
-            assert generate(parse(Text(written, None, {}))) == written, written
+            written = generate(tree)
+            assert generate(Text(written, None, {}).tree) == written, written
+            for call in tree.find_all(exp.Anonymous):
+                if is_window_call(call):
+                    read_window_call(call)
+                for value in arguments_of(call).values():
+                    given_table(value), described(value)
 
     def _text(self):
         choice = self.random.random()

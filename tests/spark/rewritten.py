@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.functions.directory import Functions
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.parsing import Text, parse
+from spark_client.sql.parsing import Text
 from spark_client.sql.rewriting import Rewriting
 from spark_client.sql.single_calls import SingleCalls
 from spark_client.sql.workspace import Workspace
@@ -23,7 +23,7 @@ def rewritten(spark: SparkSession, sql: str) -> DataFrame:
     """The query parsed, gone through as one with remote functions, written and run."""
     text, functions = Text(sql, None, {}), SqlFunctions(SimpleNamespace(spark=spark), Functions([]), {})
     workspace = Workspace(functions, text, SingleCalls(functions))
-    return workspace.run(Rewriting(workspace).statement(parse(text)))
+    return workspace.run(Rewriting(workspace).statement(text.tree))
 
 
 def plan_of(frame: DataFrame) -> str:

@@ -56,6 +56,13 @@ SELECT date_add(d, 1), datediff(day, a, b), dateadd(month, 1, d), date_trunc('mo
 SELECT left(a, 1), concat_ws(',', a), split(a, ','), instr(a, b), ceil(a), pow(a, 2), log(a), greatest(a, b), now()
 SELECT a FROM db.t, spark_catalog.db.t AS x, parquet.`/a/b`, identifier('t')
 SELECT :p, f(a => x, 1) FROM t LIMIT :n
+SELECT * FROM f(TABLE t, 1), f(r => TABLE db.t, limit => DEFAULT, on_time => DESCRIPTOR(ts, timestamp)) x
+SELECT * FROM f(TABLE t PARTITION BY (a, `b c`) ORDER BY (timestamp DESC, date NULLS LAST))
+SELECT * FROM TABLE(TUMBLE(TABLE (SELECT 1 UNION SELECT 2), DESCRIPTOR(`t`), INTERVAL '10' MINUTES)) w
+SELECT * FROM SESSION(DATA => TABLE g(TABLE u) PARTITION BY (k), TIMECOL => descriptor(ts)), load(TABLE t), show(1)
+SELECT * FROM t, LATERAL f(r => TABLE u) x JOIN f(TABLE (TUMBLE(TABLE t)) PARTITION BY (k)) ON true
+SELECT f(table), f(table, x), f(table IS NULL), f(table.x), f(table IN (1)), f(table => 1), f(descriptor) FROM t
+EXECUTE IMMEDIATE 'SELECT 1'
 SELECT a FROM t QUALIFY row_number() OVER (ORDER BY a) = 1
 INSERT OVERWRITE TABLE t PARTITION (p) SELECT 1, 2
 INSERT INTO t (a, b) SELECT 1, 2
@@ -88,6 +95,11 @@ def test_a_query_comes_out_as_it_went_in(sql):
         ("SELECT 1 UNION SELECT 2 INTERSECT SELECT 3", "SELECT 1 UNION (SELECT 2 INTERSECT SELECT 3)"),
         ("SELECT CAST(a AS TIMESTAMP(3)), CAST(a AS TIMESTAMP_LTZ(3))",
          "SELECT CAST(a AS TIMESTAMP), CAST(a AS TIMESTAMP_LTZ)"),
+        ("SELECT * FROM f(TABLE t PARTITION BY k ORDER BY ts, x)",
+         "SELECT * FROM f(TABLE t PARTITION BY (k) ORDER BY (ts), x)"),
+        ("SELECT * FROM f((SELECT 1) PARTITION BY k, (SELECT 2) ORDER BY ts, TUMBLE(TABLE t) PARTITION BY k)",
+         "SELECT * FROM f(TABLE (SELECT 1) PARTITION BY (k), TABLE (SELECT 2) ORDER BY (ts), "
+         "TABLE TUMBLE(TABLE t) PARTITION BY (k))"),
         ("FROM t SELECT a WHERE b", "SELECT a FROM t WHERE b"),
         ("SELECT sum(a) OVER (ORDER BY b ROWS 2 PRECEDING)",
          "SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)"),

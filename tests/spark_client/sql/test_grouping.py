@@ -8,7 +8,7 @@ from sqlglot import exp
 from spark_client import PlanError
 from spark_client.base.identifiers import Identifiers
 from spark_client.sql.grouping import read_grouping
-from spark_client.sql.parsing import Text, parse
+from spark_client.sql.parsing import Text
 from spark_client.sql.sources import Source
 
 
@@ -27,7 +27,7 @@ class Session:
 
 def grouping(clause, items="a", *, case_sensitive=False):
     session = Session(Identifiers(case_sensitive=case_sensitive))
-    select = parse(Text(f"SELECT {items} FROM t GROUP BY {clause}", None, {}))
+    select = Text(f"SELECT {items} FROM t GROUP BY {clause}", None, {}).tree
     read = read_grouping(Rows(session, select, []), select, lambda tree: tree.find(exp.Anonymous) is not None)
     keys = [key.sql("spark") for key in read.keys]
     return keys, None if read.sets is None else [[keys[place] for place in chosen] for chosen in read.sets]

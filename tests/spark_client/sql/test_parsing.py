@@ -6,11 +6,11 @@ from sqlglot import exp
 
 from spark_client import PlanError
 from spark_client.sql.dialect import RemoteSpark, generate
-from spark_client.sql.parsing import Text, called_names, error_at, parse
+from spark_client.sql.parsing import Text, error_at
 
 
 def rewritten(sql):
-    return generate(parse(Text(sql, None, {})))
+    return generate(Text(sql, None, {}).tree)
 
 
 @pytest.mark.parametrize(
@@ -53,25 +53,25 @@ def test_window_is_a_function_or_a_column_unless_it_begins_the_clause():
 
 def test_called_names_are_names_before_parentheses():
     text = "SELECT f (x), `g@2`(y), db.h(z), 'i(x)', k FROM t -- j(x)\n WHERE l.m > n(1)"
-    assert list(called_names(text)) == ["f", "g@2", "n"]
+    assert list(Text(text, None, {}).called) == ["f", "g@2", "n"]
 
 
 def test_names_are_found_in_a_text_that_is_no_sql():
-    assert "f" in list(called_names("SELECT f(x), 'open"))
+    assert "f" in Text("SELECT f(x), 'open", None, {}).called
 
 
 def test_an_error_of_syntax_has_its_place():
     with pytest.raises(PlanError, match=r"^line 2, column 13: Expecting \)"):
-        parse(Text("SELECT a,\n       f(x  FROM t", None, {}))
+        rewritten("SELECT a,\n       f(x  FROM t")
 
 
 def test_a_statement_that_is_not_understood_is_refused_by_its_name():
     with pytest.raises(PlanError, match="statement EXPLAIN"):
-        parse(Text("EXPLAIN SELECT f(x) FROM t", None, {}))
+        rewritten("EXPLAIN SELECT f(x) FROM t")
 
 
 def test_an_error_about_a_node_has_the_place_of_its_name():
-    tree = parse(Text("SELECT a,\n  g(b) FROM t", None, {}))
+    tree = Text("SELECT a,\n  g(b) FROM t", None, {}).tree
     assert str(error_at(tree.expressions[1], "no g")) == "line 2, column 3: no g"
     assert str(error_at(exp.column("made"), "no place")) == "no place"
 
@@ -80,7 +80,7 @@ def test_fields_in_braces_are_names_or_values():
     text = Text("SELECT {n}, '{{}}' FROM {orders}", None, {"n": 3, "orders": "a table"})
     readable = text.readable()
     assert "'{}'" in readable and "{n}" not in readable
-    (first, second), table = parse(text).expressions, parse(text).find(exp.Table)
+    (first, second), table = text.tree.expressions, text.tree.find(exp.Table)
     assert isinstance(first, exp.Var) and second.name == "{}"
     assert text.field_names()[table.name] == "orders"
     with pytest.raises(PlanError, match=r"\{other\} in the query"):

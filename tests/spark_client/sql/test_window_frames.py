@@ -5,12 +5,12 @@ import pytest
 from spark_client import PlanError, Window
 from spark_client.executor.aggregate.frame import Frame
 from spark_client.functions.window import Descending
-from spark_client.sql.parsing import Text, parse
+from spark_client.sql.parsing import Text
 from spark_client.sql.window_frames import named_windows, read_window
 
 
 def window(over, clause=""):
-    select = parse(Text(f"SELECT f(x) OVER {over} FROM t {clause}", None, {}))
+    select = Text(f"SELECT f(x) OVER {over} FROM t {clause}", None, {}).tree
     return read_window(select.expressions[0], named_windows(select), None, lambda tree: tree.sql("spark"))
 
 

@@ -1,0 +1,77 @@
+"""Calls in FROM that are passed tables, of process table functions and of window functions."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from spark_client.base.errors import PlanError
+from spark_client.sql.dialect import TableArgument, generate
+from spark_client.sql.workspace import Workspace
+
+__all__ = ["GivenTable", "call_of_relation", "column_name", "described", "given_table", "put_in_place"]
+
+
+@dataclass(frozen=True)
+class GivenTable:
+    """A table argument: the query of its rows, and the columns after PARTITION BY and ORDER BY."""
+
+    query: exp.Select
+    partition_by: list[str]
+    order_by: list[str]
+
+
+def call_of_relation(node: exp.Expression) -> exp.Anonymous | None:
+    """The call that an item of FROM is: `f(...)`, `TABLE(f(...))` or `LATERAL f(...)`, which sees no more."""
+    plain = isinstance(node, exp.Table) and not node.db
+    call = node.this if plain or (isinstance(node, exp.Lateral) and not node.args.get("view")) else None
+    if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
+        (call,) = call.expressions
+    return call if isinstance(call, exp.Anonymous) else None
+
+
+def put_in_place(workspace: Workspace, node: exp.Expression, frame: DataFrame, name: str) -> exp.Table:
+    """Puts a DataFrame in the place of an item of FROM, under the alias of the item or else under a name."""
+    table = workspace.table(frame)
+    alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name, quoted=True))
+    table.set("alias", alias.copy())
+    for part in ("joins", "laterals", "pivots", "sample"):
+        table.set(part, node.args.get(part))
+    node.replace(table)
+    return table
+
+
+def given_table(value: exp.Expression) -> GivenTable | None:
+    """None for an argument that is no table. Raises PlanError for a column that is none."""
+    if not isinstance(value, (TableArgument, exp.Query)):
+        return None
+    rows = (value.this if isinstance(value, TableArgument) else value).copy()
+    if isinstance(rows, exp.Anonymous):
+        rows = exp.Table(this=rows)
+    elif isinstance(rows, (exp.Select, exp.SetOperation)):
+        rows = exp.Subquery(this=rows)
+    return GivenTable(
+        exp.Select(expressions=[exp.Star()], from_=exp.From(this=rows)),
+        [column_name(each) for each in value.args.get("partition_by") or ()],
+        [_order(each) for each in value.args.get("order_by") or ()],
+    )
+
+
+def described(value: exp.Expression) -> list[str] | None:
+    """The columns of a DESCRIPTOR; None for another argument. Raises PlanError for a column that is none."""
+    if not isinstance(value, exp.Anonymous) or value.name.upper() != "DESCRIPTOR":
+        return None
+    return [column_name(each) for each in value.expressions]
+
+
+def column_name(node: exp.Expression) -> str:
+    """Raises PlanError for anything but a name without a qualifier."""
+    if not isinstance(node, exp.Column) or node.table or node.is_star:
+        raise PlanError(f"a name of a column is expected, not {generate(node)!r}")
+    return str(node.name)
+
+
+def _order(ordered: exp.Ordered) -> str:
+    """As `RemoteSession.process` takes it."""
+    direction = "DESC" if ordered.args.get("desc") else "ASC"
+    return f"{column_name(ordered.this)} {direction} NULLS {'FIRST' if ordered.args.get('nulls_first') else 'LAST'}"
