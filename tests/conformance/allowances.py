@@ -1,19 +1,19 @@
 """How many calls a text such as "1 per left row + 1 per right row" stands for."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 __all__ = ["exact_calls"]
 
 _TERM = re.compile(r"^(?:at most )?(\d+)(?: calls?)?(?: per (.+?))?(?: for .*)?$")
 
 
-def exact_calls(text: str, units: Mapping[str, int], distinct: int | None = None) -> tuple[int, int] | None:
+def exact_calls(text: str, units: Mapping[str, int], written: Sequence[str] = ()) -> tuple[int, int] | None:
     """The least and the most calls; None if the text counts by something that is not known.
 
     Parts after semicolons may start with a side and a colon; terms are joined with "+". A bare number is exact.
-    "at most" has no least. With `distinct`, the number of different calls in the query, that many are the least:
-    equal calls of a row may be made once, and the other planner's derived conditions need not be.
+    "at most" has no least. `written` are the calls in the query. Where the text counts them one by one, equal ones may
+    be made once; where it counts both sides of a join, a condition that is derived for the other side need not call.
     """
     calls: list[int] = []
     exact = True
@@ -29,5 +29,7 @@ def exact_calls(text: str, units: Mapping[str, int], distinct: int | None = None
                 return None
             calls += [units[unit]] * int(match[1]) if unit else [int(match[1])]
             exact = exact and "at most" not in term
-    least = sum(sorted(calls)[: len(calls) if distinct is None else distinct])
+    sides = "left" in text and "right" in text
+    told = len(calls) == len(written) or (sides and len(written) < len(calls) <= 2 * len(written))
+    least = sum(sorted(calls)[: len(set(written))]) if told else sum(calls)
     return (least if exact else 0), sum(calls)

@@ -84,7 +84,7 @@ def _calls(told: Told, seen: Observation, verdict: Verdict) -> None:
                 verdict.problems.append(f"{run.how}: {run.calls} calls where {invocations} are expected")
     text = told.peek("expected.calls")
     if text is not None and not isinstance(text, list) and counted:
-        allowed = exact_calls(str(text), seen.units, seen.distinct_calls)
+        allowed = exact_calls(str(text), seen.units, seen.written_calls)
         if allowed is not None:
             told.note("expected.calls")
             least, most = allowed

@@ -61,8 +61,8 @@ class Observation:
     found: dict[str, Any] = field(default_factory=dict)
     units: Mapping[str, int] = field(default_factory=dict)
     """How many rows there are of what calls are counted by: "row", "left row", "joined row"."""
-    distinct_calls: int | None = None
-    """How many different calls the query has; None if it is not known."""
+    written_calls: Sequence[str] = ()
+    """The calls that the query has, as it has them."""
     null_times: int | None = None
     """Input rows without a time."""
     truncated: bool = False

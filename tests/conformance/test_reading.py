@@ -146,6 +146,8 @@ def test_calls_are_counted_by_rows_of_an_input():
     assert exact_calls("1 per left row + 1 per right row", units) == (9, 9)
     assert exact_calls("left: 2 per row; right: 1 per row", units) == (13, 13)
     assert exact_calls("1 per surviving row", units) is None
-    assert exact_calls("6 per row", units, 3) == (30, 60)
-    assert exact_calls("1 per left row + 1 per right row", units, 1) == (4, 9)
+    assert exact_calls("3 per row", units, ["f(a)", "f(b)", "f(a)"]) == (20, 30)
+    assert exact_calls("4 per row", units, ["f(a)", "f(b)", "f(a)"]) == (40, 40)
+    assert exact_calls("1 per left row + 1 per right row", units, ["f(a)"]) == (4, 9)
+    assert exact_calls("9 per left row + 1 per right row", units, ["f(a)"]) == (41, 41)
     assert exact_calls("", units) is None

@@ -82,7 +82,7 @@ class _Runs:
             if case.kind == "plan" and runs[0].failure is None:
                 self._seen.units = rows_by_unit(environment.spark, case)
                 names = {each.words.name.lower() for each in self._bound}
-                self._seen.distinct_calls = _distinct_calls(case.query, names)
+                self._seen.written_calls = _written_calls(case.query, names)
                 runs[0] = self._without_derived_filters(runs[0])
                 self._against_local(runs[0])
             if "stream" in case.modes and runs[0].failure is None and _is_streamable(case):
@@ -147,9 +147,8 @@ class _Runs:
         self._seen.notes.append(f"{len(wanted)} rows compared with local functions")
 
 
-def _distinct_calls(query: str, names: set[str]) -> int:
-    """How many different calls of these functions the query has."""
-    return len({call.sql() for call in calls(parse(query)) if call.name.lower() in names})
+def _written_calls(query: str, names: set[str]) -> list[str]:
+    return [call.sql() for call in calls(parse(query)) if call.name.lower() in names]
 
 
 def _is_streamable(case: Case) -> bool:
