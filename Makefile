@@ -20,6 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Worker processes of the tests. Each has one Spark session for all of the files it is given.
 WORKERS ?= 2
 TESTS ?=
+UNIT_TESTS := tests/remote_udf tests/udf_server tests/spark_client tests/packaging/test_imports.py
 SUITE ?= all
 CASES ?= ../shared/conformance
 FUNCTIONS ?=
@@ -46,6 +47,10 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 .PHONY: test
 test: jdk $(VENV)/.dev-stamp ## the tests; TESTS=tests/spark for some of them
 	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile $(TESTS)
+
+.PHONY: unit
+unit: $(VENV)/.dev-stamp ## the fast tests: no Spark, no container, no browser, no process is started
+	@$(RUN) -m pytest -q -n $(WORKERS) -m 'not slow' --hypothesis-profile=unit $(UNIT_TESTS)
 
 .PHONY: check
 check: lint types generated audit test ## what must pass before a commit: lint, types, generated, audit, test

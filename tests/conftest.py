@@ -22,6 +22,7 @@ from udf_server.server import Server
 # Deterministic, so that a failure comes back; REMOTE_UDF_SEED=random looks for new ones. Hypothesis prints the seed.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("unit", derandomize=True, deadline=None, print_blob=True, max_examples=20)
 hypothesis.settings.load_profile("random" if os.environ.get("REMOTE_UDF_SEED") == "random" else "fixed")
 watch_streams()
 
@@ -45,6 +46,33 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         said = f"{report.nodeid} ({report.when}, {report.duration:.0f} s): {report.longreprtext[-300:]}"
         print(f"\nFAILED {said}", file=sys.__stderr__, flush=True)
+
+
+UNIT = tuple(str(Path(__file__).parent / name) for name in ("remote_udf", "udf_server", "spark_client"))
+"""Folders whose tests start no process unless they are marked slow."""
+_unit: list[str] = []
+"""The test that runs, if it may start no process."""
+
+
+def _refuse_processes(event: str, arguments: object) -> None:
+    if _unit and event in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
+        raise RuntimeError(f"{_unit[-1]} starts a process: mark it `pytest.mark.slow`, for `make unit` starts none")
+
+
+sys.addaudithook(_refuse_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Holds tests to what `make unit` promises."""
+    is_unit = str(item.path).startswith(UNIT) and item.get_closest_marker("slow") is None
+    if is_unit:
+        _unit.append(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        if is_unit:
+            _unit.pop()
 
 
 @dataclass

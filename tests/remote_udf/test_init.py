@@ -25,6 +25,7 @@ def test_what_a_module_exports_is_defined_and_sorted(name):
     assert all(hasattr(module, export) for export in module.__all__)
 
 
+@pytest.mark.slow
 def test_the_shared_package_needs_neither_end():
     import subprocess
     import sys

@@ -48,6 +48,7 @@ def run(program, **environment):
     return done.stdout.strip() + done.stderr.strip()
 
 
+@pytest.mark.slow
 def test_neither_end_imports_opentelemetry_where_nothing_is_traced():
     program = "import sys, udf_server.server, spark_client.executor.stream.opening, remote_udf.tracing as t\n"
     program += "t.prepare_tracing('x'); t.start_span('x', 'y').end()\n"
@@ -55,6 +56,7 @@ def test_neither_end_imports_opentelemetry_where_nothing_is_traced():
     assert run(program) == "[]"
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_said_once_and_stops_nothing():
     program = "import sys; sys.modules['opentelemetry.sdk'] = None\n"
     program += "import importlib.util; importlib.util.find_spec = lambda name: None\n"
@@ -65,6 +67,7 @@ def test_a_missing_package_is_said_once_and_stops_nothing():
     assert said.count("install remote-udf[tracing]") == 1
 
 
+@pytest.mark.slow
 def test_an_exporter_that_is_not_installed_is_named():
     program = "import logging; logging.basicConfig(format='%(message)s %(exporter)s')\n"
     program += "from remote_udf.tracing import start_span; start_span('x', 'y').end(); print('went on')"
@@ -73,6 +76,7 @@ def test_an_exporter_that_is_not_installed_is_named():
     assert "no exporter of this name is installed carrier_pigeon" in said
 
 
+@pytest.mark.slow
 def test_spans_go_to_the_console_with_the_name_of_the_service():
     program = "from remote_udf.tracing import start_span, flush_spans\n"
     program += (

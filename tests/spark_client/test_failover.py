@@ -173,6 +173,7 @@ class Seen:
         return getattr(self._responses, name)
 
 
+@pytest.mark.slow
 def test_real_servers_of_which_one_is_frozen_lose_no_row(plugin, tmp_path):
     path = plugin(PLUGIN)
     with ExitStack() as stack:

@@ -58,6 +58,7 @@ def imported_by(statement, *packages):
     return out.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_client_needs_no_server():
     modules = "\n".join(f"import {name}" for name in MODULES)
     assert imported_by(modules, "udf_server", "pluggy", "uvloop", "structlog") == "[]"

@@ -189,6 +189,7 @@ def test_a_bar_is_as_wide_as_its_shares_together_and_leaves_out_what_is_nothing(
     assert bar({"a": (0, "#111111")}) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 def test_it_can_be_read_on_white_and_on_black(tmp_path):
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

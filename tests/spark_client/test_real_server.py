@@ -19,6 +19,8 @@ from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """
 import asyncio, udf_server as udf
 

@@ -9,6 +9,8 @@ pytest.importorskip("opentelemetry.proto", reason="remote-udf[tracing] is not in
 
 from tests.spark_client.otlp import attributes, environment, events, running_collector, server_process
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """
 import os
 import pyarrow as pa

@@ -206,6 +206,7 @@ def redis_url():
     process.wait()
 
 
+@pytest.mark.slow
 def test_one_rate_holds_over_two_servers_that_share_a_redis(serve, redis_url, monkeypatch):
     calls = []
 

@@ -213,6 +213,7 @@ def test_streams_of_a_client_that_vanished_are_ended(serve, opened):
 # Connections.
 
 
+@pytest.mark.slow
 def test_silent_connections_leave_health_checks_and_later_calls_alone(plugin):
     """Of a process that may open few files."""
     path = plugin("import udf_server as udf\n@udf.scalar\nasync def same(x: int) -> int:\n    return x\n")

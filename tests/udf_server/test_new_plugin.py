@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from udf_server.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 def new_plugin(name, directory):
     return CliRunner().invoke(main, ["new-plugin", name, "--directory", str(directory)])

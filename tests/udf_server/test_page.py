@@ -309,6 +309,7 @@ def test_beyond_the_machine_no_page_asks_for_a_token_in_the_open(serve, tokens):
     assert "allow_plaintext" in text
 
 
+@pytest.mark.slow
 def test_several_processes_show_one_page(plugin):
     path = plugin("import udf_server as udf\n@udf.scalar\nasync def twice(x: int) -> int:\n    return 2 * x\n")
     command = [sys.executable, "-m", "udf_server", "serve", "--plugin", path, "--no-entry-points", "--processes", "2"]

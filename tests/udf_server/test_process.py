@@ -14,6 +14,8 @@ import pytest
 from tests.udf_server.streams import batch, finish, opening
 from udf_server.service import SERVICE_NAME
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """
 import time
 import udf_server as udf

@@ -20,6 +20,8 @@ from spark_client.executor.stream.transport import GrpcTransport
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """
 import os
 import udf_server as udf

@@ -77,6 +77,7 @@ def test_every_error_ends_a_stream_with_a_code(kind):
     assert "why" in ended.message
 
 
+@pytest.mark.slow
 def test_the_server_imports_neither_the_client_nor_spark():
     code = (
         "import importlib, pkgutil, sys, udf_server\n"
@@ -88,6 +89,7 @@ def test_the_server_imports_neither_the_client_nor_spark():
     assert out.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_declaring_a_function_starts_no_thread_and_no_loop():
     code = (
         "import threading, udf_server as udf\n"

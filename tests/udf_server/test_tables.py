@@ -117,6 +117,7 @@ class Model:
         return said
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 12))
 def test_state_of_every_kind_survives_the_wire_and_a_restore(values, cut):
     harness, model = ProcessTableHarness(Everything, {"rows": table("k int, v int", partition_by="k")}), Model()

@@ -36,6 +36,7 @@ def test_what_is_encoded_decodes_as_the_same(pair):
     assert codec.decode(column) == values
 
 
+@pytest.mark.slow
 @given(typed_values, st.data())
 def test_a_slice_decodes_as_its_rows(pair, data):
     type_, values = pair

@@ -135,6 +135,7 @@ def plan_of(frame, *sources):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(windows(), st.integers(1, 30), st.lists(st.integers(0, 30), max_size=3), st.booleans())
 def test_every_row_has_the_value_of_its_frame(transport, window, size, cuts, filtered):

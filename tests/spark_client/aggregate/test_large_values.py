@@ -60,6 +60,7 @@ def over(transport, table, *frames):
     return values, sizes
 
 
+@pytest.mark.slow
 def test_a_large_value_of_every_row_of_a_partition_leaves_in_batches(transport):
     """More than Arrow has in one array of texts."""
     rows = 2500
@@ -68,6 +69,7 @@ def test_a_large_value_of_every_row_of_a_partition_leaves_in_batches(transport):
     assert sum(sizes) > 2 << 30 and max(sizes) < 2 * PIECE_BYTES
 
 
+@pytest.mark.slow
 def test_large_values_after_each_row_are_asked_for_in_parts_of_a_partition(transport):
     """Together they fit no message of the server's."""
     rows = 150

@@ -80,6 +80,7 @@ def by_key(rows, *, watermarks=True):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(), (("ts", False, False), ("v", True, True))])
 @hypothesis.given(batches=BATCHES)
 @hypothesis.settings(max_examples=12)
@@ -119,6 +120,7 @@ def test_rows_of_a_function_before_are_processed_before_the_watermark_they_came_
         ]
 
 
+@pytest.mark.slow
 def test_the_store_is_asked_for_few_pages_and_forgets_keys_without_state():
     plan, declared = state_plan(Machine, buckets=1)
     stream = Stream(plan, declared)
