@@ -2,7 +2,7 @@
 
 statements        what a text is run by: each of its statements is read once, rewritten and run
 statement_sets    statements that share operators; shared_calls keeps the operators
-dialect           Spark SQL as sqlglot reads and writes it, with tables, names and descriptors as arguments
+dialect           Spark SQL as sqlglot reads and writes it; arguments reads tables, names and descriptors in calls
 parsing           the text as tokens and as a tree, and the places that errors name
 names             which functions a text names, remote ones and Spark's; functions calls the remote ones
 workspace         the DataFrames that stand in a tree as tables; it travels with the statement

@@ -14,7 +14,8 @@ from sqlglot import exp
 from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import TableArgument, generate
+from spark_client.sql.arguments import TableArgument
+from spark_client.sql.dialect import generate
 from spark_client.sql.parsing import error_at, in_place, place_of
 from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.stream_times import without_time

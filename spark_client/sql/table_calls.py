@@ -6,7 +6,8 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import TableArgument, generate
+from spark_client.sql.arguments import TableArgument
+from spark_client.sql.dialect import generate
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["GivenTable", "call_of_relation", "column_name", "described", "given_table", "put_in_place"]

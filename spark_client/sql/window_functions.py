@@ -15,7 +15,8 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.dialect import TableArgument, generate
+from spark_client.sql.arguments import TableArgument
+from spark_client.sql.dialect import generate
 from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import GivenTable, call_of_relation, described, given_table, put_in_place

@@ -1,0 +1,93 @@
+"""Arguments of calls; any may be a table: `f(r => TABLE t PARTITION BY k ORDER BY ts, on_time => DESCRIPTOR(ts))`."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.tokens import TokenType
+
+__all__ = ["ArgumentsParser", "TableArgument"]
+
+_AFTER_TABLE = (
+    TokenType.COMMA, TokenType.R_PAREN, TokenType.DOT, TokenType.L_PAREN, TokenType.PARTITION_BY, TokenType.ORDER_BY
+)  # fmt: skip
+"""What follows the name in TABLE t, but not the operator in `table IS NULL`, which is of a column."""
+_AFTER_NAME = (TokenType.COMMA, TokenType.R_PAREN, TokenType.ASC, TokenType.DESC, TokenType.ORDER_BY)
+_QUERIES = (TokenType.SELECT, TokenType.WITH)
+
+
+class TableArgument(exp.Expression):  # type: ignore[misc]
+    """A table that a function is passed: `TABLE t`, or a query, with the columns after PARTITION BY and ORDER BY."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "partition_by": False, "order_by": False}
+
+
+class ArgumentsParser(Spark.Parser):  # type: ignore[misc]
+    """Spark's, with named arguments, table arguments and descriptors."""
+
+    # SESSION(...) and load(...) are calls; these words begin statements.
+    FUNC_TOKENS = Spark.Parser.FUNC_TOKENS | {
+        TokenType.ANALYZE, TokenType.CACHE, TokenType.COMMENT, TokenType.COPY, TokenType.DELETE,
+        TokenType.DESCRIBE, TokenType.KILL, TokenType.LOAD, TokenType.LOCK, TokenType.REFRESH, TokenType.RENAME,
+        TokenType.SESSION, TokenType.SHOW, TokenType.TRIGGER, TokenType.UPDATE, TokenType.USE,
+    }  # fmt: skip
+
+    def _parse_function_args(self, alias: bool = False) -> Any:
+        return self._parse_csv(lambda: self._parse_argument(alias))
+
+    def _parse_argument(self, alias: bool) -> Any:
+        name = None
+        if self._next and self._next.token_type is TokenType.FARROW:
+            name = self._parse_id_var()
+            self._match(TokenType.FARROW)
+        # As an expression a query ends before ORDER BY, which would take the arguments after it as well.
+        query = self._match(TokenType.L_PAREN, advance=False) and self._next and self._next.token_type in _QUERIES
+        parse = self._parse_select_or_expression if query else self._parse_lambda
+        value = self._parse_table_argument() or parse(alias=alias)
+        keyed = self._curr and self._curr.token_type in (TokenType.PARTITION_BY, TokenType.ORDER_BY)
+        if keyed and isinstance(value, (exp.Query, exp.Anonymous)):
+            value = self._parse_keys(value)
+        if value is None and (name is not None or self._prev.token_type is TokenType.COMMA):
+            self.raise_error("an argument is missing")
+        return value if name is None else self.expression(exp.Kwarg(this=name, expression=value))
+
+    def _parse_table_argument(self) -> Any:
+        after = [each.token_type for each in self._tokens[self._index + 1 : self._index + 3]]
+        query = after[:1] == [TokenType.L_PAREN]
+        named = len(after) == 2 and after[0] in self.ID_VAR_TOKENS and after[1] in _AFTER_TABLE
+        # `table IN (1)` is of a column.
+        named = named and (after[1] is not TokenType.L_PAREN or after[0] in self.FUNC_TOKENS)
+        if not (query or named) or not self._match(TokenType.TABLE):
+            return None
+        return self._parse_keys(self._parse_table())
+
+    def _parse_keys(self, table: Any) -> Any:
+        """What follows a table: one column, or several in parentheses."""
+        argument = self.expression(TableArgument(this=table))
+        if self._match(TokenType.PARTITION_BY):
+            argument.set("partition_by", self._parse_columns(self._parse_name))
+        if self._match(TokenType.ORDER_BY):
+            argument.set("order_by", self._parse_columns(lambda: self._parse_ordered(self._parse_name)))
+        return argument
+
+    def _parse_columns(self, one: Callable[[], Any]) -> Any:
+        if self._curr and self._curr.token_type is TokenType.L_PAREN:
+            return self._parse_wrapped_csv(one)
+        column = one()
+        if column is None:
+            self.raise_error("the name of a column is expected")
+        return [column]
+
+    def _parse_name(self) -> Any:
+        """A column of any name, such as `timestamp`; else an expression, which the reader refuses."""
+        begin = self._index
+        name = self._parse_id_var()
+        if name is not None and self._curr and self._curr.token_type in _AFTER_NAME:
+            return self.expression(exp.Column(this=name))
+        self._retreat(begin)
+        return self._parse_disjunction()
+
+    def _parse_descriptor(self) -> Any:
+        name = self._tokens[self._index - 2].text
+        return self.expression(exp.Anonymous(this=name, expressions=self._parse_csv(self._parse_name)))
