@@ -10,7 +10,6 @@ from remote_udf.v1 import message_pb2 as pb
 from udf_server.admission import Admission
 from udf_server.metrics import FunctionMetrics
 from udf_server.runners.outputs import Output
-from udf_server.runners.room import RESULT_BYTES
 from udf_server.runners.runner import InputBatch
 
 __all__ = ["RowAccounts", "StreamLimits"]
@@ -23,8 +22,6 @@ class StreamLimits:
     message_bytes: int = 64 << 20
     unanswered_rows: int = 1_000_000
     unanswered_bytes: int = 128 << 20
-    result_bytes: int = RESULT_BYTES
-    """Of results that were not sent. Beyond it the function makes no more, until some were."""
     shared_memory: bool = True
     """Callers on this host may hand rows over in memory they share with the server."""
 

@@ -9,7 +9,6 @@ import collections
 from udf_server.runners.outputs import Output
 from udf_server.runners.pool import GRACE_SECONDS, CoroutinePool
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
-from udf_server.runners.sending import Sender
 
 __all__ = ["AsyncRows"]
 
@@ -20,7 +19,7 @@ class AsyncRows(Runner):
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
         self._lane = setup.hosted.loop_lane
-        self._pool: CoroutinePool | None = CoroutinePool(self, self._lane.turns, self._lane.post)
+        self._pool: CoroutinePool | None = CoroutinePool(self, self._lane.turns)
         """None once cancelled."""
         self._asked = 0.0
         """When the pool was last told to look at its deadlines; 0.0 once it has."""
@@ -102,14 +101,11 @@ class AsyncRows(Runner):
         except Exception as error:
             self.setup.fail(error)
 
-    def deliver(self, sender: Sender, outputs: list[Output]) -> None:
+    def deliver(self, pool: CoroutinePool, outputs: list[Output]) -> None:
         """Takes a pool's outputs; a pool that was replaced is not listened to any more."""
-        heard = self._pool is not None and self._pool.sender is sender
-        for output in outputs:
-            if heard:
+        if pool is self._pool:
+            for output in outputs:
                 self.setup.emit(output)
-            else:
-                self.setup.room.give_back(output.size)
 
     async def _replace_pool(self, stuck: CoroutinePool) -> None:
         """The function blocks its loop: rows it was working on time out, the others go to a new loop."""
@@ -123,7 +119,7 @@ class AsyncRows(Runner):
             return
         if self._pool is None:
             return
-        self._pool = CoroutinePool(self, self._lane.turns, self._lane.post)
+        self._pool = CoroutinePool(self, self._lane.turns)
         self._lane.post(self._pool.take_over, stuck)
         left, self._held = [*self._sent, *(self._held or ())], None
         self._sent.clear()

@@ -7,16 +7,17 @@ batch while others still wait in this one.
 
 import asyncio
 import collections
+import functools
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remote_udf.options import OutputMode
 from udf_server.failures import describe, row_error
 from udf_server.fairness import current_party
-from udf_server.runners.batches import REPORT_ROWS, RowBatch
+from udf_server.runners.batches import RowBatch
+from udf_server.runners.outputs import Output
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch
-from udf_server.runners.sending import Sender
 from udf_server.runners.slots import Slot
 from udf_server.runners.strides import Durations, Strides
 from udf_server.turns import Turns
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "Worker"]
 
 DEFAULT_CAPACITY = 100
+FLUSH_SECONDS = 0.01
+"""With unordered output, completed rows wait no longer than this for company."""
 STEP_SECONDS = 0.005
 """A worker whose calls never wait hands the loop on after this long."""
 GRACE_SECONDS = 1.0
@@ -55,8 +58,8 @@ class CoroutinePool:
     Runs on the function's event loop; what may be called from elsewhere says so.
     """
 
-    def __init__(self, runner: "AsyncRows", turns: Turns, post: Callable[..., object]) -> None:
-        """`turns` are those of the function's event loop; `post` calls something there, from any thread."""
+    def __init__(self, runner: "AsyncRows", turns: Turns) -> None:
+        """`turns` are those of the function's event loop."""
         self._runner = runner
         self._turns = turns
         self._setup = setup = runner.setup
@@ -70,13 +73,15 @@ class CoroutinePool:
         """Batches whose arguments are still to be decoded; a worker does that when it has its turn."""
         self._queue: collections.deque[RowBatch] = collections.deque()
         """Batches with rows nobody has taken yet."""
-        self.sender = Sender(runner, turns, post)
+        self._unfinished: dict[RowBatch, None] = {}
+        """Batches with rows that have no outcome yet, oldest first."""
         self._workers: list[Worker] = []
         self._parked: list[asyncio.Future[None]] = []
         self._ready = 0
         """Workers that let others have the loop, and take their next row then."""
         self._running: Worker | None = None
         """The worker that went on last."""
+        self._flush: asyncio.TimerHandle | None = None
         self._durations = Durations()
         self._closed = False
         self._gate = threading.Lock()
@@ -92,7 +97,6 @@ class CoroutinePool:
         """Starts and takes nothing more; the number of batches taken before. From any thread."""
         with self._gate:
             self._closed = True
-            self.sender.close()
             return self.taken
 
     def surrender(self) -> list[RowBatch]:
@@ -106,7 +110,7 @@ class CoroutinePool:
                     if worker.batch is batch and worker.index >= 0
                 }
             )
-            for batch in list(self.sender.unfinished)
+            for batch in list(self._unfinished)
         ]
 
     def feed(self, batch: InputBatch) -> None:
@@ -131,7 +135,7 @@ class CoroutinePool:
         self._closed = True
         self.arrived.clear()
         self._queue.clear()
-        self.sender.cancel()
+        self._unfinished.clear()
         for worker in self._workers:
             if worker.task is not None:
                 worker.task.cancel()
@@ -139,6 +143,8 @@ class CoroutinePool:
                 worker.task = None
         self._workers.clear()
         self._parked.clear()
+        if self._flush is not None:
+            self._flush.cancel()
 
     def expire(self, overdue: Sequence[tuple[Worker, RowBatch, int]]) -> None:
         """Gives up these rows, where the worker is still at them."""
@@ -157,11 +163,11 @@ class CoroutinePool:
         if not batch.to_call:
             self._finish(batch)
             return
-        self.sender.unfinished[batch] = None
+        self._unfinished[batch] = None
         self._queue.append(batch)
         self._wake()
         if batch.fresh:
-            self.sender.flush_soon()
+            self._flush_soon()
 
     def _wake(self) -> None:
         """Sets one worker to work, or makes one. Each wakes two more once a call of it waits.
@@ -201,12 +207,11 @@ class CoroutinePool:
         """
         call, unordered = self._runner.function.call, not self._ordered
         plain = self._context_parameter is None and not self._result.mutable
-        room, sender, piece = self._setup.room, self.sender, self._setup.writer.piece_bytes
         turns, call_soon = self._turns, asyncio.get_running_loop().call_soon
         strides = Strides(self._setup.clock, self._durations)
         stepped, count = strides.restart(), -1
         while not self._closed:
-            if not (self._queue or self.arrived) or (room.full and sender.holds_up(self._wake)):
+            if not self._queue and not self.arrived:
                 turns.leave(worker)
                 await self._park()
                 stepped = strides.restart()
@@ -223,7 +228,7 @@ class CoroutinePool:
             batch = worker.batch = self._queue[0]
             batch.workers += 1
             self._setup.began(batch.first_row)
-            values, woken, exhausted, left = batch.values, False, False, False
+            values, woken = batch.values, False
             while not self._closed:
                 done, stride, self._running = 0, strides.length, worker
                 # Not islice: it would be one more object per row that waits.
@@ -241,39 +246,24 @@ class CoroutinePool:
                     except BaseException as error:
                         if not await self._failed(worker, batch, index, arguments, error):
                             return
-                        batch.results.add(batch.error_bytes(index))
                     if unordered:
                         batch.fresh.append(index)
-                        sender.flush_soon()
+                        if self._flush is None:
+                            self._flush_soon()
                     if done == stride:
                         break
                 worker.index = -1
                 if not done:
-                    exhausted = True
                     break
-                batch.unsized += done
-                if batch.unsized >= REPORT_ROWS and not self._closed:
-                    batch.report(index)
                 now = strides.done(done)
-                if room.full or batch.results.held >= piece:
-                    # What was made must leave as soon as it can: others wait for the room that it takes.
-                    sender.send_soon(batch)
-                    if room.full:
-                        break
                 if self._running is not worker:
                     stepped = now  # others ran while a call of this one waited
                 if turns.busy or now - stepped > STEP_SECONDS:
-                    cost = now - stepped if turns.count == count else None
-                    # If all rows are done, the batch does not wait for this worker: whoever finds that out ends it.
-                    batch.workers -= 1
-                    await self._let_others(worker, cost, ask=turns.busy)
+                    await self._let_others(worker, now - stepped if turns.count == count else None, ask=turns.busy)
                     stepped, count, woken = strides.restart(), turns.count, False
-                    if left := batch.exhausted:
-                        break
-                    batch.workers += 1
             worker.leave()
-            if not (left or self._closed):
-                self._leave(batch, exhausted=exhausted)
+            if not self._closed:
+                self._leave(batch)
             # A worker that is parked, or was cancelled there, would hold on to its last batch.
             del batch, values
 
@@ -308,9 +298,8 @@ class CoroutinePool:
             batch = self.arrived.popleft()
         try:
             columns = self._setup.arguments.columns(batch)
-            room, waited = self._setup.room, batch.waited
             self._take(
-                RowBatch(self._runner.function, self._codecs, columns, batch.first_row, batch.rows, waited, room)
+                RowBatch(self._runner.function, self._codecs, columns, batch.first_row, batch.rows, batch.waited)
             )
         except Exception as error:
             self._setup.post(self._setup.fail, error)
@@ -361,7 +350,7 @@ class CoroutinePool:
                 delay = self._runner.retry.delay(error, attempts)
                 if delay is None:
                     retryable = self._runner.retry.worthwhile(error)
-                    traced = batch.failed < TRACEBACKS_PER_BATCH
+                    traced = len(batch.errors) < TRACEBACKS_PER_BATCH
                     batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
                     return True
                 if self._setup.clock() + delay >= deadline:
@@ -381,14 +370,13 @@ class CoroutinePool:
         finally:
             del error  # it refers to this frame if it was raised here, and the frame to the batch
 
-    def _leave(self, batch: RowBatch, *, exhausted: bool) -> None:
-        """A worker has found no more rows in the batch, or has to wait. The last to leave ends it."""
-        if exhausted:
-            if self._queue and self._queue[0] is batch:
-                self._queue.popleft()
-            batch.exhausted = True
+    def _leave(self, batch: RowBatch) -> None:
+        """A worker has found no more rows in the batch. The last to leave ends it."""
+        if self._queue and self._queue[0] is batch:
+            self._queue.popleft()
+        batch.exhausted = True
         batch.workers -= 1
-        if not batch.workers and batch.exhausted:
+        if not batch.workers:
             self._finish(batch)
 
     def _abandon(self, worker: Worker, batch: RowBatch) -> None:
@@ -401,11 +389,47 @@ class CoroutinePool:
         self._setup.post(self._runner.abandoned)
         if not self._ordered:
             batch.fresh.append(index)
-            self.sender.flush_soon()
-        self._leave(batch, exhausted=False)
+            self._flush_soon()
+        batch.workers -= 1
+        if not batch.workers and batch.exhausted:
+            self._finish(batch)
         self._wake()
+
+    def _flush_soon(self) -> None:
+        if self._flush is None and not self._ordered:
+            self._flush = asyncio.get_running_loop().call_later(
+                FLUSH_SECONDS, self._turns.do, self._setup.party, self._flush_now
+            )
+
+    def _flush_now(self) -> None:
+        self._flush = None
+        if self._closed:
+            return
+        writer = self._setup.writer
+        try:
+            outputs = [output for batch in list(self._unfinished) for output in batch.fresh_outputs(writer)]
+        except Exception as error:
+            self._setup.post(self._setup.fail, error)
+            return
+        self._deliver(outputs)
 
     def _finish(self, batch: RowBatch) -> None:
         """Every row of the batch has an outcome."""
+        self._turns.do(self._setup.party, functools.partial(self._finish_now, batch))
+
+    def _finish_now(self, batch: RowBatch) -> None:
+        if self._closed:
+            return
+        self._unfinished.pop(batch, None)
+        writer = self._setup.writer
+        try:
+            outputs = batch.outputs(writer) if self._ordered else batch.fresh_outputs(writer)
+        except Exception as error:
+            self._setup.post(self._setup.fail, error)
+            return
         self._setup.metrics.observe_rows(*self._durations.take())
-        self.sender.finish(batch)
+        self._deliver(outputs)
+
+    def _deliver(self, outputs: list[Output]) -> None:
+        if outputs:
+            self._setup.post(self._runner.deliver, self, outputs)
