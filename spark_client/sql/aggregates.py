@@ -30,6 +30,7 @@ from spark_client.sql.calls import (
 from spark_client.sql.dialect import generate
 from spark_client.sql.grouping import read_grouping
 from spark_client.sql.hidden import HiddenColumns, is_computed
+from spark_client.sql.nodes import Node
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column, output_names, several_columns, told_apart, without_rows
@@ -54,7 +55,7 @@ class GroupedSelect:
     With `planned` the planner of remote aggregates computes Spark's own even where there are no others.
     """
 
-    def __init__(self, workspace: Workspace, select: Any, source: Source, *, planned: bool = False) -> None:
+    def __init__(self, workspace: Workspace, select: Node, source: Source, *, planned: bool = False) -> None:
         self._workspace = workspace
         self._select = select
         self._source = source
@@ -67,12 +68,12 @@ class GroupedSelect:
         """Name and tree, by what is the same; the tree of a grouping set's number is None."""
         self._remote = has_aggregate(select, self._functions, remote=True) or (planned and not self._names_kind())
 
-    def rewritten(self) -> Any:
+    def rewritten(self) -> Node:
         """The SELECT over its groups. Raises PlanError, with the place in the text."""
         over = OverGroups(self._source, self._functions, self._keys, self._aggregate)
         select = self._select
         shown = output_names(self._source, select, has_remote(self._functions), self._group_clause())
-        items: list[Any] = []
+        items: list[Node] = []
         earlier: list[str] = []
         for item, name in zip(select.expressions, shown, strict=True):
             if isinstance(item, exp.Aliases):
@@ -100,7 +101,7 @@ class GroupedSelect:
         outer.set("from_", exp.From(this=self._workspace.table(self._groups())))
         return outer
 
-    def _aggregate(self, tree: Any) -> Any:
+    def _aggregate(self, tree: Node) -> Node:
         """The column of an aggregate."""
         call = aggregate_of(tree)
         if self._remote and call.name.lower() in ("grouping", "grouping_id"):
@@ -111,7 +112,7 @@ class GroupedSelect:
         same = self._source.same(tree)
         return column(self._aggregates.setdefault(same, (self._workspace.hidden("aggregate"), tree.copy()))[0])
 
-    def _grouping_function(self, call: Any) -> Any:
+    def _grouping_function(self, call: Node) -> Node:
         """`grouping` and `grouping_id` from the number of the grouping set."""
         sets = self._grouping.sets
         if sets is None:
@@ -169,7 +170,7 @@ class GroupedSelect:
         query.set("group", self._group_clause())
         return self._source.run(query)
 
-    def _group_clause(self) -> Any:
+    def _group_clause(self) -> exp.Group | None:
         """The GROUP BY for Spark, without ordinals and aliases; None without keys."""
         keys, sets = self._grouping.keys, self._grouping.sets
         if sets is None:
@@ -177,7 +178,7 @@ class GroupedSelect:
         tuples = [exp.Tuple(expressions=[keys[place].copy() for place in chosen]) for chosen in sets]
         return exp.Group(grouping_sets=[exp.GroupingSets(expressions=tuples)])
 
-    def _base_items(self) -> dict[str, Any]:
+    def _base_items(self) -> dict[str, Node]:
         items = dict(zip(self._keys.values(), self._grouping.keys, strict=True))
         items |= self._hidden.items()
         kinds = [name for name in self._source.columns if self._source.key(name) in _KINDS]
@@ -206,7 +207,7 @@ class GroupedSelect:
         guard = exp.or_(*conditions) if len(conditions) == len(calls) else None
         return [self._ordered(each, guard) for each in calls[0].order]
 
-    def _ordered(self, ordered: Any, guard: Any) -> Column:
+    def _ordered(self, ordered: Node, guard: Node | None) -> Column:
         tree = ordered.this
         if guard is not None and not isinstance(tree, exp.Column):
             tree = exp.Case().when(guard.copy(), tree.copy())
@@ -216,11 +217,11 @@ class GroupedSelect:
             return name.desc_nulls_first() if nulls_first else name.desc_nulls_last()
         return name.asc_nulls_first() if nulls_first else name.asc_nulls_last()
 
-    def _of_hidden(self, tree: Any) -> Any:
+    def _of_hidden(self, tree: Node) -> Node:
         """One of Spark's aggregates over hidden columns. What is constant stays, for it may have to be."""
         copy = tree.copy()
         call = aggregate_of(copy)
-        inside: list[Any] = []
+        inside: list[Node] = []
         around = copy
         while around is not call:
             if isinstance(around, exp.Filter):

@@ -17,13 +17,13 @@ _AFTER_NAME = (TokenType.COMMA, TokenType.R_PAREN, TokenType.ASC, TokenType.DESC
 _QUERIES = (TokenType.SELECT, TokenType.WITH)
 
 
-class TableArgument(exp.Expression):  # type: ignore[misc]
+class TableArgument(exp.Expression):
     """A table that a function is passed: `TABLE t`, or a query, with the columns after PARTITION BY and ORDER BY."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "partition_by": False, "order_by": False}
 
 
-class ArgumentsParser(Spark.Parser):  # type: ignore[misc]
+class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
     """Spark's, with named arguments, table arguments and descriptors."""
 
     # SESSION(...) and load(...) are calls; these words begin statements.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column
 from sqlglot import exp
@@ -10,6 +9,7 @@ from sqlglot import exp
 from spark_client.base.errors import PlanError
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.names import FunctionNames
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 
 __all__ = [
@@ -28,14 +28,16 @@ class RemoteCall:
     """A call of a remote aggregate. `order` is that of WITHIN GROUP."""
 
     name: str
-    tree: Any
-    arguments: tuple[Any, ...]
+    tree: Node
+    arguments: tuple[Node, ...]
     distinct: bool
-    condition: Any = None
-    order: tuple[Any, ...] = ()
+    condition: Node | None = None
+    order: tuple[Node, ...] = ()
 
 
-def call_of(make: Callable[..., AggregateExpression], read: RemoteCall, columns: Iterable[Column | str]) -> Any:
+def call_of(
+    make: Callable[..., AggregateExpression], read: RemoteCall, columns: Iterable[Column | str]
+) -> AggregateExpression:
     """The aggregate over these columns. Raises PlanError with the place, for a wrong number of them."""
     try:
         expression = make(read.name, *columns)
@@ -44,26 +46,26 @@ def call_of(make: Callable[..., AggregateExpression], read: RemoteCall, columns:
     return expression.distinct() if read.distinct else expression
 
 
-def walk_query(tree: Any) -> Iterator[Any]:
+def walk_query(tree: Node) -> Iterator[Node]:
     """The nodes of a tree without those of queries inside it."""
     return tree.walk(prune=lambda node: isinstance(node, exp.Query) and node is not tree)
 
 
-def aggregate_of(tree: Any) -> Any:
+def aggregate_of(tree: Node) -> Node:
     """The call inside FILTER, WITHIN GROUP and their like."""
     while isinstance(tree, _AROUND):
         tree = tree.this
     return tree
 
 
-def is_aggregate(tree: Any, names: FunctionNames) -> bool:
+def is_aggregate(tree: Node, names: FunctionNames) -> bool:
     """Whether the tree itself is a call of an aggregate, remote or Spark's."""
     return isinstance(tree, exp.Anonymous) and (
         names.is_remote_aggregate(tree.name) or names.is_built_in_aggregate(tree.name)
     )
 
 
-def has_aggregate(tree: Any, names: FunctionNames, *, remote: bool = False) -> bool:
+def has_aggregate(tree: Node, names: FunctionNames, *, remote: bool = False) -> bool:
     """Whether a tree has an aggregate outside of windows; with `remote`, a remote one.
 
     Of a SELECT, its items and CLAUSES count.
@@ -77,27 +79,27 @@ def has_aggregate(tree: Any, names: FunctionNames, *, remote: bool = False) -> b
     return any(id(node) not in windows and test(node, names) for node in walk_query(tree))
 
 
-def is_remote(tree: Any, names: FunctionNames) -> bool:
+def is_remote(tree: Node, names: FunctionNames) -> bool:
     """Whether the tree itself is a call of a remote aggregate."""
     return isinstance(tree, exp.Anonymous) and names.is_remote_aggregate(tree.name)
 
 
-def remote_in(tree: Any, names: FunctionNames) -> Iterator[Any]:
+def remote_in(tree: Node, names: FunctionNames) -> Iterator[Node]:
     """The calls of remote aggregates in a tree, queries inside it left out."""
     return (node for node in walk_query(tree) if is_remote(node, names))
 
 
-def has_remote(names: FunctionNames) -> Callable[[Any], bool]:
+def has_remote(names: FunctionNames) -> Callable[[Node], bool]:
     """A test for trees."""
     return lambda tree: any(True for _ in remote_in(tree, names))
 
 
-def is_remote_window(tree: Any, names: FunctionNames) -> bool:
+def is_remote_window(tree: Node, names: FunctionNames) -> bool:
     """Whether the tree is a remote aggregate with OVER."""
     return isinstance(tree, exp.Window) and is_remote(aggregate_of(tree.this), names)
 
 
-def read_remote(tree: Any, names: FunctionNames) -> RemoteCall:
+def read_remote(tree: Node, names: FunctionNames) -> RemoteCall:
     """The call in a tree that `aggregate_of` finds it in. Raises PlanError for what is around it and unknown."""
     condition, order = None, ()
     call = aggregate_of(tree)

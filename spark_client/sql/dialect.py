@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.arguments import ArgumentsParser, TableArgument
@@ -32,13 +32,13 @@ _AS_WRITTEN = "as written"
 """What a literal is in the text, in the meta data of its node: DATE '2024-01-01', INTERVAL 1 DAY."""
 
 
-class RemoteSpark(Spark):  # type: ignore[misc]
+class RemoteSpark(Spark):
     """Spark SQL whose function calls come out as they went in."""
 
     # x IS NOT NULL is not NOT x IS NULL: not by the name of its column, and not to Spark's optimizer.
     NORMALIZE_NOT_NULL = False
 
-    def tokenize(self, sql: str, **options: Any) -> Any:
+    def tokenize(self, sql: str, **options: Any) -> list[Token]:  # type: ignore[override]
         """Numbers with their suffixes; strings beside each other as one.
 
         WINDOW begins a clause only before a name and AS: `window(ts, '5 minutes')` is a call.
@@ -51,7 +51,7 @@ class RemoteSpark(Spark):  # type: ignore[misc]
                 token.token_type = TokenType.VAR
         return tokens
 
-    class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]  # noqa: D106
+    class Tokenizer(Spark.Tokenizer):  # noqa: D106
         # 'it''s' is one string since Spark 4.
         STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012 - sqlglot's way
         # What follows EXECUTE is SQL in a statement set.
@@ -134,7 +134,7 @@ class RemoteSpark(Spark):  # type: ignore[misc]
         def _parse_grouping_set(self) -> Any:
             return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
 
-    class Generator(Spark.Generator):  # type: ignore[misc]  # noqa: D106
+    class Generator(Spark.Generator):  # type: ignore[misc, valid-type]  # noqa: D106
         # Spark has nested common table expressions, and QUALIFY.
         TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
         EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[Any]] = set()

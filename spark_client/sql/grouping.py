@@ -3,27 +3,27 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from sqlglot import exp
 
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, alias_in, is_column
 
 __all__ = ["Grouping", "read_grouping"]
 
-_Set = tuple[Any, ...]
+_Set = tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Grouping:
     """The keys, each once, and the grouping sets as positions of keys; None for GROUP BY alone."""
 
-    keys: list[Any]
+    keys: list[Node]
     sets: list[tuple[int, ...]] | None = None
 
 
-def read_grouping(source: Source, select: Any, is_aggregate: Callable[[Any], bool]) -> Grouping:
+def read_grouping(source: Source, select: Node, is_aggregate: Callable[[Node], bool]) -> Grouping:
     """Ordinals and aliases stand for items of the SELECT; a column goes before an alias, as in Spark.
 
     Raises PlanError, with the place, for an ordinal that is none.
@@ -37,9 +37,9 @@ def read_grouping(source: Source, select: Any, is_aggregate: Callable[[Any], boo
     return reader.read(group)
 
 
-def _keys_of_all(source: Source, select: Any, is_aggregate: Callable[[Any], bool]) -> list[Any]:
+def _keys_of_all(source: Source, select: Node, is_aggregate: Callable[[Node], bool]) -> list[Node]:
     """The items without an aggregate. One that names an item with an aggregate has it, too."""
-    keys: list[Any] = []
+    keys: list[Node] = []
     aliases: set[str] = set()
     for item in select.expressions:
         named = any(alias_in(node, aliases, source.key) and not source.has(node.parts[0].name) for node in item.walk())
@@ -51,12 +51,12 @@ def _keys_of_all(source: Source, select: Any, is_aggregate: Callable[[Any], bool
 
 
 class _Reader:
-    def __init__(self, source: Source, select: Any, is_aggregate: Callable[[Any], bool]) -> None:
+    def __init__(self, source: Source, select: Node, is_aggregate: Callable[[Node], bool]) -> None:
         self._source = source
         self._items = select.expressions
         self._is_aggregate = is_aggregate
 
-    def read(self, group: Any) -> Grouping:
+    def read(self, group: Node) -> Grouping:
         plain = list(group.expressions)
         behind = [each for part in ("grouping_sets", "cube", "rollup") for each in group.args.get(part) or ()]
         if behind and plain and not any(isinstance(each, _SETS) for each in plain):
@@ -71,7 +71,7 @@ class _Reader:
         products = itertools.product(*(self._sets(each) for each in elements))
         return self._grouping([], [tuple(itertools.chain(*parts)) for parts in products])
 
-    def _sets(self, element: Any) -> list[_Set]:
+    def _sets(self, element: Node) -> list[_Set]:
         """The sets an element of GROUP BY stands for."""
         if isinstance(element, exp.Rollup):
             units = [self._unit(each) for each in element.expressions]
@@ -84,10 +84,10 @@ class _Reader:
             return [found for each in element.expressions for found in self._sets(each)]
         return [self._unit(element)]
 
-    def _unit(self, element: Any) -> _Set:
+    def _unit(self, element: Node) -> _Set:
         return tuple(self._resolved(each) for each in _flat([element]))
 
-    def _resolved(self, key: Any) -> Any:
+    def _resolved(self, key: Node) -> Node:
         if isinstance(key, exp.Literal) and not key.is_string and key.is_int:
             return self._item(key)
         if is_column(key) and not self._source.has(key.name):
@@ -97,7 +97,7 @@ class _Reader:
                 return self._without_aggregate(named[0].this, key)
         return key
 
-    def _item(self, ordinal: Any) -> Any:
+    def _item(self, ordinal: Node) -> Node:
         position = int(ordinal.this)
         if not 1 <= position <= len(self._items):
             raise error_at(ordinal, f"GROUP BY {position}: there are {len(self._items)} columns in the SELECT")
@@ -106,13 +106,13 @@ class _Reader:
             raise error_at(item, f"GROUP BY {position}: that is a *; name the column")
         return self._without_aggregate(_unaliased(item), ordinal)
 
-    def _without_aggregate(self, item: Any, key: Any) -> Any:
+    def _without_aggregate(self, item: Node, key: Node) -> Node:
         if self._is_aggregate(item):
             raise error_at(item, f"GROUP BY {key.sql()}: that is an aggregate")
         return item
 
-    def _grouping(self, first: list[Any], sets: list[_Set] | None) -> Grouping:
-        keys: dict[str, Any] = {}
+    def _grouping(self, first: list[Node], sets: list[_Set] | None) -> Grouping:
+        keys: dict[str, Node] = {}
         for key in itertools.chain(first, *(sets or ())):
             keys.setdefault(self._source.same(key), key)
         if sets is None:
@@ -127,7 +127,7 @@ class _Reader:
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
-def _flat(elements: list[Any]) -> list[Any]:
+def _flat(elements: list[Node]) -> list[Node]:
     """The expressions inside of parentheses."""
     flat = []
     for element in elements:
@@ -138,5 +138,5 @@ def _flat(elements: list[Any]) -> list[Any]:
     return flat
 
 
-def _unaliased(item: Any) -> Any:
+def _unaliased(item: Node) -> Node:
     return item.this if isinstance(item, exp.Alias) else item

@@ -5,7 +5,6 @@ columns it names.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -14,6 +13,7 @@ from sqlglot import exp
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.sql.calls import RemoteCall, call_of
 from spark_client.sql.dialect import generate
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import HIDDEN, Workspace
@@ -30,23 +30,23 @@ class HiddenColumns:
     def __init__(self, workspace: Workspace, source: Source) -> None:
         self._workspace = workspace
         self._source = source
-        self._known: dict[str, tuple[str, Any]] = {}
+        self._known: dict[str, tuple[str, Node]] = {}
 
-    def items(self) -> dict[str, Any]:
+    def items(self) -> dict[str, Node]:
         """The expressions by the names of their columns."""
         return dict(self._known.values())
 
-    def name(self, tree: Any) -> str:
+    def name(self, tree: Node) -> str:
         """The column of an expression, which is computed for every row."""
         return self._known.setdefault(self._source.same(tree), (self._workspace.hidden("column"), tree.copy()))[0]
 
-    def over(self, tree: Any, seen: Callable[[Any], Any] = lambda _: None) -> Any:
+    def over(self, tree: Node, seen: Callable[[Node], Node | None] = lambda _: None) -> Node:
         """The expression over hidden columns of what it names: Spark computes it where it stands, or not at all.
 
         `seen` returns what stands for a node that is not to be hidden, else None. Raises PlanError for a `*` in it.
         """
 
-        def visit(node: Any) -> Any:
+        def visit(node: Node) -> Node:
             if (known := seen(node)) is not None:
                 return known
             if isinstance(node, exp.Star):
@@ -55,17 +55,17 @@ class HiddenColumns:
 
         return tree.transform(visit)
 
-    def guarded(self, tree: Any) -> Any:
+    def guarded(self, tree: Node) -> Node:
         """The same for an expression of the DataFrame API, which knows no parameters and subqueries."""
         if any(isinstance(node, exp.Star) for node in tree.walk()):
             return column(self.name(tree))
 
-        def seen(node: Any) -> Any:
+        def seen(node: Node) -> Node | None:
             return column(self.name(node)) if _is_parameter(node) or self.is_call(node) else None
 
         return self.over(tree, seen)
 
-    def is_call(self, node: Any) -> bool:
+    def is_call(self, node: Node) -> bool:
         """Whether a node is a call of a remote scalar function, which Spark makes for every row wherever it stands."""
         return isinstance(node, exp.Anonymous) and self._workspace.functions.is_remote_scalar(node.name)
 
@@ -81,7 +81,7 @@ class HiddenColumns:
         return call_of(make, read, arguments).filter(self.name(read.condition))
 
 
-def is_column_of_rows(node: Any) -> bool:
+def is_column_of_rows(node: Node) -> bool:
     """Whether a node must be computed where the rows are: a column, a window of Spark's own, a subquery."""
     if isinstance(node, exp.Column):
         return not isinstance(node.this, exp.Star)
@@ -90,12 +90,12 @@ def is_column_of_rows(node: Any) -> bool:
     return isinstance(node, (exp.Query, exp.Window))
 
 
-def is_computed(tree: Any) -> bool:
+def is_computed(tree: Node) -> bool:
     """Whether the tree depends on the row, or cannot stand in an expression of the DataFrame API."""
     computed = (exp.Column, exp.Star, exp.Query)
     return any(isinstance(node, computed) or _is_parameter(node) for node in tree.walk())
 
 
-def _is_parameter(node: Any) -> bool:
+def _is_parameter(node: Node) -> bool:
     parameters = (exp.Placeholder, exp.Parameter)
     return isinstance(node, parameters) or (isinstance(node, exp.Var) and node.name.startswith(HIDDEN))

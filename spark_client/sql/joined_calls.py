@@ -14,13 +14,13 @@ fewer calls and all of the other conditions. Otherwise a warning says what to do
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from spark_client.functions.registration import ONCE
 from spark_client.sql.explaining import conditions_in, evaluated_in, plan_of
+from spark_client.sql.nodes import Node
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["DerivedCalls", "without_derived_calls"]
@@ -30,7 +30,7 @@ class DerivedCalls(UserWarning):
     """A condition with a remote call is evaluated on both sides of a join."""
 
 
-def without_derived_calls(workspace: Workspace, tree: Any) -> Any:
+def without_derived_calls(workspace: Workspace, tree: Node) -> Node:
     """The tree whose conditions call remote functions on one side of a join only; the same tree if nothing is to do.
 
     `workspace` runs trees as they are. Warns with DerivedCalls where Spark calls on both sides and no way is known.
@@ -73,14 +73,14 @@ def without_derived_calls(workspace: Workspace, tree: Any) -> Any:
 class _Planned:
     """How often Spark's plan of a query calls remote functions, and its conditions without a call."""
 
-    def __init__(self, workspace: Workspace, query: Any, functions: Counter[str]) -> None:
+    def __init__(self, workspace: Workspace, query: Node, functions: Counter[str]) -> None:
         plan = plan_of(workspace.run(query))
         self.functions = Counter({name: len(evaluated_in(plan, name)) for name in functions})
         self.calls = self.functions.total()
         self.conditions = conditions_in(plan)
 
 
-def _rewrite(query: Any, form: Callable[[Any, Any], Any]) -> bool:
+def _rewrite(query: Node, form: Callable[[Node, Node], Node]) -> bool:
     """Rewrites the equalities of two columns that conditions consist of; False if there is none."""
     conditions = [part.args.get("on") for part in query.find_all(exp.Join)]
     conditions += [where.this for where in query.find_all(exp.Where)]
@@ -94,16 +94,16 @@ def _rewrite(query: Any, form: Callable[[Any, Any], Any]) -> bool:
     return found
 
 
-def _null_safe(left: Any, right: Any) -> Any:
+def _null_safe(left: Node, right: Node) -> Node:
     return exp.and_(exp.NullSafeEQ(this=left.copy(), expression=right.copy()), *_present(left, right))
 
 
-def _of_structs(left: Any, right: Any) -> Any:
+def _of_structs(left: Node, right: Node) -> Node:
     sides = (
         exp.Anonymous(this="named_struct", expressions=[exp.Literal.string("k"), side.copy()]) for side in (left, right)
     )
     return exp.and_(exp.EQ(this=next(sides), expression=next(sides)), *_present(left, right))
 
 
-def _present(*columns: Any) -> list[Any]:
+def _present(*columns: Node) -> list[Node]:
     return [exp.Not(this=exp.Is(this=column.copy(), expression=exp.Null())) for column in columns]

@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from spark_client.sql.calls import aggregate_of, is_aggregate
 from spark_client.sql.names import FunctionNames
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source, alias_in, column, is_column
 
@@ -20,7 +21,7 @@ class OverGroups:
     """`keys` are hidden columns by what `Source.same` says of the key; `aggregate` gives that of an aggregate."""
 
     def __init__(
-        self, source: Source, names: FunctionNames, keys: Mapping[str, str], aggregate: Callable[[Any], Any]
+        self, source: Source, names: FunctionNames, keys: Mapping[str, str], aggregate: Callable[[Node], Node]
     ) -> None:
         self._source = source
         self._names = names
@@ -28,20 +29,20 @@ class OverGroups:
         self._made = {name: key for name in _MADE for same, key in keys.items() if same.startswith(f"{name.upper()}(")}
         self._aggregate = aggregate
 
-    def item(self, tree: Any, aliases: Collection[str]) -> Any:
+    def item(self, tree: Node, aliases: Collection[str]) -> Node:
         """An item of the SELECT; `aliases` are those before it, which it may name."""
         return self._rewritten(tree, set(aliases), {}, False)
 
-    def condition(self, tree: Any, written: Mapping[str, Any]) -> Any:
+    def condition(self, tree: Node, written: Mapping[str, Node]) -> Node:
         """HAVING, where the aliases of the SELECT, by their keys, stand for the items they name."""
         return self._rewritten(tree, set(), written, False)
 
-    def clause(self, tree: Any, outputs: Collection[str]) -> Any:
+    def clause(self, tree: Node, outputs: Collection[str]) -> Node:
         """ORDER BY and its like, where a name is an output's before it is a key's."""
         return self._rewritten(tree, set(outputs), {}, True)
 
-    def _rewritten(self, tree: Any, known: set[str], written: Mapping[str, Any], outputs_first: bool) -> Any:
-        def visit(node: Any) -> Any:
+    def _rewritten(self, tree: Node, known: set[str], written: Mapping[str, Node], outputs_first: bool) -> Node:
+        def visit(node: Node) -> Node:
             if isinstance(node, exp.Identifier):
                 return node
             if isinstance(node, exp.Query):
@@ -64,7 +65,7 @@ class OverGroups:
 
         return tree.transform(visit)
 
-    def _window(self, window: Any, visit: Callable[[Any], Any]) -> Any:
+    def _window(self, window: Node, visit: Callable[[Node], Node]) -> Node:
         """A window over groups: what it is given sees keys and aggregates, its call is none of them."""
         copy = window.copy()
         call = aggregate_of(copy.this)
@@ -78,7 +79,7 @@ class OverGroups:
                 part.replace(part.transform(visit))
         return copy
 
-    def _column(self, node: Any, known: set[str], written: Mapping[str, Any]) -> Any:
+    def _column(self, node: exp.Column, known: set[str], written: Mapping[str, Node]) -> Node:
         name = self._source.key(node.name)
         if is_column(node) and name in written:
             return self.condition(written[name], {})

@@ -15,6 +15,7 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import TOO_DEEP, RemoteSpark
+from spark_client.sql.nodes import Node
 
 __all__ = ["Text", "error_at", "in_place", "place_of", "place_of_token"]
 
@@ -35,7 +36,7 @@ class Text:
 
     sql: str
     args: Any
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Node]
     part: Sequence[Token] = ()
     """The tokens of one statement, if the text has several."""
 
@@ -64,7 +65,7 @@ class Text:
         ]  # fmt: skip
 
     @functools.cached_property
-    def tree(self) -> Any:
+    def tree(self) -> Node:
         """The tree of one statement. Raises PlanError with the place where sqlglot stops understanding."""
         return _parsed(self)
 
@@ -96,10 +97,10 @@ class Text:
         return {_FIELD.format(name): name for name in self.fields}
 
 
-def _parsed(text: Text) -> Any:
+def _parsed(text: Text) -> Node:
     sql, dialect = text.readable(), RemoteSpark()
     try:
-        trees = dialect.parser().parse(text.tokens or dialect.tokenize(sql), sql)
+        trees = dialect.parser().parse(list(text.tokens or dialect.tokenize(sql)), sql)
     except RecursionError:
         raise PlanError(TOO_DEEP) from None
     except SqlglotError as error:
@@ -123,13 +124,13 @@ def _parsed(text: Text) -> Any:
         if lateral.arg_key == "laterals" and not lateral.args.get("view"):
             raise error_at(lateral, "LATERAL stands after a comma or a JOIN")
 
-    def constant(node: Any) -> Any:
+    def constant(node: Node) -> Node:
         return exp.var(node.name) if isinstance(node, exp.Column) and text.is_value(node.name) else node
 
     return tree.transform(constant) if text.fields else tree
 
 
-def place_of(node: Any) -> str:
+def place_of(node: Node) -> str:
     """`line 2, column 8: ` of the first name in the tree, or nothing if it was not in the text."""
     for each in node.walk():
         meta = each.meta
@@ -143,7 +144,7 @@ def place_of_token(token: Token) -> str:
     return f"line {token.line}, column {token.col - (token.end - token.start)}: "
 
 
-def error_at(node: Any, message: str) -> PlanError:
+def error_at(node: Node, message: str) -> PlanError:
     """The error with the place of the node before its message."""
     return PlanError(place_of(node) + message)
 

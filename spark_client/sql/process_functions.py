@@ -16,6 +16,7 @@ from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
 from spark_client.sql.arguments import TableArgument
 from spark_client.sql.dialect import generate
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at, in_place, place_of
 from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.stream_times import without_time
@@ -25,7 +26,7 @@ from spark_client.sql.workspace import Workspace
 
 __all__ = ["ProcessFunctions", "arguments_of"]
 
-Rewrite = Callable[[exp.Expression, Sequence[exp.CTE]], exp.Expression]
+Rewrite = Callable[[Node, Sequence[Node]], Node]
 """From a query, and the common table expressions it may name, to what Spark understands of it."""
 _NOT_CONSTANT = (exp.Column, exp.Star, exp.Distinct)
 
@@ -43,13 +44,13 @@ class ProcessFunctions:
         self.called: list[str] = []
         """The functions that are called."""
 
-    def rewritten(self, tree: exp.Expression, ctes: Sequence[exp.CTE] = ()) -> exp.Expression:
+    def rewritten(self, tree: Node, ctes: Sequence[Node] = ()) -> Node:
         """The tree with a DataFrame in the place of each call. Raises PlanError, with the place in the text."""
         holder = exp.Tuple(expressions=[tree.copy()])
         self._inside(holder, ctes)
         return holder.expressions[0]
 
-    def _inside(self, tree: exp.Expression, ctes: Sequence[exp.CTE]) -> None:
+    def _inside(self, tree: Node, ctes: Sequence[Node]) -> None:
         """Goes through a tree from the outside in; what a WITH names before is seen by what comes after."""
         visible = list(ctes)
         own = tree.args.get("with_")
@@ -57,7 +58,7 @@ class ProcessFunctions:
             self._inside(cte.this, visible)
             visible.append(cte)
 
-        def is_apart(node: exp.Expression) -> bool:
+        def is_apart(node: Node) -> bool:
             return node is own or (node is not tree and (_has_scope(node) or self._called(node) is not None))
 
         for node in list(tree.walk(bfs=False, prune=is_apart)):
@@ -70,18 +71,18 @@ class ProcessFunctions:
             elif node is not tree and _has_scope(node):
                 self._inside(node, visible)
 
-    def _called(self, node: exp.Expression) -> exp.Anonymous | None:
+    def _called(self, node: Node) -> exp.Anonymous | None:
         call = call_of_relation(node)
         return call if call is not None and self._is_ours(call) else None
 
-    def _is_ours(self, node: exp.Expression) -> bool:
+    def _is_ours(self, node: Node) -> bool:
         if not isinstance(node, exp.Anonymous) or is_window_call(node):
             return False
         if isinstance(node.parent, exp.Dot) or (isinstance(node.parent, exp.Table) and node.parent.db):
             return False
         return self._functions.kind(node.name) is FunctionKind.PROCESS
 
-    def _frame(self, call: exp.Anonymous, ctes: Sequence[exp.CTE]) -> DataFrame:
+    def _frame(self, call: exp.Anonymous, ctes: Sequence[Node]) -> DataFrame:
         spec = self._functions.spec(call.name)
         tables: dict[str, GivenTable] = {}
         scalars: dict[str, Any] = {}
@@ -132,16 +133,16 @@ class ProcessFunctions:
             hint = "its tables are computed by themselves, so a query in a call sees no column from around it"
             raise PlanError(f"{where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
 
-    def _table(self, table: GivenTable, ctes: Sequence[exp.CTE]) -> DataFrame:
+    def _table(self, table: GivenTable, ctes: Sequence[Node]) -> DataFrame:
         tree = self.rewritten(table.query, ctes)
-        visible: list[exp.CTE] = []
+        visible: list[Node] = []
         for cte in ctes:
             known = cte.copy()
             known.set("this", self._rewrite(cte.this, visible))
             visible.append(known)
         return without_time(self._workspace.run(self._rewrite(tree, visible), visible))
 
-    def _evaluated(self, value: exp.Expression, type_: pa.DataType) -> Any:
+    def _evaluated(self, value: Node, type_: pa.DataType) -> Any:
         """The value of a constant expression, as Spark has it."""
         if any(isinstance(node, _NOT_CONSTANT) for node in value.walk()):
             _refused(f"a scalar argument is a constant, not {generate(value)}")
@@ -150,17 +151,17 @@ class ProcessFunctions:
         return _plain(self._workspace.run(tree).toArrow().column(0)[0], type_)
 
 
-def _has_scope(node: exp.Expression) -> bool:
+def _has_scope(node: Node) -> bool:
     """Whether common table expressions may begin with a node."""
     return isinstance(node, exp.Query) or node.args.get("with_") is not None
 
 
-def arguments_of(call: exp.Anonymous) -> dict[str | int, exp.Expression]:
+def arguments_of(call: exp.Anonymous) -> dict[str | int, Node]:
     """The arguments of a call by name, or by position under their numbers; DEFAULT is none.
 
     Raises PlanError for some of both, and for one that is passed twice.
     """
-    arguments: dict[str | int, exp.Expression] = {}
+    arguments: dict[str | int, Node] = {}
     for position, part in enumerate(call.expressions):
         named = isinstance(part, exp.Kwarg)
         key: str | int = part.this.name if named else position
@@ -174,7 +175,7 @@ def arguments_of(call: exp.Anonymous) -> dict[str | int, exp.Expression]:
     return arguments
 
 
-def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, exp.Expression]) -> dict[str, exp.Expression]:
+def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Node]) -> dict[str, Node]:
     """Arguments by name. `on_time` and `uid` come after the function's own."""
     order = [*(parameter.name for parameter in spec.parameters), "on_time", "uid"]
     # By name only: a position is not theirs.

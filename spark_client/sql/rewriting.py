@@ -1,6 +1,6 @@
 """Rewriting: every SELECT with remote aggregates, from the inside out, becomes one over a DataFrame."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -10,6 +10,7 @@ from spark_client.base.changelogs import kind_column
 from spark_client.sql.aggregates import GroupedSelect
 from spark_client.sql.calls import has_aggregate, is_remote, is_remote_window, remote_in, walk_query
 from spark_client.sql.grouping import read_grouping
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import carry, is_carried_out
@@ -32,7 +33,7 @@ class Rewriting:
         self._workspace = workspace
         self._functions = workspace.functions
 
-    def statement(self, tree: Any) -> Any:
+    def statement(self, tree: Node) -> Node:
         """The statement with every query in it rewritten. Raises PlanError, with the place in the text."""
         holder = exp.Tuple(expressions=[tree.copy()])
         self._inside(holder, [], outermost=True)
@@ -42,13 +43,13 @@ class Rewriting:
                 raise error_at(node, f"remote aggregate {node.name} cannot stand here")
         return rewritten
 
-    def table(self, tree: Any, ctes: Sequence[Any]) -> Any:
+    def table(self, tree: Node, ctes: Sequence[Node]) -> Node:
         """The query of the rows that a table function is given, rewritten."""
         holder = exp.Tuple(expressions=[tree.copy()])
         self._inside(holder, ctes)
         return holder.expressions[0]
 
-    def _inside(self, tree: Any, ctes: Sequence[Any], *, outermost: bool = False) -> None:
+    def _inside(self, tree: Node, ctes: Sequence[Node], *, outermost: bool = False) -> None:
         """Rewrites the queries directly inside a tree, in their places."""
         found = [node for node in walk_query(tree) if isinstance(node, exp.Query) and node is not tree]
         for query in found:
@@ -58,16 +59,16 @@ class Rewriting:
                     rewritten = carry(self._workspace, rewritten, ctes)
                 query.replace(rewritten)
 
-    def _is_window(self, node: Any) -> bool:
+    def _is_window(self, node: Node) -> bool:
         """Whether a node is a call of a window function, or a column of one."""
         if window_call_of(node) is not None:
             return True
         return isinstance(node, exp.Column) and self._workspace.identifiers.same(node.name, WINDOW_START)
 
-    def _query(self, query: Any, ctes: Sequence[Any], outermost: bool) -> Any:
+    def _query(self, query: Node, ctes: Sequence[Node], outermost: bool) -> Node:
         windowed = any(self._is_window(node) for node in query.walk())
         visible = list(ctes)
-        own = query.args.get("with_")
+        own: Any = query.args.get("with_")
         for cte in own.expressions if own is not None else ():
             if own.args.get("recursive") and any(is_remote(node, self._functions) for node in cte.walk()):
                 raise error_at(cte, f"{cte.alias}: a recursive query cannot have remote aggregates")
@@ -88,7 +89,7 @@ class Rewriting:
             hint = "a subquery with remote aggregates is computed by itself, so it sees no column from around it"
             raise error_at(calls[0], f"{hint}: {error}") from error
 
-    def _over_windows(self, select: Any, ctes: Sequence[Any]) -> Any:
+    def _over_windows(self, select: Node, ctes: Sequence[Node]) -> Node:
         """The SELECT with window join, top-N and deduplication of streams done, and ready for Spark's GROUP BY."""
         select = join_windows(self._workspace, rank_windows(self._workspace, select, ctes), ctes)
         if not select.args.get("group") or any(self._calls(select)):
@@ -110,11 +111,11 @@ class Rewriting:
         )
         return GroupedSelect(self._workspace, select, source, planned=planned or distinct).rewritten()
 
-    def _calls(self, select: Any) -> Any:
+    def _calls(self, select: Node) -> Iterator[Node]:
         """The remote aggregates of a SELECT, those of queries inside it left out."""
         return remote_in(select, self._functions)
 
-    def _select(self, select: Any, ctes: Sequence[Any]) -> Any:
+    def _select(self, select: Node, ctes: Sequence[Node]) -> Node:
         names = self._functions
         if not any(self._calls(select)):
             return select

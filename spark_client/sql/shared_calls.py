@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_client.base.errors import PlanError
+from spark_client.sql.nodes import Node
 
 __all__ = ["SharedCalls", "readable"]
 
@@ -24,7 +25,7 @@ class SharedCalls:
     """Calls with a `uid` of several statements: those that are the same are one operator."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Any, DataFrame, DataFrame]] = {}
+        self._known: dict[str, tuple[Node, DataFrame, DataFrame]] = {}
 
     def results(self) -> list[DataFrame]:
         """The result of each operator, to be kept while statements read it."""

@@ -14,10 +14,12 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql.types import DataType
 from sqlglot import exp
 
 from spark_client.sql.calls import has_aggregate, walk_query
 from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, alias_in, column, output_names
 from spark_client.sql.workspace import Workspace
 
@@ -40,7 +42,7 @@ class SingleCalls:
     def __init__(self, functions: SqlFunctions) -> None:
         self._functions = functions
 
-    def __call__(self, workspace: Workspace, tree: Any, ctes: Sequence[Any]) -> Any:
+    def __call__(self, workspace: Workspace, tree: Node, ctes: Sequence[Node]) -> Node:
         """The tree with every SELECT rewritten that can be; the same tree if there is none.
 
         `workspace` runs trees as they are.
@@ -57,7 +59,7 @@ class SingleCalls:
                 changed = True
         return holder.expressions[0] if changed else tree
 
-    def _select(self, workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+    def _select(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node | None:
         """The SELECT over its calls; None if it has none to make once, or cannot be rewritten."""
         if any(value and part not in _KNOWN for part, value in select.args.items()):
             return None
@@ -72,7 +74,7 @@ class SingleCalls:
             return None  # the SELECT names columns from around it, or Spark says what is wrong with it
         return rewritten
 
-    def _layer(self, workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+    def _layer(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node | None:
         relation = _only_relation(select)
         if relation is None:
             return None
@@ -101,11 +103,11 @@ class SingleCalls:
         outer.set("from_", exp.From(this=exp.Subquery(this=inner, alias=quoted)))
         return outer
 
-    def _repeated(self, source: Source, select: Any) -> dict[str, Any]:
+    def _repeated(self, source: Source, select: Node) -> dict[str, Node]:
         """Calls that stand in clauses which Spark evaluates apart; of calls in calls the inner ones."""
         grouped = bool(select.args.get("group")) or has_aggregate(select, self._functions)
         clauses: dict[str, set[str]] = {}
-        found: dict[str, Any] = {}
+        found: dict[str, Node] = {}
         for call in self._calls(source, select):
             clause = _clause(call, select)
             if (clause in _SORTED and grouped) or clause in ("group", "windows"):
@@ -119,7 +121,7 @@ class SingleCalls:
             if not any(source.same(inner) in repeated for inner in self._calls(source, call) if inner is not call)
         }  # fmt: skip
 
-    def _calls(self, source: Source, tree: Any) -> Iterator[Any]:
+    def _calls(self, source: Source, tree: Node) -> Iterator[Node]:
         """Calls of remote functions on the columns of a row, queries inside the tree left out."""
         aliases = _aliases(source, tree) if isinstance(tree, exp.Select) else set()
         for node in walk_query(tree):
@@ -135,20 +137,20 @@ class SingleCalls:
             if not (late and any(alias_in(each, aliases, source.key) for each in columns)):
                 yield node
 
-    def _is_remote(self, node: Any) -> bool:
+    def _is_remote(self, node: Node) -> bool:
         return self._functions.is_remote_scalar(node.name) and self._functions.once(node.name) is not None
 
-    def _made(self, call: Any) -> Any:
+    def _made(self, call: Node) -> Node:
         copy = call.copy()
         copy.set("this", exp.to_identifier(self._functions.once(call.name), quoted=True))
         return copy
 
-    def _conditions(self, select: Any, outer: Any) -> tuple[list[Any], list[Any]]:
+    def _conditions(self, select: Node, outer: Node) -> tuple[list[Node], list[Node]]:
         """The conditions of a WHERE before its calls, as they were, and those after, with hidden columns."""
         if select.args.get("where") is None:
             return [], []
-        below: list[Any] = []
-        above: list[Any] = []
+        below: list[Node] = []
+        above: list[Node] = []
         pairs = zip(_conjuncts(select.args["where"].this), _conjuncts(outer.args["where"].this), strict=True)
         for written, replaced in pairs:
             called = (node.name for node in written.walk() if isinstance(node, exp.Anonymous))
@@ -159,9 +161,9 @@ class SingleCalls:
         return below, above
 
 
-def _visible(select: Any) -> list[Any]:
+def _visible(select: Node) -> list[Node]:
     """The common table expressions that a SELECT inside a tree may name, its own left out."""
-    found: list[Any] = []
+    found: list[Node] = []
     node = select
     while node.parent is not None:
         holder, arg = node.parent, node.arg_key
@@ -174,7 +176,7 @@ def _visible(select: Any) -> list[Any]:
     return found
 
 
-def _only_relation(select: Any) -> Any:
+def _only_relation(select: Node) -> Node | None:
     """The one table or subquery that a SELECT is over; None for joins and for LATERAL VIEW."""
     source = select.args.get("from_")
     relation = source.this if source is not None else None
@@ -184,14 +186,14 @@ def _only_relation(select: Any) -> Any:
     return None if several else relation
 
 
-def _columns(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> list[tuple[str, Any]]:
+def _columns(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> list[tuple[str, DataType]]:
     return [(field.name, field.dataType) for field in workspace.run(select, ctes).schema.fields]
 
 
-def _aliases(source: Source, select: Any) -> set[str]:
+def _aliases(source: Source, select: Node) -> set[str]:
     """The keys of the names of items that are not columns of that name; `s.k AS k` is a field of the column `s`."""
 
-    def is_own(item: Any) -> bool:
+    def is_own(item: Node) -> bool:
         tree = item.this
         whole = isinstance(tree, exp.Column) and (not tree.table or source.names_relation(tree.table))
         return whole and source.key(tree.name) == source.key(item.alias)
@@ -199,14 +201,14 @@ def _aliases(source: Source, select: Any) -> set[str]:
     return {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias) and not is_own(item)}
 
 
-def _clause(node: Any, select: Any) -> str:
+def _clause(node: Any, select: Node) -> str:
     """The part of a SELECT that a node stands in."""
     while node.parent is not select:
         node = node.parent
     return str(node.arg_key)
 
 
-def _conjuncts(condition: Any) -> list[Any]:
+def _conjuncts(condition: Node) -> list[Node]:
     while isinstance(condition, exp.Paren):
         condition = condition.this
     if isinstance(condition, exp.And):
@@ -214,7 +216,7 @@ def _conjuncts(condition: Any) -> list[Any]:
     return [condition]
 
 
-def _leave_out(source: Source, select: Any, hidden: Collection[str], alias: str) -> None:
+def _leave_out(source: Source, select: Node, hidden: Collection[str], alias: str) -> None:
     """Leaves hidden columns out of every star. `count(*)` counts rows."""
     for star in [node for node in walk_query(select) if isinstance(node, exp.Star)]:
         holder = star.parent

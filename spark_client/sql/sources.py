@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.sql.dialect import generate
+from spark_client.sql.nodes import Node
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["Source", "alias_in", "column", "is_column", "output_names", "several_columns", "told_apart", "without_rows"]
@@ -22,7 +23,7 @@ _GENERATORS = ("inline", "inline_outer", "json_tuple", "posexplode", "posexplode
 class Source:
     """Of one SELECT, with the common table expressions it may name."""
 
-    def __init__(self, workspace: Workspace, select: Any, ctes: Sequence[Any]) -> None:
+    def __init__(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> None:
         self._workspace = workspace
         self._ctes = ctes
         self.key = workspace.identifiers.key
@@ -60,13 +61,13 @@ class Source:
         return list(self.frame.columns)
 
     @property
-    def only_table(self) -> Any:
+    def only_table(self) -> exp.Table | None:
         """The one table it is over, as it stands; None if there are several, or a subquery."""
         source = self._select.args.get("from_")
         alone = not any(self._select.args.get(part) for part in ("joins", "laterals", "hint"))
         return source.this if alone and source is not None and isinstance(source.this, exp.Table) else None
 
-    def over(self, table: Any) -> "Source":
+    def over(self, table: Node) -> "Source":
         """The same with another table in the place of `only_table`."""
         select = self._select.copy()
         own = select.args["from_"].this
@@ -76,7 +77,7 @@ class Source:
         return Source(self._workspace, select, self._ctes)
 
     @property
-    def condition(self) -> Any:
+    def condition(self) -> Node | None:
         """Its WHERE, or None."""
         return self._select.args.get("where")
 
@@ -84,14 +85,14 @@ class Source:
         """Whether it has a column of that name."""
         return self.key(name) in map(self.key, self.columns)
 
-    def is_constant(self, node: Any) -> bool:
+    def is_constant(self, node: Node) -> bool:
         """Whether a name that is no column is a value: CURRENT_DATE, or a variable of the session."""
         try:
             return bool(self._workspace.run(exp.select(node.copy())).columns)
         except AnalysisException:
             return False
 
-    def base(self, items: Mapping[str, Any], stars: Sequence[Any] = (), windows: Sequence[Any] = ()) -> DataFrame:
+    def base(self, items: Mapping[str, Node], stars: Sequence[Node] = (), windows: Sequence[Node] = ()) -> DataFrame:
         """Its rows with these expressions, by name, after the columns of the stars.
 
         `windows` are those of a WINDOW clause that the expressions may name.
@@ -103,7 +104,7 @@ class Source:
             query.set("windows", [window.copy() for window in windows])
         return self._workspace.run(query, self._ctes)
 
-    def selecting(self, columns: Sequence[Any]) -> Any:
+    def selecting(self, columns: Sequence[Node]) -> Node:
         """A SELECT of its rows."""
         select = exp.Select(expressions=list(columns))
         for part in _ROWS:
@@ -112,10 +113,10 @@ class Source:
                 select.set(part, [each.copy() for each in value] if isinstance(value, list) else value.copy())
         return select
 
-    def same(self, tree: Any) -> str:
+    def same(self, tree: Node) -> str:
         """A text that is the same for expressions that are the same: `t.a + 1` and `(a+1)`."""
 
-        def plain(node: Any) -> Any:
+        def plain(node: Node) -> Node:
             if isinstance(node, exp.Column) and self._needs_no_qualifier(node):
                 return exp.column(exp.to_identifier(self.key(node.name), quoted=True))
             if isinstance(node, exp.Identifier):
@@ -129,11 +130,11 @@ class Source:
             tree = tree.this
         return tree.transform(plain).sql(dialect="spark", normalize_functions="upper", comments=False)
 
-    def run(self, select: Any) -> DataFrame:
+    def run(self, select: Node) -> DataFrame:
         """A query in the place of this SELECT."""
         return self._workspace.run(select, self._ctes)
 
-    def _needs_no_qualifier(self, node: Any) -> bool:
+    def _needs_no_qualifier(self, node: exp.Column) -> bool:
         if not node.table:
             return True
         if self.key(node.table) not in self._relations:
@@ -141,17 +142,17 @@ class Source:
         return len(self._relations) == 1 or [*map(self.key, self.columns)].count(self.key(node.name)) == 1
 
 
-def column(name: str) -> Any:
+def column(name: str) -> Node:
     """The column of that name."""
     return exp.column(exp.to_identifier(name, quoted=True))
 
 
-def is_column(tree: Any) -> bool:
+def is_column(tree: Node) -> bool:
     """A column without a qualifier, which may be an alias."""
     return isinstance(tree, exp.Column) and not tree.table and not isinstance(tree.this, exp.Star)
 
 
-def alias_in(node: Any, aliases: Collection[str], key: Callable[[str], str]) -> bool:
+def alias_in(node: Node, aliases: Collection[str], key: Callable[[str], str]) -> bool:
     """Whether a column is one of the aliases, of which these are the keys, or a field of one."""
     return isinstance(node, exp.Column) and key(node.parts[0].name) in aliases
 
@@ -161,7 +162,9 @@ def told_apart(outputs: Sequence[str]) -> set[str]:
     return {key for key in outputs if outputs.count(key) == 1}
 
 
-def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], group: Any = None) -> list[str | None]:
+def output_names(
+    source: Source, select: Node, is_ours: Callable[[Node], bool], group: Node | None = None
+) -> list[str | None]:
     """The column name of every item of a SELECT, as Spark has it; None for stars and others of several columns.
 
     `is_ours` says of a tree whether Spark cannot name it, because there is a remote aggregate in it. `group`
@@ -169,7 +172,7 @@ def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], gr
     """
     aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
     names: list[str | None] = []
-    asked: dict[int, Any] = {}
+    asked: dict[int, Node] = {}
     for index, item in enumerate(select.expressions):
         if item.is_star or _has_columns(item):
             names.append(None)
@@ -190,12 +193,12 @@ def output_names(source: Source, select: Any, is_ours: Callable[[Any], bool], gr
     return names
 
 
-def _has_columns(item: Any) -> bool:
+def _has_columns(item: Node) -> bool:
     """Whether an item is a generator with several columns."""
     return isinstance(item, exp.Aliases) or (isinstance(item, exp.Anonymous) and item.name.lower() in _GENERATORS)
 
 
-def _asked_names(source: Source, query: Any, count: int) -> list[str]:
+def _asked_names(source: Source, query: Node, count: int) -> list[str]:
     """What Spark calls the columns; none if the items only make sense together with others."""
     try:
         names = source.run(query).columns
@@ -204,7 +207,7 @@ def _asked_names(source: Source, query: Any, count: int) -> list[str]:
     return names if len(names) == count else []
 
 
-def without_rows(select: Any) -> Any:
+def without_rows(select: Node) -> Node:
     """A copy of the SELECT without what `Source` has of it."""
     copy = select.copy()
     for part in _ROWS:
@@ -212,7 +215,7 @@ def without_rows(select: Any) -> Any:
     return copy
 
 
-def several_columns(item: Any) -> str:
+def several_columns(item: Node) -> str:
     """What is wrong with an item that has several columns."""
     written = generate(item)
     if isinstance(item, exp.Anonymous):

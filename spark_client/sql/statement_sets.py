@@ -8,7 +8,6 @@ micro-batch goes through all the statements.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 from sqlglot import exp
@@ -16,6 +15,7 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import generate
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import Text, error_at, place_of_token
 from spark_client.sql.shared_calls import SharedCalls, readable
 from spark_client.sql.workspace import HIDDEN, Workspace
@@ -51,7 +51,7 @@ def statements_of(text: Text) -> list[Text] | None:
     return found
 
 
-def run_set(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]], stages: list[str] | None) -> DataFrame:
+def run_set(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]], stages: list[str] | None) -> DataFrame:
     """Runs rewritten statements. On tables an empty DataFrame, on streams a row per query that was started.
 
     With `stages` nothing is run: it is told there what would be, and the last query comes back.
@@ -68,13 +68,13 @@ def run_set(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]], stages:
     return spark.createDataFrame([], "")
 
 
-def _shared_uid(workspace: Workspace, shared: SharedCalls, tree: Any) -> str | None:
+def _shared_uid(workspace: Workspace, shared: SharedCalls, tree: Node) -> str | None:
     """The uid of the operator that a statement reads, None if it reads none."""
     frames = [workspace.frame_of(table) for table in tree.find_all(exp.Table)]
     return next((uid for uid, known in shared.frames().items() if any(known is frame for frame in frames)), None)
 
 
-def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> None:
+def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -> None:
     """Runs the statements one after another, in the order of the text."""
     kept = [result.persist() for result in shared.results()]
     try:
@@ -85,7 +85,7 @@ def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> 
             result.unpersist()
 
 
-def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Workspace, Any]]) -> DataFrame:
+def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -> DataFrame:
     """Starts a streaming query per operator, with its uid as its name; a row for each: `name`, `id`.
 
     A micro-batch that is run again after a failure is inserted again: rows arrive at least once. Raises
@@ -119,7 +119,7 @@ def _inserting(statements: Sequence[str]) -> Callable[[DataFrame, int], None]:
     return insert
 
 
-def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Any) -> tuple[str, str]:
+def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[str, str]:
     """The uid of the operator whose rows are inserted, and the statement with `{rows}` in its place."""
     query = insert.expression
     select = query if isinstance(query, exp.Select) else None

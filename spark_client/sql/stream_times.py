@@ -6,13 +6,14 @@ result of the statement does not have.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField
 from sqlglot import exp
 
 from spark_client.base.identifiers import identifiers_of
+from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, column
 from spark_client.sql.workspace import HIDDEN, Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_TIME
@@ -23,7 +24,7 @@ TIME = f"{HIDDEN}window_time"
 """The hidden column."""
 
 
-def time_fields(frame: DataFrame) -> list[Any]:
+def time_fields(frame: DataFrame) -> list[StructField]:
     """The columns with a watermark."""
     return [field for field in frame.schema.fields if WATERMARK in field.metadata]
 
@@ -34,7 +35,7 @@ def time_name(frame: DataFrame) -> str | None:
     return fields[0] if len(fields) == 1 and identifiers_of(frame).key(fields[0]) in (WINDOW_TIME, TIME) else None
 
 
-def is_stream(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> bool:
+def is_stream(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> bool:
     """Whether the rows of a SELECT are a stream's; False if Spark cannot say."""
     try:
         return Source(workspace, select, ctes).frame.isStreaming
@@ -42,7 +43,7 @@ def is_stream(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> bool:
         return False
 
 
-def is_carried_out(query: Any) -> bool:
+def is_carried_out(query: Node) -> bool:
     """Whether the query stands where its columns are read by name: in FROM, in a join, in WITH."""
     holder = query.parent
     if isinstance(holder, exp.CTE):
@@ -52,7 +53,7 @@ def is_carried_out(query: Any) -> bool:
     return not (holder.args.get("alias") and holder.args["alias"].columns)
 
 
-def carry(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+def carry(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     """The SELECT with the time as one more column, if it is of a stream of windows and does not have it."""
     if select.args.get("distinct") or select.args.get("group") or select.args.get("limit"):
         return select

@@ -8,6 +8,7 @@ from sqlglot import exp
 from spark_client.base.errors import PlanError
 from spark_client.sql.arguments import TableArgument
 from spark_client.sql.dialect import generate
+from spark_client.sql.nodes import Node
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["GivenTable", "call_of_relation", "column_name", "described", "given_table", "put_in_place"]
@@ -22,7 +23,7 @@ class GivenTable:
     order_by: list[str]
 
 
-def call_of_relation(node: exp.Expression) -> exp.Anonymous | None:
+def call_of_relation(node: Node) -> exp.Anonymous | None:
     """The call that an item of FROM is: `f(...)`, `TABLE(f(...))` or `LATERAL f(...)`, which sees no more."""
     plain = isinstance(node, exp.Table) and not node.db
     call = node.this if plain or (isinstance(node, exp.Lateral) and not node.args.get("view")) else None
@@ -31,7 +32,7 @@ def call_of_relation(node: exp.Expression) -> exp.Anonymous | None:
     return call if isinstance(call, exp.Anonymous) else None
 
 
-def put_in_place(workspace: Workspace, node: exp.Expression, frame: DataFrame, name: str) -> exp.Table:
+def put_in_place(workspace: Workspace, node: Node, frame: DataFrame, name: str) -> exp.Table:
     """Puts a DataFrame in the place of an item of FROM, under the alias of the item or else under a name."""
     table = workspace.table(frame)
     alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name, quoted=True))
@@ -42,7 +43,7 @@ def put_in_place(workspace: Workspace, node: exp.Expression, frame: DataFrame, n
     return table
 
 
-def given_table(value: exp.Expression) -> GivenTable | None:
+def given_table(value: Node) -> GivenTable | None:
     """None for an argument that is no table. Raises PlanError for a column that is none."""
     if not isinstance(value, (TableArgument, exp.Query)):
         return None
@@ -58,14 +59,14 @@ def given_table(value: exp.Expression) -> GivenTable | None:
     )
 
 
-def described(value: exp.Expression) -> list[str] | None:
+def described(value: Node) -> list[str] | None:
     """The columns of a DESCRIPTOR; None for another argument. Raises PlanError for a column that is none."""
     if not isinstance(value, exp.Anonymous) or value.name.upper() != "DESCRIPTOR":
         return None
     return [column_name(each) for each in value.expressions]
 
 
-def column_name(node: exp.Expression) -> str:
+def column_name(node: Node) -> str:
     """Raises PlanError for anything but a name without a qualifier."""
     if not isinstance(node, exp.Column) or node.table or node.is_star:
         raise PlanError(f"a name of a column is expected, not {generate(node)!r}")

@@ -11,18 +11,21 @@ from sqlglot import exp
 
 from spark_client.base.errors import PlanError
 from spark_client.functions.window import Descending, Months, Window, WindowSpec
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 from spark_client.sql.workspace import Workspace
 
 __all__ = ["named_windows", "read_window"]
 
 
-def named_windows(select: Any) -> dict[str, Any]:
+def named_windows(select: Node) -> dict[str, Node]:
     """The windows of a WINDOW clause by name, which Spark compares as it is written."""
     return {window.this.name: window for window in select.args.get("windows") or ()}
 
 
-def read_window(window: Any, named: Mapping[str, Any], workspace: Workspace, hide: Callable[[Any], str]) -> WindowSpec:
+def read_window(
+    window: Node, named: Mapping[str, Node], workspace: Workspace, hide: Callable[[Node], str]
+) -> WindowSpec:
     """The window of an OVER; `hide` gives the column of an expression. Raises PlanError with the place."""
     definition, seen = window, set()
     while (name := _refers_to(definition)) is not None:
@@ -53,7 +56,7 @@ def read_window(window: Any, named: Mapping[str, Any], workspace: Workspace, hid
     return spec
 
 
-def _refers_to(definition: Any) -> str | None:
+def _refers_to(definition: Node) -> str | None:
     """The name of the window a definition only names: `OVER w`, `OVER (w)`, `w2 AS w`."""
     alias = definition.args.get("alias")
     own = any(definition.args.get(part) for part in ("partition_by", "order", "spec"))
@@ -62,7 +65,7 @@ def _refers_to(definition: Any) -> str | None:
     return str(alias.name)
 
 
-def _order(ordered: Any, hide: Callable[[Any], str]) -> list[str | Descending]:
+def _order(ordered: Node, hide: Callable[[Node], str]) -> list[str | Descending]:
     """The columns of one sort expression; nulls where Spark does not put them by itself are a column before it."""
     tree = ordered.this if isinstance(ordered, exp.Ordered) else ordered
     down = bool(ordered.args.get("desc"))
@@ -75,7 +78,7 @@ def _order(ordered: Any, hide: Callable[[Any], str]) -> list[str | Descending]:
     return columns
 
 
-def _bound(frame: Any, side: str, window: Any, workspace: Workspace) -> Any:
+def _bound(frame: Node, side: str, window: Node, workspace: Workspace) -> Any:
     value = frame.args.get(side)
     kind = str(frame.args.get(f"{side}_side") or "").upper()
     if value is None or value == "CURRENT ROW":
@@ -86,7 +89,7 @@ def _bound(frame: Any, side: str, window: Any, workspace: Workspace) -> Any:
     return -found if kind == "PRECEDING" else found
 
 
-def _constant(tree: Any, window: Any, workspace: Workspace) -> Any:
+def _constant(tree: Node, window: Node, workspace: Workspace) -> int | float | datetime.timedelta | Months:
     """The value of an offset: a number, a timedelta or months."""
     if isinstance(tree, exp.Literal) and not tree.is_string and tree.is_int:
         return int(tree.this)

@@ -6,7 +6,6 @@ call may be left out; arguments go by position or by name.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -17,6 +16,7 @@ from sqlglot.tokens import Token, TokenType
 from spark_client.base.errors import PlanError
 from spark_client.sql.arguments import TableArgument
 from spark_client.sql.dialect import generate
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import in_place, place_of
 from spark_client.sql.stream_times import without_time
 from spark_client.sql.table_calls import GivenTable, call_of_relation, described, given_table, put_in_place
@@ -44,7 +44,7 @@ class _Call:
     function: str
     table: GivenTable
     time_col: str
-    arguments: Mapping[str, exp.Expression]
+    arguments: Mapping[str, Node]
 
 
 def has_window_calls(tokens: Sequence[Token]) -> bool:
@@ -57,20 +57,20 @@ def has_window_calls(tokens: Sequence[Token]) -> bool:
     )  # fmt: skip
 
 
-def is_window_call(node: exp.Expression | None) -> bool:
+def is_window_call(node: Node | None) -> bool:
     """Whether a node is a call of a window function: `session(x)` may be anyone's."""
     if not isinstance(node, exp.Anonymous) or node.name.upper() not in _PARAMETERS:
         return False
     return isinstance(next(iter(node.expressions), None), (TableArgument, exp.Kwarg))
 
 
-def window_call_of(node: exp.Expression) -> exp.Anonymous | None:
+def window_call_of(node: Node) -> exp.Anonymous | None:
     """The call of a window function that an item of FROM is; None for any other item."""
     call = call_of_relation(node)
     return call if is_window_call(call) else None
 
 
-def put_windows(workspace: Workspace, node: exp.Expression, ctes: Sequence[exp.CTE]) -> None:
+def put_windows(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
     """Puts the windowed DataFrame in the place of a call. Raises PlanError, with the place in the text."""
     call = window_call_of(node)
     assert call is not None
@@ -89,7 +89,7 @@ def read_window_call(call: exp.Anonymous) -> _Call:
     """Raises PlanError for arguments that the function does not take."""
     function = call.name.upper()
     names = ("DATA", "TIMECOL", *_PARAMETERS[function])
-    arguments: dict[str, exp.Expression] = {}
+    arguments: dict[str, Node] = {}
     for position, part in enumerate(call.expressions):
         named = isinstance(part, exp.Kwarg)
         name = part.this.name.upper() if named else names[position] if position < len(names) else ""
@@ -111,7 +111,7 @@ def read_window_call(call: exp.Anonymous) -> _Call:
     return _Call(function, table, time_cols[0], arguments)
 
 
-def _table(value: exp.Expression, function: str) -> GivenTable:
+def _table(value: Node, function: str) -> GivenTable:
     table = given_table(TableArgument(this=value) if is_window_call(value) else value)
     if table is None:
         raise PlanError(f"{function} lacks the name of a table after TABLE")
@@ -122,7 +122,7 @@ def _table(value: exp.Expression, function: str) -> GivenTable:
     return table
 
 
-def _constants(workspace: Workspace, call: _Call) -> dict[str, Any]:
+def _constants(workspace: Workspace, call: _Call) -> dict[str, Node]:
     """Intervals as timedelta, as Spark computes them."""
     columns = list(call.arguments.values())
     try:

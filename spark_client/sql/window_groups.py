@@ -5,13 +5,13 @@ it. Rows of overlapping windows are grouped by panes where the windows are made 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from spark_client.sql.calls import CLAUSES
 from spark_client.sql.grouping import Grouping
+from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, column
 from spark_client.sql.stream_times import time_name
 from spark_client.sql.workspace import Workspace
@@ -22,12 +22,12 @@ from spark_client.windows.planned import remember, windowed
 __all__ = ["groups_windows", "key_names", "over_panes", "with_plain_grouping_id", "with_time"]
 
 
-def groups_windows(source: Source, keys: Sequence[Any]) -> bool:
+def groups_windows(source: Source, keys: Sequence[Node]) -> bool:
     """Whether the keys are those of a window aggregate."""
     return {WINDOW_START, WINDOW_END} <= {_window_column(source, key) for key in keys}
 
 
-def key_names(workspace: Workspace, source: Source, keys: Sequence[Any]) -> dict[str, str]:
+def key_names(workspace: Workspace, source: Source, keys: Sequence[Node]) -> dict[str, str]:
     """The columns of keys, by what `Source.same` says of them: hidden ones, but for those of windows."""
     names: dict[str, str] = {}
     for key in keys:
@@ -51,7 +51,7 @@ def with_time(source: Source, grouping: Grouping) -> Grouping:
     return Grouping([*grouping.keys, column(name)], sets)
 
 
-def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Any]) -> DataFrame | None:
+def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Node]) -> DataFrame | None:
     """`source.base(items)`, of which the planner knows the panes; None where windows do not share panes.
 
     Everything but the window's own columns is computed before rows are spread over windows, which must
@@ -71,10 +71,10 @@ def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Any]) -
     return remember(assign(rows, time, known.windows), rows, time, known.windows)
 
 
-def with_plain_grouping_id(select: Any, keys: Sequence[Any]) -> Any:
+def with_plain_grouping_id(select: Node, keys: Sequence[Node]) -> Node:
     """The SELECT with `grouping` for every `grouping_id` of some of the keys, which Spark does not know."""
 
-    def plain(node: Any) -> Any:
+    def plain(node: Node) -> Node:
         if not isinstance(node, exp.Anonymous) or node.name.lower() != "grouping_id" or not node.expressions:
             return node
         if len(node.expressions) == len(keys):
@@ -83,7 +83,7 @@ def with_plain_grouping_id(select: Any, keys: Sequence[Any]) -> Any:
             exp.Anonymous(this="shiftleft", expressions=[_grouping(each), exp.Literal.number(shift)])
             for shift, each in enumerate(reversed(node.expressions))
         ]
-        total = bits[0]
+        total: Node = bits[0]
         for each in bits[1:]:
             total = exp.Add(this=total, expression=each)
         return exp.cast(total, "bigint", dialect="spark")
@@ -102,15 +102,15 @@ def with_plain_grouping_id(select: Any, keys: Sequence[Any]) -> Any:
     return select
 
 
-def _grouping(tree: Any) -> Any:
+def _grouping(tree: Node) -> Node:
     return exp.cast(exp.Anonymous(this="grouping", expressions=[tree.copy()]), "bigint", dialect="spark")
 
 
-def _window_column(source: Source, tree: Any) -> str:
+def _window_column(source: Source, tree: Node) -> str:
     """The name of a column of windows; "" for any other tree."""
     name = source.key(tree.name) if isinstance(tree, exp.Column) else ""
     return name if name in WINDOW_COLUMNS else ""
 
 
-def _names_window(source: Source, tree: Any) -> bool:
+def _names_window(source: Source, tree: Node) -> bool:
     return any(bool(_window_column(source, node)) or isinstance(node, (exp.Star, exp.Query)) for node in tree.walk())

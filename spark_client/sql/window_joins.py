@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.workspace import Workspace
@@ -24,7 +25,7 @@ __all__ = ["join_windows"]
 class _Side:
     """One table of a join: its columns, and the one that has the watermark."""
 
-    def __init__(self, workspace: Workspace, table: Any, ctes: Sequence[Any]) -> None:
+    def __init__(self, workspace: Workspace, table: Node, ctes: Sequence[Node]) -> None:
         self.table = table
         self.key = workspace.identifiers.key
         self.name = table.alias_or_name
@@ -33,25 +34,25 @@ class _Side:
         self.time = time_name(self.frame) if self.frame.isStreaming else None
         self.columns = set(map(self.key, self.frame.columns))
 
-    def column(self, name: str) -> Any:
+    def column(self, name: str) -> Node:
         return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self.name, quoted=True))
 
-    def over(self, table: Any) -> Any:
+    def over(self, table: Node) -> Node:
         """Another table under the same name."""
         table.set("alias", exp.TableAlias(this=exp.to_identifier(self.name, quoted=True)))
         return table
 
-    def qualified(self, tree: Any) -> Any:
+    def qualified(self, tree: Node) -> Node:
         """A copy in which plain names of its columns say whose they are."""
 
-        def visit(node: Any) -> Any:
+        def visit(node: Node) -> Node:
             plain = isinstance(node, exp.Column) and not node.table and not isinstance(node.this, exp.Star)
             return self.column(node.name) if plain and self.key(node.name) in self.columns else node
 
         return tree.transform(visit)
 
 
-def join_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+def join_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     """The SELECT with the times of both sides equal; the very same if it is no window join of two streams."""
     source = select.args.get("from_")
     joins = select.args.get("joins") or ()
@@ -67,7 +68,7 @@ def join_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     return _filtered(workspace, select, ctes, left, found) if left.time is not None else select
 
 
-def _joined(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     join = select.args["joins"][0]
     condition = join.args.get("on")
     if condition is None or select.args.get("group") or not _equal_windows(workspace, _parts_of(condition)):
@@ -114,7 +115,7 @@ def _joined(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     return exp.Select(expressions=[exp.Star()]).from_(workspace.table(plain.select(*columns)))
 
 
-def _missed(workspace: Workspace, select: Any, join: Any) -> str:
+def _missed(workspace: Workspace, select: Node, join: Node) -> str:
     """Why a join that names a bound of windows is no window join; "" if it names none."""
     condition = join.args.get("on")
     if condition is None:
@@ -128,7 +129,7 @@ def _missed(workspace: Workspace, select: Any, join: Any) -> str:
     return "ON must have equality of window_start and of window_end, connected by AND"
 
 
-def _filtered(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Side, found: Sequence[Any]) -> Any:
+def _filtered(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Side, found: Sequence[Node]) -> Node:
     """EXISTS and IN, which Spark does not know on streams: rows with a partner; their opposites: rows without one."""
     changed = None
     for part in found:
@@ -146,7 +147,7 @@ def _filtered(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Sid
     return changed or select
 
 
-def _replace(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Side, right: _Side, part: Any) -> None:
+def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Side, right: _Side, part: Node) -> None:
     same = next(each for each in _parts(select.args["where"]) if each == part)
     subquery = _subquery(same)
     assert left.time is not None and right.time is not None
@@ -160,7 +161,7 @@ def _replace(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Side
     workspace.stages.append(f"window join of streams: rows of {left.name} {kind} a partner in {right.name}")
     if isinstance(tested, exp.In):
         value, item = left.qualified(tested.this), right.qualified(subquery.expressions[0].unalias())
-        equal: Any = exp.EQ(this=value, expression=item)
+        equal: Node = exp.EQ(this=value, expression=item)
         if anti:
             # What is unknown to be equal is not NOT IN either.
             equal = exp.or_(equal, *(exp.Is(this=each.copy(), expression=exp.Null()) for each in (value, item)))
@@ -182,7 +183,7 @@ def _replace(workspace: Workspace, select: Any, ctes: Sequence[Any], left: _Side
     select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
 
 
-def _with_partner(workspace: Workspace, ctes: Sequence[Any], left: _Side, right: _Side, on: Any) -> DataFrame:
+def _with_partner(workspace: Workspace, ctes: Sequence[Node], left: _Side, right: _Side, on: Node) -> DataFrame:
     """The rows of the left side that have a partner, once each."""
     assert left.time is not None
     equal = [_compared(part, left, right) for part in _parts_of(on)]
@@ -197,7 +198,7 @@ def _with_partner(workspace: Workspace, ctes: Sequence[Any], left: _Side, right:
     return joined if once else each_once(joined, left.time)
 
 
-def _compared(part: Any, left: _Side, right: _Side) -> str:
+def _compared(part: Node, left: _Side, right: _Side) -> str:
     """The key of the column of the right side that is equal to one of the left; "" for any other condition."""
     if not isinstance(part, exp.EQ) or not all(isinstance(each, exp.Column) for each in (part.this, part.expression)):
         return ""
@@ -205,7 +206,7 @@ def _compared(part: Any, left: _Side, right: _Side) -> str:
     return own[right.key(right.name)] if own.keys() == {left.key(left.name), right.key(right.name)} else ""
 
 
-def _equal_windows(workspace: Workspace, parts: Sequence[Any]) -> bool:
+def _equal_windows(workspace: Workspace, parts: Sequence[Node]) -> bool:
     """Whether both bounds are equal on both sides."""
     equal = {
         workspace.identifiers.key(part.this.name)
@@ -218,7 +219,7 @@ def _equal_windows(workspace: Workspace, parts: Sequence[Any]) -> bool:
     return {WINDOW_START, WINDOW_END} <= equal
 
 
-def _subquery(part: Any) -> Any:
+def _subquery(part: Node) -> Any:
     """The SELECT inside of EXISTS, IN and their opposites; None for any other condition."""
     tested = part.unnest()
     tested = tested.this.unnest() if isinstance(tested, exp.Not) else tested
@@ -232,11 +233,11 @@ def _subquery(part: Any) -> Any:
     return query if isinstance(query, exp.Select) else None
 
 
-def _parts(where: Any) -> list[Any]:
+def _parts(where: Node | None) -> list[Node]:
     return _parts_of(where.this) if where is not None else []
 
 
-def _parts_of(condition: Any) -> list[Any]:
+def _parts_of(condition: Node) -> list[Node]:
     """The conditions that AND connects."""
     condition = condition.unnest()
     if not isinstance(condition, exp.And):

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from spark_client.functions.window import desc
 from spark_client.sql.calls import CLAUSES
+from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, column
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.workspace import Workspace
@@ -34,13 +35,13 @@ class _Ranking:
     """The item of the inner SELECT that ranks, and the ranks that are kept."""
 
     place: int
-    window: Any
+    window: Node
     name: str
     first: int
     last: int
 
 
-def rank_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
+def rank_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     """The SELECT over the ranked rows; the very same if it does not have the shape, or is not of a stream."""
     subquery = select.args["from_"].this if select.args.get("from_") is not None else None
     if not isinstance(subquery, exp.Subquery) or not isinstance(subquery.this, exp.Select):
@@ -79,7 +80,9 @@ def rank_windows(workspace: Workspace, select: Any, ctes: Sequence[Any]) -> Any:
     return select
 
 
-def _missed(workspace: Workspace, inner: Any, ranked: Sequence[Any], kept: Any) -> str:
+def _missed(
+    workspace: Workspace, inner: Node, ranked: Sequence[tuple[int, exp.Alias]], kept: tuple[int, int] | None
+) -> str:
     """Why a SELECT that ranks rows is no window top-N; "" if it is one, or ranks no rows at all."""
     if not ranked:
         ranks = [each for item in inner.expressions for each in item.find_all(exp.Window) if _ranks_rows(each)]
@@ -93,7 +96,7 @@ def _missed(workspace: Workspace, inner: Any, ranked: Sequence[Any], kept: Any) 
     return "" if kept is not None else f"WHERE keeps no ranks up to a constant, as in {name} <= 3"
 
 
-def _missed_window(workspace: Workspace, window: Any) -> str:
+def _missed_window(workspace: Workspace, window: Node) -> str:
     keys = _keys(workspace, window)
     lacking = [name for name in (WINDOW_START, WINDOW_END) if name not in keys]
     if lacking:
@@ -109,11 +112,11 @@ def _missed_window(workspace: Workspace, window: Any) -> str:
     return "the rank has no alias"
 
 
-def _ranks_rows(window: Any) -> bool:
+def _ranks_rows(window: Node) -> bool:
     return isinstance(window.this, exp.Anonymous) and window.this.name.lower() in _RANKS
 
 
-def _by_windows(workspace: Workspace, window: Any) -> bool:
+def _by_windows(workspace: Workspace, window: Node) -> bool:
     call = window.this
     keys = _keys(workspace, window)
     return (
@@ -128,18 +131,18 @@ def _by_windows(workspace: Workspace, window: Any) -> bool:
     )
 
 
-def _keys(workspace: Workspace, window: Any) -> list[str]:
+def _keys(workspace: Workspace, window: Node) -> list[str]:
     """The columns of PARTITION BY, by their keys."""
     columns = (each for each in window.args.get("partition_by") or () if isinstance(each, exp.Column))
     return [workspace.identifiers.key(each.name) for each in columns]
 
 
-def _is_plain(ordered: Any) -> bool:
+def _is_plain(ordered: Node) -> bool:
     """Nulls where Spark has them by default: they are the smallest."""
     return bool(ordered.args.get("nulls_first")) is not bool(ordered.args.get("desc"))
 
 
-def _ranks(workspace: Workspace, where: Any, name: str) -> tuple[tuple[int, int] | None, list[Any]]:
+def _ranks(workspace: Workspace, where: Node | None, name: str) -> tuple[tuple[int, int] | None, list[Node]]:
     """The first and the last rank that a condition keeps, and what else there is in it."""
     first, last, rest, bounded = 1, _MOST, [], False
     for part in where.this.flatten() if where is not None and isinstance(where.this, exp.And) else (
@@ -153,13 +156,13 @@ def _ranks(workspace: Workspace, where: Any, name: str) -> tuple[tuple[int, int]
     return ((first, last), rest) if bounded and first <= last else (None, rest)
 
 
-def _bound(workspace: Workspace, part: Any, name: str) -> tuple[int, int] | None:
+def _bound(workspace: Workspace, part: Node, name: str) -> tuple[int, int] | None:
     """The ranks from and to that `n <= 3`, `3 > n`, `n = 1` or `n BETWEEN 1 AND 3` keep."""
 
-    def number(tree: Any) -> int | None:
+    def number(tree: Node) -> int | None:
         return int(tree.this) if isinstance(tree, exp.Literal) and tree.is_int else None
 
-    def is_rank(tree: Any) -> bool:
+    def is_rank(tree: Node) -> bool:
         return isinstance(tree, exp.Column) and workspace.identifiers.same(tree.name, name)
 
     if isinstance(part, exp.Between) and is_rank(part.this):
@@ -184,7 +187,7 @@ def _bound(workspace: Workspace, part: Any, name: str) -> tuple[int, int] | None
     return bounds[kind]
 
 
-def _ranked(workspace: Workspace, inner: Any, ctes: Sequence[Any], source: Source, ranking: _Ranking) -> DataFrame:
+def _ranked(workspace: Workspace, inner: Node, ctes: Sequence[Node], source: Source, ranking: _Ranking) -> DataFrame:
     """The columns of the inner SELECT, ranks among them, for the rows that are kept."""
     before = inner.expressions[: ranking.place]
     others = [item for item in inner.expressions if item is not inner.expressions[ranking.place]]

@@ -5,7 +5,6 @@ windows of Spark's own and subqueries are: what a CASE or an AND keeps from bein
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 from pyspark.sql import DataFrame
 from sqlglot import exp
@@ -15,6 +14,7 @@ from spark_client.functions.aggregate import OverExpression
 from spark_client.planning.over.planner import plan_over
 from spark_client.sql.calls import has_remote, is_remote_window, read_remote
 from spark_client.sql.hidden import HiddenColumns, is_column_of_rows
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at
 from spark_client.sql.sources import (
     Source,
@@ -37,7 +37,7 @@ _CLAUSES = ("order", "sort", "cluster", "distribute")
 class WindowedSelect:
     """One SELECT without groups."""
 
-    def __init__(self, workspace: Workspace, select: Any, source: Source) -> None:
+    def __init__(self, workspace: Workspace, select: Node, source: Source) -> None:
         self._workspace = workspace
         self._select = select
         self._source = source
@@ -46,7 +46,7 @@ class WindowedSelect:
         self._hidden = HiddenColumns(workspace, source)
         self._overs: dict[str, OverExpression] = {}
 
-    def rewritten(self) -> Any:
+    def rewritten(self) -> Node:
         """The SELECT over the values. Raises PlanError, with the place in the text."""
         select = self._select
         ours = has_remote(self._functions)
@@ -57,7 +57,7 @@ class WindowedSelect:
         hidden_stars = [self._workspace.hidden("star") for _ in star_names]
         left = iter(zip(hidden_stars, star_names, strict=True))
         widths = iter(width for width, _ in of_star)
-        items: list[Any] = []
+        items: list[Node] = []
         aliases: list[str] = []
         for item, name in zip(select.expressions, shown, strict=True):
             if name is None and ours(item):
@@ -83,7 +83,7 @@ class WindowedSelect:
         outer.set("from_", exp.From(this=self._workspace.table(self._values(stars, hidden_stars))))
         return outer
 
-    def _clause(self, clause: Any, outputs: Collection[str]) -> Any:
+    def _clause(self, clause: Node, outputs: Collection[str]) -> Node:
         copy = clause.copy()
         parts = copy.expressions or [copy.this]
         for part in parts:
@@ -95,21 +95,21 @@ class WindowedSelect:
             )
         return copy
 
-    def _lateral(self, aliases: Collection[str]) -> Callable[[Any], bool]:
+    def _lateral(self, aliases: Collection[str]) -> Callable[[Node], bool]:
         """Whether a node is one of the items before its own."""
         lateral = {alias for alias in aliases if not self._source.has(alias)}
         return lambda node: alias_in(node, lateral, self._source.key) and not self._source.is_of_relation(node)
 
-    def _several(self, item: Any, aliases: Collection[str]) -> Any:
+    def _several(self, item: Node, aliases: Collection[str]) -> Node:
         """An item of several columns with a remote aggregate in it. Raises PlanError for one that names no columns."""
         if not isinstance(item, exp.Aliases):
             raise error_at(item, several_columns(item))
         return exp.Aliases(this=self._outer(item.this, self._lateral(aliases)), expressions=item.expressions)
 
-    def _written(self, tree: Any, aliases: Mapping[str, Any]) -> Any:
+    def _written(self, tree: Node, aliases: Mapping[str, Node]) -> Node:
         """With the items themselves in place of their aliases. Raises PlanError for the name of a column as well."""
 
-        def visit(node: Any) -> Any:
+        def visit(node: Node) -> Node:
             alias = aliases.get(self._source.key(node.name)) if is_column(node) else None
             if alias is None:
                 return node
@@ -119,13 +119,13 @@ class WindowedSelect:
 
         return tree.transform(visit)
 
-    def _outer(self, tree: Any, is_output: Callable[[Any], bool] = lambda _: False) -> Any:
+    def _outer(self, tree: Node, is_output: Callable[[Node], bool] = lambda _: False) -> Node:
         """The expression over hidden columns; names for which `is_output` is true stay."""
 
-        def names_output(node: Any) -> bool:
+        def names_output(node: Node) -> bool:
             return any(is_output(each) for each in node.walk())
 
-        def seen(node: Any) -> Any:
+        def seen(node: Node) -> Node | None:
             if isinstance(node, exp.Window) and names_output(node):
                 raise error_at(node, "a window cannot name another item of its SELECT, as in Spark: use a subquery")
             if is_remote_window(node, self._functions):
@@ -141,7 +141,7 @@ class WindowedSelect:
             return column(self._hidden.name(tree))
         return self._hidden.over(tree, seen)
 
-    def _over(self, window: Any) -> Any:
+    def _over(self, window: Node) -> Node:
         read = read_remote(window.this, self._functions)
         if read.order:
             raise error_at(window, f"{read.name}: WITHIN GROUP and OVER exclude each other")
@@ -154,7 +154,7 @@ class WindowedSelect:
             raise error_at(read.tree, str(error)) from None
         return column(name)
 
-    def _values(self, stars: list[Any], hidden_stars: list[str]) -> DataFrame:
+    def _values(self, stars: list[Node], hidden_stars: list[str]) -> DataFrame:
         items = self._hidden.items()
         windows = self._select.args.get("windows") or ()
         base = self._source.base(items, stars, windows)
