@@ -14,10 +14,10 @@ import hypothesis
 import pytest
 
 from tests.leftovers import Leftovers, watch_streams
-from udf_server.config import ServerConfig
-from udf_server.functions import Function
-from udf_server.registry import Registry
-from udf_server.server import Server
+from udf_server.base.functions import Function
+from udf_server.hosting.registry import Registry
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.server import Server
 
 # Deterministic, so that a failure comes back; REMOTE_UDF_SEED=random looks for new ones. Hypothesis prints the seed.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)

@@ -22,7 +22,7 @@ _running: set[Any] = set()
 
 def watch_streams() -> None:
     """Has every stream of this process be known from here on."""
-    from udf_server.stream import ExecuteStream
+    from udf_server.streams.execute_stream import ExecuteStream
 
     run = ExecuteStream.run
 

@@ -4,18 +4,18 @@ from remote_udf.result_columns import column_named_by, columns_of
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ArgumentTrait, ChangelogMode
 from remote_udf.version import __version__
-from udf_server.aggregates.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
-from udf_server.aggregates.bundle import Bundle
-from udf_server.aggregates.segments import BundledKeySegment, BundledKeySegmentApplied
-from udf_server.context import CallContext
-from udf_server.errors import DeclarationError, PluginError, RetryableError
-from udf_server.functions import Function
-from udf_server.hookspecs import hookimpl
-from udf_server.scalar import scalar
-from udf_server.tables.base import ProcessTableFunction, StateHint
-from udf_server.tables.context import ProcessContext
-from udf_server.tables.rows import Row
-from udf_server.tables.views import ListView, MapView, ValueView
+from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
+from udf_server.aggregate.bundle import Bundle
+from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
+from udf_server.base.context import CallContext
+from udf_server.base.errors import DeclarationError, PluginError, RetryableError
+from udf_server.base.functions import Function
+from udf_server.plugins.hookspecs import hookimpl
+from udf_server.process.base import ProcessTableFunction, StateHint
+from udf_server.process.context import ProcessContext
+from udf_server.process.rows import Row
+from udf_server.process.views import ListView, MapView, ValueView
+from udf_server.scalar.declaration import scalar
 
 __all__ = [
     "AggregateFunction",

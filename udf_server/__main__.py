@@ -1,5 +1,5 @@
 """`python -m udf_server` is `udf-server`."""
 
-from udf_server.cli import main
+from udf_server.commands.cli import main
 
 main()

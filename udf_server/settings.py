@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from udf_server.errors import DeclarationError, InvalidSetting
+from udf_server.base.errors import DeclarationError, InvalidSetting
 
 __all__ = ["InvalidSetting", "from_environment", "setting"]
 

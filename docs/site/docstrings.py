@@ -14,7 +14,7 @@ import remote_udf.errors
 import spark_client
 import spark_client.base.errors
 import udf_server
-import udf_server.errors
+import udf_server.base.errors
 import udf_server.testing
 from spark_client.base.config import ClientConfig
 
@@ -25,7 +25,7 @@ PUBLIC = {
     name
     for module in (
         udf_server,
-        udf_server.errors,
+        udf_server.base.errors,
         udf_server.testing,
         spark_client,
         spark_client.base.errors,

@@ -8,7 +8,7 @@ __all__ = ["remote_udf", "udf_server"]
 
 def udf_server() -> None:
     """`udf-server`, of the extra `server`."""
-    _run("udf-server", "udf_server.cli", "server")
+    _run("udf-server", "udf_server.commands.cli", "server")
 
 
 def remote_udf() -> None:

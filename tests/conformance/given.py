@@ -11,9 +11,9 @@ from typing import Any
 
 import udf_server as udf
 from remote_udf.functions import FunctionKind, FunctionSpec
-from udf_server.aggregates.declaration import declare_aggregate, is_aggregate
-from udf_server.functions import Function
-from udf_server.tables.declaration import declare_table, is_table
+from udf_server.aggregate.declaration import declare_aggregate, is_aggregate
+from udf_server.base.functions import Function
+from udf_server.process.declaration import declare_table, is_table
 
 __all__ = ["Candidate", "Given", "Reference", "declared"]
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from tests.deploy.images import ROOT
-from udf_server.config import load_config
-from udf_server.security.exposure import check_exposure
+from udf_server.serving.config import load_config
+from udf_server.serving.exposure import check_exposure
 
 FILE = ROOT / "deploy/compose.yaml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())

@@ -14,9 +14,9 @@ import yaml
 
 from tests.deploy.images import ROOT
 from tests.deploy.queries import catalogue, rules
-from udf_server.config import ServerConfig, load_config
-from udf_server.errors import InvalidConfig
-from udf_server.security.exposure import check_exposure
+from udf_server.base.errors import InvalidConfig
+from udf_server.serving.config import ServerConfig, load_config
+from udf_server.serving.exposure import check_exposure
 
 FOLDER = ROOT / "deploy/kubernetes"
 KUBECTL = shutil.which("kubectl", path=Path(sys.executable).parent) or shutil.which("kubectl")

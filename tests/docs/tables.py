@@ -8,9 +8,9 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, Option
 from spark_client.windows.emitting import EMIT_OPTIONS
-from udf_server.config import TABLES, ServerConfig, settings
-from udf_server.metrics import BulkHistogram, ServerMetrics
-from udf_server.plugins import build_plugin_manager, load_functions
+from udf_server.base.metrics import BulkHistogram, ServerMetrics
+from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.serving.config import TABLES, ServerConfig, settings
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("proto/remote_udf", "udf_server", "spark_client", "plugins", "examples", "benchmarks", "deploy")

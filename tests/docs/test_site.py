@@ -18,7 +18,7 @@ from tests.docs.pages import ROOT
 
 PUBLIC = [
     "remote_udf", "remote_udf.errors", "remote_udf.functions", "remote_udf.options", "remote_udf.types", "spark_client",
-    "spark_client.base.errors", "spark_client.testing", "spark_client.windows", "udf_server", "udf_server.errors",
+    "spark_client.base.errors", "spark_client.testing", "spark_client.windows", "udf_server", "udf_server.base.errors",
     "udf_server.settings", "udf_server.testing",
 ]  # fmt: skip
 """What users import."""

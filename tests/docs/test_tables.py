@@ -9,13 +9,13 @@ from cogapp import Cog
 
 import remote_udf.errors
 import spark_client.base.errors
-import udf_server.errors
+import udf_server.base.errors
 from remote_udf.ddl import parse_type
 from remote_udf.errors import ErrorCode, RemoteUdfError
 from remote_udf.types import spelled
 from remote_udf.version import __version__
 from tests.docs.tables import ROOT, modules
-from udf_server.annotations import codecs_for
+from udf_server.base.annotations import codecs_for
 
 COGGED = sorted((ROOT / "docs").glob("*.md"))
 
@@ -49,7 +49,7 @@ def test_every_module_says_what_it_is_for():
 def test_every_error_class_is_explained():
     classes = {
         name
-        for module in (remote_udf.errors, spark_client.base.errors, udf_server.errors)
+        for module in (remote_udf.errors, spark_client.base.errors, udf_server.base.errors)
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, RemoteUdfError) and value is not RemoteUdfError
     }

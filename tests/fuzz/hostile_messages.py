@@ -14,8 +14,8 @@ from remote_udf.process_calls import segments_schema
 from remote_udf.process_planning import TableGiven, plan_process_call
 from remote_udf.v1 import message_pb2 as pb
 from tests.fuzz.served import LISTS, Counted
-from udf_server.session import PROTOCOL_VERSION
-from udf_server.tables.declaration import declare_table
+from udf_server.process.declaration import declare_table
+from udf_server.streams.session import PROTOCOL_VERSION
 
 __all__ = ["MESSAGE_BYTES", "STREAM_ROWS", "Conversation", "inflated"]
 

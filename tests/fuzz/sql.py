@@ -22,8 +22,8 @@ from spark_client.sql.table_calls import described, given_table
 from spark_client.sql.window_functions import is_window_call, read_window_call
 from tests.spark_client.aggregate.world import Total
 from udf_server import ArgumentTrait
-from udf_server.aggregates.declaration import declare_aggregate
-from udf_server.tables.declaration import declare_table
+from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.process.declaration import declare_table
 
 __all__ = ["SqlFuzzer"]
 

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import udf_server as udf
-from udf_server.aggregates.declaration import declare_aggregate
-from udf_server.errors import DeclarationError
-from udf_server.tables.declaration import declare_table
+from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.base.errors import DeclarationError
+from udf_server.process.declaration import declare_table
 
 PLAIN = st.sampled_from([
     int, str, float, bytes, bool, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, np.int32,

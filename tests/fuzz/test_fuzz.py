@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from tests.fuzz.sql import SqlFuzzer
 from tests.fuzz.wire import Fuzzer
-from udf_server.config import load_config, settings
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
 from udf_server.security.access import Access, access_rules
+from udf_server.serving.config import load_config, settings
 
 NAMES = [setting.name for setting in settings()]
 

@@ -28,7 +28,7 @@ LIMITS = {
     "KEEPALIVE_SECONDS": 2,
 }  # fmt: skip
 KEPT = 256 << 20
-"""Bytes that the allocator keeps of what was freed, as the server tells it to (`udf_server.tuning`)."""
+"""Bytes that the allocator keeps of what was freed, as the server tells it to (`udf_server.serving.tuning`)."""
 MEMORY = 2 * SERVER_BYTES + 2 * STREAMS * MESSAGE_BYTES + KEPT + (32 << 20)
 """Bytes above what the server took before: what it holds, once as it came and once as values; a message that is
 being received and one that is being sent per stream; what the allocator keeps; slack for the values of rows."""

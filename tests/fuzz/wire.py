@@ -11,12 +11,12 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.messages import read_response
 from tests.udf_server.streams import batch, finish, opening
-from udf_server.accounting import StreamLimits
-from udf_server.admission import Admission
-from udf_server.hosting import FunctionHost
-from udf_server.metrics import ServerMetrics
-from udf_server.registry import Registry
-from udf_server.stream import ExecuteStream
+from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.registry import Registry
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.admission import Admission
+from udf_server.streams.execute_stream import ExecuteStream
 
 __all__ = ["Fuzzer"]
 

@@ -9,7 +9,8 @@ from tests.packaging.imports import circles, folder_graph, module_graph
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "spark_client"
 SHARED = ROOT / "proto/remote_udf"
-PACKAGES = [CLIENT, SHARED]
+SERVER = ROOT / "udf_server"
+PACKAGES = [CLIENT, SERVER, SHARED]
 
 
 @pytest.fixture
@@ -38,14 +39,25 @@ def test_no_folder_imports_itself_by_others(package):
     assert circles(graph) == []
 
 
-def test_layers_of_the_client_know_those_below_only():
-    layers = ["base", "executor", "functions", "windows", "planning", "summary", "sql", "", "shell"]
-    of = {name: number for number, name in enumerate(layers)}
-    folders = folder_graph(module_graph(CLIENT))
-    upward = []
-    for folder, imported in folders.items():
-        place = of[folder.partition(".")[2].partition(".")[0]]
-        upward += [(folder, other) for other in imported if of[other.partition(".")[2].partition(".")[0]] > place]
+LAYERS = {
+    CLIENT: ["base", "executor", "functions", "windows", "planning", "summary", "sql", "", "shell"],
+    SERVER: [
+        "base", "scalar", "guards", "security", "hosting", "runners", "aggregate", "process", "plugins", "streams",
+        "page", "http", "serving", "testing", "commands", "",
+    ],
+}  # fmt: skip
+"""From the bottom up; "" is what stands beside the folders."""
+
+
+@pytest.mark.parametrize("package", LAYERS, ids=lambda path: path.name)
+def test_layers_know_those_below_only(package):
+    place = {name: number for number, name in enumerate(LAYERS[package])}
+    folders = folder_graph(module_graph(package))
+
+    def layer(folder: str) -> int:
+        return place[folder.partition(".")[2].partition(".")[0]]
+
+    upward = [(folder, other) for folder in folders for other in folders[folder] if layer(other) > layer(folder)]
     assert upward == []
 
 

@@ -16,7 +16,7 @@ import udf_server as udf
 from spark_client import PlanError, connect
 from spark_client.planning.aggregate.builtins import Builtin, of_stream
 from tests.spark_client.aggregate.world import ALL, Total
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from spark_client import PlanError
 from tests.spark_client.aggregate.world import ALL
 from tests.udf_server.averages import BundledAverage
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError, Window, desc
 from tests.spark_client.aggregate.world import ALL
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 U, UF = Window.unboundedPreceding, Window.unboundedFollowing
 

@@ -11,8 +11,8 @@ import udf_server as udf
 from spark_client import PlanError, Window, windows
 from spark_client.base.identifiers import quoted
 from udf_server import ArgumentTrait
-from udf_server.aggregates.declaration import declare_aggregate
-from udf_server.tables.declaration import declare_table
+from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.process.declaration import declare_table
 
 ODD = ["x.y", "x`y", "*", "x y", "x.y.", "`x`"]
 

@@ -10,8 +10,8 @@ from pyspark.sql import types as T
 import udf_server as udf
 from spark_client import Window, windows
 from udf_server import ArgumentTrait
-from udf_server.aggregates.declaration import declare_aggregate
-from udf_server.tables.declaration import declare_table
+from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.process.declaration import declare_table
 
 DEEP = "struct<a:bigint,b:array<struct<c:bigint>>,m:map<string,bigint>>"
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError, connect
 from udf_server import ArgumentTrait, StateHint
-from udf_server.tables.declaration import declare_table
+from udf_server.process.declaration import declare_table
 
 pytestmark = pytest.mark.timeout(400)  # a state store and Python's side of it are slow to start on a busy machine
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from pyspark.sql import Row
 
 import udf_server as udf
 from spark_client import PlanError
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 
 @udf.scalar

@@ -71,7 +71,7 @@ def plus_ten(x: int) -> int:
 
 
 def declared(*functions):
-    from udf_server.aggregates.declaration import declare_aggregate
+    from udf_server.aggregate.declaration import declare_aggregate
 
     return [f if isinstance(f, udf.Function) else declare_aggregate(f) for f in functions]
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError, Window, connect
 from tests.conftest import serving
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 
 class MySum(udf.AggregateFunction):

@@ -9,8 +9,8 @@ import udf_server as udf
 from spark_client import PlanError
 from tests.spark_client.aggregate.world import Total
 from udf_server import ArgumentTrait
-from udf_server.aggregates.declaration import declare_aggregate
-from udf_server.tables.declaration import declare_table
+from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.process.declaration import declare_table
 
 KEYED = Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]
 CALLS = []

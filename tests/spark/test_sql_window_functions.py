@@ -8,7 +8,7 @@ import udf_server as udf
 from spark_client import PlanError
 from spark_client.windows import hop, tumble
 from tests.spark_client.aggregate.world import Total
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 TUMBLED = "TABLE(TUMBLE(TABLE bid, DESCRIPTOR(t), INTERVAL '10' MINUTES))"
 BIDS = [

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.spark_client.aggregate.world import Total
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 FILES = [
     [("x", 1, 1), ("y", 2, 12)],

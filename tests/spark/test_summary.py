@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import SummaryUnavailable, connect
 from tests.spark_client.aggregate.world import Total
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 
 @udf.scalar

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 import udf_server as udf
 from remote_udf.errors import UnsupportedType
 from spark_client import Window
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 UTC = dt.UTC
 MATRIX = [

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from spark_client import PlanError
 from spark_client.windows import cumulate, hop, session, tumble
 from tests.spark_client.aggregate.world import ALL, Total
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 WINDOW = ["window_start", "window_end"]
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from spark_client import PlanError, desc
 from spark_client.windows import hop, tumble, window_deduplicate, window_join, window_top_n
 from tests.spark_client.aggregate.world import Total
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 WINDOW = ["window_start", "window_end"]
 SCHEMA = "row_kind string, k string, v bigint, at timestamp"

@@ -21,7 +21,7 @@ from spark_client.windows import (
     window_top_n,
 )  # fmt: skip
 from tests.spark_client.aggregate.world import Total
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 WINDOW = ["window_start", "window_end"]
 FILES = [

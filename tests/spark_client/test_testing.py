@@ -9,7 +9,7 @@ from remote_udf.errors import ErrorCode
 from spark_client.base.transport import TransportLost
 from spark_client.testing import FaultyTransport, LocalTransport
 from tests.spark_client.scripted import Scripted, call_of, chunk_of, everything, honest, stream_of
-from udf_server.errors import FunctionClash
+from udf_server.base.errors import FunctionClash
 
 
 @udf.scalar

@@ -10,14 +10,14 @@ import pyarrow as pa
 from remote_udf.arrow import BatchWriter, write_schema
 from remote_udf.messages import encode, read_response
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.accounting import StreamLimits
-from udf_server.functions import Function
-from udf_server.hosting import FunctionHost
-from udf_server.metrics import ServerMetrics
-from udf_server.registry import Registry
+from udf_server.base.functions import Function
+from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.registry import Registry
 from udf_server.security.access import ANYBODY, Caller
-from udf_server.session import PROTOCOL_VERSION
-from udf_server.stream import ExecuteStream
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.session import PROTOCOL_VERSION
 
 __all__ = ["Talk", "batch", "eventually", "finish", "opening"]
 

@@ -9,8 +9,8 @@ import udf_server as udf
 from remote_udf.errors import StreamError
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
-from udf_server import admission as admission_module
-from udf_server.admission import Admission, AdmissionLimits
+from udf_server.streams import admission as admission_module
+from udf_server.streams.admission import Admission, AdmissionLimits
 
 
 async def test_streams_wait_for_room_and_one_with_nothing_under_way_is_sent_elsewhere(monkeypatch):

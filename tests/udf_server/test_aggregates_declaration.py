@@ -7,7 +7,7 @@ import pytest
 
 import udf_server as udf
 from tests.udf_server.averages import BundledAverage, ClassicAverage, VectorizedAverage
-from udf_server.aggregates.declaration import declare_aggregate, is_aggregate
+from udf_server.aggregate.declaration import declare_aggregate, is_aggregate
 
 
 def test_types_come_from_annotations_or_attributes():

@@ -13,7 +13,7 @@ from tests.udf_server.streams import Talk, opening
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
 from udf_server import RowKind
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.testing import FaultInjector, FunctionEnvironment
 
 AVERAGES = [BundledAverage, ClassicAverage, VectorizedAverage]

@@ -7,7 +7,7 @@ import udf_server as udf
 from tests.udf_server.averages import BundledAverage, ClassicAverage, VectorizedAverage
 from udf_server import BundledKeySegment as Segment
 from udf_server import RowKind
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 every_way = pytest.mark.parametrize(
     "average", [BundledAverage, ClassicAverage, VectorizedAverage], ids=lambda kind: kind.__name__

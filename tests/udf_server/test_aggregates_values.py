@@ -12,7 +12,7 @@ import pytest
 import udf_server as udf
 from udf_server import BundledKeySegment as Segment
 from udf_server import BundledKeySegmentApplied as Applied
-from udf_server.aggregates.bundle import Bundle
+from udf_server.aggregate.bundle import Bundle
 
 
 async def test_the_key_is_seen_with_its_nested_decimal_and_null_parts(environment):

@@ -13,7 +13,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.types import spelled
-from udf_server.errors import DeclarationError
+from udf_server.base.errors import DeclarationError
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from remote_udf.version import __version__
-from udf_server.cli import main
+from udf_server.commands.cli import main
 
 PLUGIN = '''
 import datetime, decimal
@@ -235,7 +235,7 @@ def test_every_command_explains_itself(command):
 
 
 def test_serve_has_a_flag_for_every_setting():
-    from udf_server.config import settings
+    from udf_server.serving.config import settings
 
     text = CliRunner().invoke(main, ["serve", "--help"]).output
     assert [setting.name for setting in settings() if f"--{setting.name.replace('_', '-')}" not in text] == []

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udf_server.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
+from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def test_the_functions_of_the_file_reach_the_calls(toml):
     import asyncio
 
     import udf_server as udf
-    from udf_server.hosting import FunctionHost
-    from udf_server.registry import Registry
+    from udf_server.hosting.function_host import FunctionHost
+    from udf_server.hosting.registry import Registry
 
     @udf.scalar(max_attempts=4)
     async def geocode(a: int) -> int:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
-from udf_server.context import StreamContext
+from udf_server.base.context import StreamContext
 from udf_server.runners.runner import Runner
 
 STREAM = StreamContext("f", "1", operation_id="op", job="j", stage=3, partition=4, task_attempt=5, micro_batch=-1)

@@ -9,8 +9,8 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
-from udf_server.hosting import FunctionHost, HostLimits
-from udf_server.registry import Registry
+from udf_server.hosting.function_host import FunctionHost, HostLimits
+from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment
 
 FOREVER = 3600.0

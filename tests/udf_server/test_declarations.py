@@ -7,7 +7,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.functions import Execution, NullCall
-from udf_server.errors import DeclarationError
+from udf_server.base.errors import DeclarationError
 
 
 def test_a_decorated_function_is_still_the_function():

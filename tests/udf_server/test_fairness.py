@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 import udf_server as udf
 from tests.udf_server.streams import Talk, batch, eventually, finish
-from udf_server.fairness import FairQueue, Party, current_party
+from udf_server.base.fairness import FairQueue, Party, current_party
+from udf_server.base.metrics import GuardMetrics, ServerMetrics
 from udf_server.guards.guard import Guard
 from udf_server.guards.settings import GuardSettings
-from udf_server.hosting import FunctionHost, HostLimits
-from udf_server.lanes import ThreadLane
-from udf_server.metrics import GuardMetrics, ServerMetrics
-from udf_server.registry import Registry
+from udf_server.hosting.function_host import FunctionHost, HostLimits
+from udf_server.hosting.lanes import ThreadLane
+from udf_server.hosting.registry import Registry
+from udf_server.hosting.turns import Turns
 from udf_server.security.access import Caller
-from udf_server.turns import Turns
 
 
 def drained(queue, cost=1.0):

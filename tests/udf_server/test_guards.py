@@ -22,13 +22,13 @@ from remote_udf.errors import ErrorCode
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.streams import eventually
-from udf_server.config import ServerConfig, load_config
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
 from udf_server.guards.adaptive import AdaptiveLimit
 from udf_server.guards.breaker import Breaker
 from udf_server.guards.settings import GuardSettings
-from udf_server.registry import Registry
-from udf_server.server import Server
+from udf_server.hosting.registry import Registry
+from udf_server.serving.config import ServerConfig, load_config
+from udf_server.serving.server import Server
 
 
 def guards(**table):
@@ -348,7 +348,7 @@ def test_a_function_that_blocks_its_loop_is_named_and_its_neighbours_and_health_
     async def neighbour(x: int) -> int:
         return x + 1
 
-    with caplog.at_level(logging.WARNING, "udf_server.loop_watch"):
+    with caplog.at_level(logging.WARNING, "udf_server.hosting.loop_watch"):
         serving = serve(blocks, neighbour)
         thread = threading.Thread(target=lambda: answers(serving.target, blocks, [1]))
         thread.start()

@@ -4,9 +4,9 @@ import pytest
 from click.testing import CliRunner
 
 import udf_server as udf
-from udf_server.cli import main
-from udf_server.config import ServerConfig
-from udf_server.health import health_url
+from udf_server.commands.cli import main
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.health import health_url
 
 
 @udf.scalar

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 import pytest
 
 import udf_server as udf
-from udf_server import http as http_module
-from udf_server.connections import HTTP_CONNECTIONS
+from udf_server.http import server as http_module
+from udf_server.http.connections import HTTP_CONNECTIONS
 
 HEALTH = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -91,7 +91,7 @@ def sized(body):
     ids=lambda value: value[:40] if isinstance(value, bytes) else None,
 )
 def test_what_is_wrong_is_the_clients_fault(port, caplog, request_, status):
-    with caplog.at_level(logging.ERROR, "udf_server.http"):
+    with caplog.at_level(logging.ERROR, "udf_server.http.server"):
         assert sent(port, request_) == status
     assert not caplog.records
 
@@ -113,7 +113,7 @@ def test_odd_requests_never_make_the_server_fail(port, caplog):
     print("seed", seed)
     rng = random.Random(seed)
     good = [HEALTH, sized(b'{"function": "half", "arguments": ["1"]}'), HEALTH.replace(b"livez", b"metrics")]
-    with caplog.at_level(logging.ERROR, "udf_server.http"):
+    with caplog.at_level(logging.ERROR, "udf_server.http.server"):
         for _ in range(400):
             if rng.random() < 0.5:
                 data = b"".join(rng.choices(PIECES, k=rng.randrange(1, 25)))

@@ -22,8 +22,8 @@ from tests.chaos.proxy import Proxy
 from tests.fuzz.http2 import Peer
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.streams import Talk, batch, eventually, opening
-from udf_server import service
-from udf_server.connections import affordable_connections
+from udf_server.http.connections import affordable_connections
+from udf_server.streams import service
 
 
 @udf.scalar
@@ -218,8 +218,8 @@ def test_silent_connections_leave_health_checks_and_later_calls_alone(plugin):
     """Of a process that may open few files."""
     path = plugin("import udf_server as udf\n@udf.scalar\nasync def same(x: int) -> int:\n    return x\n")
     command = (
-        f"ulimit -n 400; exec {sys.executable} -c 'import udf_server.server as s; s.HANDSHAKE_SECONDS = 1.0; "
-        "from udf_server.cli import main; main()' "
+        f"ulimit -n 400; exec {sys.executable} -c 'import udf_server.serving.server as s; s.HANDSHAKE_SECONDS = 1.0; "
+        "from udf_server.commands.cli import main; main()' "
         f"serve --plugin {path} --no-entry-points --port 0 --metrics-port 0"
     )
     server = subprocess.Popen(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import udf_server as udf
-from udf_server.logs import configure_logging
+from udf_server.serving.logs import configure_logging
 from udf_server.testing import FunctionEnvironment
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from udf_server.cli import main
+from udf_server.commands.cli import main
 
 pytestmark = pytest.mark.slow
 

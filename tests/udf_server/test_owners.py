@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner
 
 from remote_udf.functions import FunctionSpec
-from udf_server.cli import main
-from udf_server.errors import PluginError, PluginImportError
-from udf_server.metrics import ServerMetrics
-from udf_server.owners import OWNER_LIMIT, owner_of_package
+from udf_server.base.errors import PluginError, PluginImportError
+from udf_server.base.metrics import ServerMetrics
+from udf_server.commands.cli import main
+from udf_server.hosting.registry import Registry
 from udf_server.page.catalogue import catalogue
-from udf_server.plugins import build_plugin_manager, load_functions
-from udf_server.registry import Registry
+from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.plugins.owners import OWNER_LIMIT, owner_of_package
 
 ONE = """
 import udf_server as udf

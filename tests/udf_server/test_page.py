@@ -15,11 +15,11 @@ import pytest
 import udf_server as udf
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
-from udf_server.config import ServerConfig
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
 from udf_server.page.catalogue import added_up
 from udf_server.security.access import hashed, new_token
-from udf_server.security.exposure import check_exposure
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.exposure import check_exposure
 
 HOSTILE = "<script>alert(1)</script> \"quoted\" & 'single' </p></section>"
 
@@ -265,7 +265,7 @@ def test_a_call_is_refused_while_the_server_drains(serve):
 
 def test_aggregates_are_shown_and_not_tried(serve):
     from tests.spark_client.aggregate.world import Total
-    from udf_server.aggregates.declaration import declare_aggregate
+    from udf_server.aggregate.declaration import declare_aggregate
 
     url = serve(declare_aggregate(Total), try_calls=True).server.metrics_url
     page = Page(ask(f"{url}/")[2])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from udf_server.errors import DeclarationError
+from udf_server.base.errors import DeclarationError
 from udf_server.settings import InvalidSetting, from_environment, setting
 
 

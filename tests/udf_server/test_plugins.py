@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from udf_server.errors import DeclarationError, FunctionClash, PluginError, PluginImportError
-from udf_server.plugins import build_plugin_manager, load_functions
-from udf_server.registry import Registry
+from udf_server.base.errors import DeclarationError, FunctionClash, PluginError, PluginImportError
+from udf_server.hosting.registry import Registry
+from udf_server.plugins.loading import build_plugin_manager, load_functions
 
 ONE = """
 import udf_server as udf

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from tests.udf_server.streams import batch, finish, opening
-from udf_server.service import SERVICE_NAME
+from udf_server.streams.service import SERVICE_NAME
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ import pytest
 import udf_server
 from remote_udf import errors as shared_errors
 from remote_udf.errors import RemoteUdfError, StreamError
-from udf_server import errors
-from udf_server.stream_errors import as_stream_error
+from udf_server.base import errors
+from udf_server.streams.stream_errors import as_stream_error
 
 MODULES = [
     module.name

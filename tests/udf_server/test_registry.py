@@ -4,8 +4,8 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
-from udf_server.errors import FunctionClash
-from udf_server.registry import Registry
+from udf_server.base.errors import FunctionClash
+from udf_server.hosting.registry import Registry
 
 
 def versioned(name, version="1"):

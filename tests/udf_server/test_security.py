@@ -24,12 +24,12 @@ from spark_client.base.security import Security
 from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
-from udf_server.cli import main
-from udf_server.config import ServerConfig
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
+from udf_server.commands.cli import main
 from udf_server.security import files
 from udf_server.security.access import hashed, new_token
-from udf_server.server import Server
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.server import Server
 
 
 @udf.scalar

@@ -18,11 +18,11 @@ from remote_udf.messages import encode, read_response
 from remote_udf.v1 import message_pb2 as pb
 from remote_udf.v1 import service_pb2
 from tests.udf_server.streams import batch, finish, opening
-from udf_server.config import ServerConfig
-from udf_server.errors import InvalidConfig, PluginImportError
-from udf_server.registry import Registry
-from udf_server.server import Server, running_server
-from udf_server.service import SERVICE_NAME
+from udf_server.base.errors import InvalidConfig, PluginImportError
+from udf_server.hosting.registry import Registry
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.server import Server, running_server
+from udf_server.streams.service import SERVICE_NAME
 
 
 @udf.scalar

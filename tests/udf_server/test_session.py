@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from remote_udf.errors import ProtocolViolation
 from remote_udf.messages import Message
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.session import Drain, Feed, Session, Start, Stop
+from udf_server.streams.session import Drain, Feed, Session, Start, Stop
 
 
 def open_message(function="f"):

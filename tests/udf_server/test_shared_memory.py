@@ -18,7 +18,7 @@ from remote_udf.shared_memory import AREA_BYTES, PAGE, OfferedMemory
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import X, call_of, chunk_of, everything, stream_of
-from udf_server.service import SERVICE_NAME
+from udf_server.streams.service import SERVICE_NAME
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is of Linux")
 

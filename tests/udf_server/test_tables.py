@@ -18,9 +18,9 @@ from remote_udf.errors import InvalidCall
 from remote_udf.process_planning import output_fields, plan_process_call
 from remote_udf.result_columns import column_named_by, columns_of
 from udf_server import ArgumentTrait, DeclarationError, ListView, MapView, StateHint, ValueView
-from udf_server.tables.declaration import declare_table
-from udf_server.tables.rows import row_class
-from udf_server.tables.timers import Timers
+from udf_server.process.declaration import declare_table
+from udf_server.process.rows import row_class
+from udf_server.process.timers import Timers
 from udf_server.testing import ProcessTableHarness, table
 
 KEYED = Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]

@@ -17,8 +17,8 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.types import TIMESTAMP, TIMESTAMP_NTZ
 from tests.remote_udf.strategies import types, values_of
-from udf_server.annotations import codecs_for
-from udf_server.values import codec_for_type, decode_rows, encode_rows
+from udf_server.base.annotations import codecs_for
+from udf_server.base.values import codec_for_type, decode_rows, encode_rows
 
 typed_values = types.flatmap(lambda type_: st.tuples(st.just(type_), st.lists(values_of(type_), max_size=6)))
 WHEN = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456, datetime.UTC)

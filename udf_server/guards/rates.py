@@ -10,8 +10,8 @@ from limits import RateLimitItem
 from limits.aio.strategies import MovingWindowRateLimiter
 from limits.storage import storage_from_string
 
-from udf_server.errors import InvalidConfig, RetryableError
-from udf_server.fairness import FairQueue, current_party
+from udf_server.base.errors import InvalidConfig, RetryableError
+from udf_server.base.fairness import FairQueue, current_party
 
 __all__ = ["Rate"]
 

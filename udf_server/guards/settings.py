@@ -7,7 +7,7 @@ from typing import Any
 from limits import RateLimitItem, parse
 
 from remote_udf.durations import parse_seconds
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
 
 __all__ = ["GuardSettings"]
 

@@ -7,9 +7,9 @@ from typing import Any
 from remote_udf.functions import FunctionKind
 from remote_udf.types import spelled
 from remote_udf.version import __version__
-from udf_server.functions import Function
-from udf_server.metrics import ServerMetrics
-from udf_server.registry import Registry
+from udf_server.base.functions import Function
+from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.registry import Registry
 
 __all__ = ["Catalogue", "added_up", "catalogue"]
 

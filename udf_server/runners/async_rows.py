@@ -7,13 +7,13 @@ server's loop: it feeds the pool, watches deadlines, and replaces the pool if it
 import collections
 
 from udf_server.runners.outputs import Output
-from udf_server.runners.pool import GRACE_SECONDS, CoroutinePool
-from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
+from udf_server.runners.pool import GRACE_SECONDS, CoroutinePool, PoolRunner
+from udf_server.runners.runner import InputBatch, RunnerSetup
 
 __all__ = ["AsyncRows"]
 
 
-class AsyncRows(Runner):
+class AsyncRows(PoolRunner):
     """Runs rows of one stream on the function's event loop."""
 
     def __init__(self, setup: RunnerSetup) -> None:
@@ -90,19 +90,16 @@ class AsyncRows(Runner):
             self._since = 0.0
 
     def answered(self, pool: CoroutinePool) -> None:
-        """The pool has looked at its deadlines, so its loop is not blocked."""
         if pool is self._pool:
             self._asked = 0.0
 
     def abandoned(self) -> None:
-        """A call of the pool ignores its cancellation and was given up."""
         try:
             self.setup.hosted.write_off_call()
         except Exception as error:
             self.setup.fail(error)
 
     def deliver(self, pool: CoroutinePool, outputs: list[Output]) -> None:
-        """Takes a pool's outputs; a pool that was replaced is not listened to any more."""
         if pool is self._pool:
             for output in outputs:
                 self.setup.emit(output)

@@ -11,10 +11,10 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode
 from remote_udf.functions import NullCall
 from remote_udf.outcomes import RowError
-from udf_server.failures import describe
-from udf_server.functions import Function
+from udf_server.base.failures import describe
+from udf_server.base.functions import Function
+from udf_server.base.values import Codec, decode_rows, encode_rows
 from udf_server.runners.outputs import Output, OutputWriter
-from udf_server.values import Codec, decode_rows, encode_rows
 
 __all__ = ["UNSET", "RowBatch"]
 

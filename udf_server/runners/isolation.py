@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
-from udf_server.failures import describe, row_error
+from udf_server.base.failures import describe, row_error
+from udf_server.base.values import Codec, Failures
 from udf_server.runners.outputs import Taken
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import MalformedResult, WrongResult, returned_array
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH
-from udf_server.values import Codec, Failures
 
 __all__ = ["Answer", "Call", "Outcomes", "Step", "Wait", "isolate"]
 

@@ -9,23 +9,21 @@ import asyncio
 import collections
 import functools
 import threading
+from abc import abstractmethod
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remote_udf.options import OutputMode
-from udf_server.failures import describe, row_error
-from udf_server.fairness import current_party
+from udf_server.base.failures import describe, row_error
+from udf_server.base.fairness import current_party
+from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Output
-from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch
+from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner
 from udf_server.runners.slots import Slot
 from udf_server.runners.strides import Durations, Strides
-from udf_server.turns import Turns
 
-if TYPE_CHECKING:
-    from udf_server.runners.async_rows import AsyncRows
-
-__all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "Worker"]
+__all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "PoolRunner", "Worker"]
 
 DEFAULT_CAPACITY = 100
 FLUSH_SECONDS = 0.01
@@ -52,13 +50,29 @@ class Worker(Slot):
         self.task: asyncio.Task[None] | None = None
 
 
+class PoolRunner(Runner):
+    """A runner whose rows a pool works on. The pool has these called on the server's event loop."""
+
+    @abstractmethod
+    def answered(self, pool: "CoroutinePool") -> None:
+        """The pool has looked at its deadlines, so its loop is not blocked."""
+
+    @abstractmethod
+    def abandoned(self) -> None:
+        """A call of the pool ignores its cancellation and was given up."""
+
+    @abstractmethod
+    def deliver(self, pool: "CoroutinePool", outputs: list[Output]) -> None:
+        """Takes the outputs of a pool, unless it was replaced."""
+
+
 class CoroutinePool:
     """As many workers as rows may be in flight, started as rows come.
 
     Runs on the function's event loop; what may be called from elsewhere says so.
     """
 
-    def __init__(self, runner: "AsyncRows", turns: Turns) -> None:
+    def __init__(self, runner: "PoolRunner", turns: Turns) -> None:
         """`turns` are those of the function's event loop."""
         self._runner = runner
         self._turns = turns

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from remote_udf.options import RetryStrategy, ScalarOptions
-from udf_server.errors import RetryableError
+from udf_server.base.errors import RetryableError
 
 __all__ = ["RetryPolicy"]
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from remote_udf.options import OutputMode
-from udf_server.failures import describe, row_error
+from udf_server.base.failures import describe, row_error
 from udf_server.runners.batches import UNSET, RowBatch
 from udf_server.runners.outputs import Output
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup

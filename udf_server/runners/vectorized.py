@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from remote_udf.functions import NullCall
 from remote_udf.options import OutputMode
-from udf_server.fairness import current_party
-from udf_server.lanes import LoopLane
+from udf_server.base.fairness import current_party
+from udf_server.hosting.lanes import LoopLane
 from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Outcomes, Step, Wait, isolate
 from udf_server.runners.outputs import Output

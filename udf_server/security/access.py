@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
 from udf_server.security.files import WatchedFiles
 
 __all__ = ["ANYBODY", "Access", "Caller", "access_rules", "hashed", "new_token"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
 
 __all__ = ["WatchedFiles"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from udf_server.errors import InvalidConfig
+from udf_server.base.errors import InvalidConfig
 from udf_server.security.files import WatchedFiles
 
 __all__ = ["server_credentials"]

@@ -1,6 +1,6 @@
 """For the tests of plugin authors: run a function without a server, and make it fail on purpose."""
 
-from udf_server.server import running_server
+from udf_server.serving.server import running_server
 from udf_server.testing.environment import FunctionEnvironment
 from udf_server.testing.faults import FaultInjector
 from udf_server.testing.processing import PendingTimer, ProcessTableHarness, table

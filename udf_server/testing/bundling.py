@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from remote_udf.row_kinds import RowKind
-from udf_server.aggregates.segments import BundledKeySegment
+from udf_server.aggregate.segments import BundledKeySegment
 
 __all__ = ["Rows", "bundles_of"]
 

@@ -10,10 +10,10 @@ from remote_udf.ddl import parse_type
 from remote_udf.functions import NullCall
 from remote_udf.row_kinds import CODE_TYPE, ROW_KIND, RowKind
 from remote_udf.segments import ACCUMULATORS, KEY, ROWS, list_of
-from udf_server.aggregates.declaration import Aggregate
-from udf_server.aggregates.segments import BundledKeySegment
-from udf_server.functions import Function
-from udf_server.values import codec_for_type
+from udf_server.aggregate.declaration import Aggregate
+from udf_server.aggregate.segments import BundledKeySegment
+from udf_server.base.functions import Function
+from udf_server.base.values import codec_for_type
 
 __all__ = ["argument_column", "segment_columns"]
 

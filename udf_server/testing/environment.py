@@ -9,20 +9,20 @@ import pyarrow as pa
 from remote_udf.options import AGGREGATE_OPTIONS, canonical
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import AppliedField
-from udf_server.accounting import StreamLimits
-from udf_server.aggregates.base import AggregateFunction
-from udf_server.aggregates.declaration import Aggregate, declare_aggregate
-from udf_server.aggregates.segments import BundledKeySegment, BundledKeySegmentApplied
-from udf_server.functions import Function
-from udf_server.hosting import FunctionHost
-from udf_server.metrics import ServerMetrics
-from udf_server.registry import Registry
-from udf_server.stream import ExecuteStream
+from udf_server.aggregate.base import AggregateFunction
+from udf_server.aggregate.declaration import Aggregate, declare_aggregate
+from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
+from udf_server.base.functions import Function
+from udf_server.base.metrics import ServerMetrics
+from udf_server.base.values import Codec, ListCodec
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.registry import Registry
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.testing.bundling import Rows, bundles_of
 from udf_server.testing.columns import argument_column, segment_columns
 from udf_server.testing.exchange import Exchange
 from udf_server.testing.results import AppliedResult, RunResult
-from udf_server.values import Codec, ListCodec
 
 __all__ = ["FunctionEnvironment"]
 

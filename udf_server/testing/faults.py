@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from udf_server.aggregates.base import AggregateFunction
-from udf_server.aggregates.declaration import Aggregate, declare_aggregate
-from udf_server.errors import RetryableError
-from udf_server.functions import Function
+from udf_server.aggregate.base import AggregateFunction
+from udf_server.aggregate.declaration import Aggregate, declare_aggregate
+from udf_server.base.errors import RetryableError
+from udf_server.base.functions import Function
 
 __all__ = ["FaultInjector"]
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from remote_udf.process_planning import TableGiven
 from remote_udf.table_arguments import ChangelogMode
-from udf_server.annotations import type_given
+from udf_server.base.annotations import type_given
 
 __all__ = ["table"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from udf_server.tables.states import StateEntry
+from udf_server.process.states import StateEntry
 from udf_server.testing.ordering import SortBuffer
 
 __all__ = ["Kept", "Key", "StateEntries"]

@@ -15,16 +15,16 @@ from remote_udf.process_calls import OUTPUT, STATE, TIMERS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait
-from udf_server.tables.base import ProcessTableFunction
-from udf_server.tables.binding import TableBinding
-from udf_server.tables.declaration import ProcessTable, declare_table
-from udf_server.tables.rows import Row, row_class
-from udf_server.tables.times import from_author
+from udf_server.base.values import codec_for_type
+from udf_server.process.base import ProcessTableFunction
+from udf_server.process.binding import TableBinding
+from udf_server.process.declaration import ProcessTable, declare_table
+from udf_server.process.rows import Row, row_class
+from udf_server.process.times import from_author
 from udf_server.testing.given import table
 from udf_server.testing.keeping import Kept, Key, StateEntries
 from udf_server.testing.ordering import SortBuffer
 from udf_server.testing.stepping import Arrived, segment_columns
-from udf_server.values import codec_for_type
 
 __all__ = ["PendingTimer", "ProcessTableHarness", "table"]
 

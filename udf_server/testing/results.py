@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from remote_udf.outcomes import RowError
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.aggregates.segments import BundledKeySegmentApplied
+from udf_server.aggregate.segments import BundledKeySegmentApplied
 
 __all__ = ["AppliedResult", "RunResult"]
 

@@ -14,7 +14,7 @@ from remote_udf.errors import StreamError
 from udf_http import http_get, http_get_json
 from udf_http.client import HttpClient, retry_after_seconds
 from udf_http.settings import HttpSettings
-from udf_server.config import load_config
+from udf_server.serving.config import load_config
 from udf_server.testing import FunctionEnvironment
 
 SECRET = "s3cr3t-t0k3n"

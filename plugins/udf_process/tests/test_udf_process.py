@@ -21,7 +21,7 @@ from udf_process import (
     udf_functions,
 )
 from udf_server import ChangelogMode, RowKind
-from udf_server.tables.declaration import declare_table
+from udf_server.process.declaration import declare_table
 from udf_server.testing import ProcessTableHarness, table
 
 UPDATES = ChangelogMode.of(*RowKind)

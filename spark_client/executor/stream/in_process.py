@@ -16,7 +16,7 @@ from spark_client.base.transport import Responses, TransportLost
 from spark_client.executor.stream.connection import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
-    from udf_server.functions import Function
+    from udf_server.base.functions import Function
 
 __all__ = ["LocalTransport", "local_transport"]
 
@@ -33,11 +33,11 @@ class LocalTransport:
     def __init__(self, *functions: "Function", seed: int = 0, message_bytes: int = 64 << 20) -> None:
         """`seed` is for the jitter of retries. Raises FunctionClash for two functions of one name and version."""
         # The server's package is installed where its functions are tested, and nowhere else.
-        from udf_server.accounting import StreamLimits  # noqa: PLC0415
-        from udf_server.hosting import FunctionHost  # noqa: PLC0415
-        from udf_server.metrics import ServerMetrics  # noqa: PLC0415
-        from udf_server.registry import Registry  # noqa: PLC0415
-        from udf_server.stream import ExecuteStream  # noqa: PLC0415
+        from udf_server.base.metrics import ServerMetrics  # noqa: PLC0415
+        from udf_server.hosting.function_host import FunctionHost  # noqa: PLC0415
+        from udf_server.hosting.registry import Registry  # noqa: PLC0415
+        from udf_server.streams.accounting import StreamLimits  # noqa: PLC0415
+        from udf_server.streams.execute_stream import ExecuteStream  # noqa: PLC0415
 
         self._host = FunctionHost(Registry([("local", function) for function in functions]))
         self.metrics = ServerMetrics()
@@ -56,7 +56,7 @@ class LocalTransport:
     @classmethod
     def load(cls, plugin: str) -> "LocalTransport":
         """The functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, naming it."""
-        from udf_server.plugins import build_plugin_manager, load_functions  # noqa: PLC0415
+        from udf_server.plugins.loading import build_plugin_manager, load_functions  # noqa: PLC0415
 
         manager = build_plugin_manager([plugin], entry_points=False)
         return cls(*(function for _, function in load_functions(manager)))

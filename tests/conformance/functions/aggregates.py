@@ -21,7 +21,7 @@ from tests.conformance.cases import FunctionWords
 from tests.conformance.column_types import parse_type
 from tests.conformance.functions.aggregate_rules import Rules, of_result
 from tests.conformance.functions.statistics import statistic
-from udf_server.aggregates.declaration import Aggregate, declare_aggregate
+from udf_server.aggregate.declaration import Aggregate, declare_aggregate
 
 __all__ = ["build_aggregate", "is_aggregate", "without_references"]
 

@@ -13,7 +13,7 @@ from tests.conformance.cases import Case, FunctionWords
 from tests.conformance.column_types import parse_type
 from tests.conformance.functions.process_bodies import BODIES, MODES, TIMERS
 from udf_server import ArgumentTrait, StateHint
-from udf_server.tables.declaration import declare_table
+from udf_server.process.declaration import declare_table
 
 __all__ = ["NotBuilt", "build_process_table", "process_functions", "process_name"]
 

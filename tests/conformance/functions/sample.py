@@ -12,8 +12,8 @@ from tests.conformance.functions.plugin import CASES_VARIABLE
 from tests.conformance.functions.process_tables import NotBuilt, build_process_table, process_name
 from tests.conformance.functions.window_functions import ConcatDistinctAgg
 from tests.conformance.servers import Servers
-from udf_server.aggregates.declaration import declare_aggregate
-from udf_server.tables.declaration import declare_table
+from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.process.declaration import declare_table
 
 __all__ = ["SampleBinder"]
 

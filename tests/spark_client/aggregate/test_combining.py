@@ -9,7 +9,7 @@ from spark_client.executor.aggregate.combining import combined_bundles
 from spark_client.executor.aggregate.partial import map_partial
 from spark_client.testing import LocalTransport
 from tests.spark_client.aggregate.world import ALL, Opening, Sum, Total, by_key, call_of, plan_of, rows_of, table_of
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 ACCUMULATOR = call_of(Total).spec.accumulator
 

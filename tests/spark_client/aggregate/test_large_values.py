@@ -15,7 +15,7 @@ from spark_client.executor.engine import pieces
 from spark_client.executor.engine.pieces import PIECE_BYTES
 from spark_client.testing import LocalTransport
 from tests.spark_client.aggregate.world import Opening, call_of
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 MEGABYTE = 1 << 20
 

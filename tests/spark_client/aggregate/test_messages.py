@@ -12,7 +12,7 @@ from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.testing import LocalTransport
 from tests.spark_client.aggregate.world import Opening, call_of, plan_of, rows_of, table_of
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 
 class Characters(udf.AggregateFunction):

@@ -33,7 +33,7 @@ from tests.spark_client.aggregate.world import (
     rows_of,
     table_of,
 )
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 
 @pytest.fixture(scope="module")

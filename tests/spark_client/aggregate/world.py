@@ -17,7 +17,7 @@ from spark_client.executor.aggregate.bundles import PartialPlan
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.task import TaskInfo
-from udf_server.aggregates.declaration import declare_aggregate
+from udf_server.aggregate.declaration import declare_aggregate
 
 DECIMAL = pa.decimal128(20, 4)
 

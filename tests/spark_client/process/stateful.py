@@ -21,7 +21,7 @@ from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.testing import LocalTransport
-from udf_server.tables.declaration import declare_table
+from udf_server.process.declaration import declare_table
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ROW = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])

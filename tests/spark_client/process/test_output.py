@@ -23,7 +23,7 @@ from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.testing import FaultyTransport, LocalTransport
 from udf_server import ArgumentTrait, StateHint, ValueView
-from udf_server.tables.declaration import declare_table
+from udf_server.process.declaration import declare_table
 
 ROW = pa.schema([("k", pa.int64()), ("count", pa.int64()), ("width", pa.int64()), ("text", pa.string())])
 MESSAGE_BYTES = 64 << 10

@@ -1,0 +1,145 @@
+"""Binding: an aggregate function as a vectorized function over segments, for one stream.
+
+Everything vectorized functions have is so had by bundles: deadlines, retries, and a segment that fails
+found by halving.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode
+from remote_udf.functions import FunctionSpec, NullCall
+from remote_udf.segments import ROWS, AppliedField, applied_type
+from udf_server.aggregate.base import VectorizedAggregateFunction
+from udf_server.aggregate.bundle import Bundle, read_bundle
+from udf_server.aggregate.classic import apply_classic
+from udf_server.aggregate.declaration import Aggregate
+from udf_server.aggregate.rows import applied_arrays, read_segments
+from udf_server.aggregate.segments import BundledKeySegment
+from udf_server.aggregate.vectorized import apply_vectorized
+from udf_server.base.functions import Function
+from udf_server.base.metrics import BundleMetrics
+from udf_server.base.values import Codec, codec_for_type
+from udf_server.runners.returned import WrongResult
+
+__all__ = ["bind_aggregate"]
+
+Arrays = dict[AppliedField, pa.Array]
+"""What is wanted of each segment, a row per segment."""
+
+
+def bind_aggregate(
+    aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField], metrics: BundleMetrics
+) -> Function:
+    """The function that takes the columns of `schema` and returns a struct of `fields` per segment.
+
+    `schema` has the types the function declared, see `remote_udf.segments.checked_segments`.
+    """
+    binding = _Binding(aggregate, schema, fields, metrics)
+    if aggregate.is_async:
+        call: Callable[..., Any] = binding.call_async
+    elif isinstance(aggregate.implementation, VectorizedAggregateFunction):
+        call = binding.call_vectorized
+    elif aggregate.implementation.supports_bundling():
+        call = binding.call_bundled
+    else:
+        call = binding.call_classic
+    # Rows with nulls are left out by whoever makes the segments; a segment is never skipped.
+    spec = replace(aggregate.spec, result=binding.result, nulls=NullCall.CALL)
+    bound = Function(
+        spec=spec,
+        call=call,
+        parameters=[[codec_for_type(field.type)] for field in schema],
+        result=codec_for_type(binding.result),
+        context_parameter=aggregate.context_parameter,
+        origin=aggregate.origin,
+        is_async=aggregate.is_async,
+    )
+    # The aggregate's own, so that hooks added later count as well.
+    bound.opens, bound.closes = aggregate.opens, aggregate.closes
+    return bound
+
+
+class _Binding:
+    def __init__(
+        self, aggregate: Aggregate, schema: pa.Schema, fields: Sequence[AppliedField], metrics: BundleMetrics
+    ) -> None:
+        self._aggregate = aggregate
+        self._names = schema.names
+        self._fields = fields
+        self._metrics = metrics
+        self._arguments = self._argument_codecs(schema)
+        self.result = applied_type(aggregate.spec, fields)
+
+    def call_vectorized(self, *columns: pa.Array) -> pa.Array:
+        implementation = self._aggregate.implementation
+        assert isinstance(implementation, VectorizedAggregateFunction)
+        bundle = self._bundle(columns)
+        return self._struct(apply_vectorized(implementation, self._aggregate, bundle, self._fields), bundle)
+
+    def call_classic(self, *columns: pa.Array) -> pa.Array:
+        bundle, segments = self._segments(columns)
+        return self._encoded(apply_classic(self._aggregate, segments, self._fields), bundle, segments)
+
+    def call_bundled(self, *columns: pa.Array, **context: Any) -> pa.Array:
+        bundle, segments = self._segments(columns)
+        return self._encoded(self._aggregate.call(segments, **context), bundle, segments)
+
+    async def call_async(self, *columns: pa.Array, **context: Any) -> pa.Array:
+        bundle, segments = self._segments(columns)
+        return self._encoded(await self._aggregate.call(segments, **context), bundle, segments)
+
+    def _argument_codecs(self, schema: pa.Schema) -> list[Codec]:
+        """A codec per argument, in the type the caller sends it."""
+        if ROWS not in schema.names:
+            return []
+        row = list(schema.field(ROWS).type.value_type)
+        types = [part.type for part in row if part.name.isdecimal()]
+        return [self._aggregate.codec_for(position, type_) for position, type_ in enumerate(types)]
+
+    def _bundle(self, columns: Sequence[pa.Array]) -> Bundle:
+        aggregate = self._aggregate
+        parameters = [codecs[0].type for codecs in aggregate.parameters]
+        bundle = read_bundle(dict(zip(self._names, columns, strict=True)), aggregate.accumulator.type, parameters)
+        _require_support(aggregate.spec, bundle)
+        return bundle
+
+    def _segments(self, columns: Sequence[pa.Array]) -> tuple[Bundle, list[BundledKeySegment]]:
+        bundle = self._bundle(columns)
+        return bundle, read_segments(self._aggregate, self._arguments, bundle, self._fields)
+
+    def _encoded(self, applied: Any, bundle: Bundle, segments: Sequence[BundledKeySegment]) -> pa.Array:
+        return self._struct(applied_arrays(self._aggregate, applied, segments, self._fields), bundle)
+
+    def _struct(self, arrays: Arrays, bundle: Bundle) -> pa.Array:
+        """The results of the bundle, which counts from here on as applied."""
+        columns = [arrays[field] for field in self._fields]
+        if AppliedField.ACCUMULATOR in arrays and arrays[AppliedField.ACCUMULATOR].null_count:
+            raise WrongResult(ErrorCode.RESULT_TYPE, "an accumulator is null; a key without rows has a new one")
+        result = pa.StructArray.from_arrays(columns, fields=list(self.result))
+        retracted = 0 if bundle.retracts is None else int(np.count_nonzero(bundle.retracts))
+        self._metrics.applied(bundle.segments, bundle.rows, retracted, _merged(bundle))
+        return result
+
+
+def _merged(bundle: Bundle) -> int:
+    """Accumulators of segments that have several."""
+    counts = np.diff(bundle.accumulator_offsets)
+    return int(counts[counts > 1].sum())
+
+
+def _require_support(spec: FunctionSpec, bundle: Bundle) -> None:
+    """Raises NotImplementedError for what the function cannot do; isolation finds the segments that ask for it."""
+    if not spec.supports_retracting and bundle.retracts is not None:
+        raise NotImplementedError(
+            f"Retract functionality is not implemented for the aggregate function: {spec.key}; a row is -U or -D"
+        )
+    if not spec.supports_merging and len(bundle.accumulators) and np.diff(bundle.accumulator_offsets).max() > 1:
+        raise NotImplementedError(
+            f"Merge functionality is not implemented for the aggregate function: {spec.key}; a segment has "
+            "several accumulators"
+        )

@@ -1,0 +1,242 @@
+"""Aggregate functions as the server holds them. Everything is checked here, when the plugin is loaded."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.errors import InvalidOption, UnsupportedType
+from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
+from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
+from udf_server.base.annotations import codecs_for, hints_of, signature_of, type_given
+from udf_server.base.context import CallContext
+from udf_server.base.errors import DeclarationError
+from udf_server.base.functions import Function
+from udf_server.base.values import Codec, codec_for_type
+
+__all__ = ["Aggregate", "declare_aggregate", "is_aggregate"]
+
+
+@dataclass(kw_only=True)
+class Aggregate(Function):
+    """An aggregate function. `call` is what the server calls: `bundled_accumulate_retract`, or a verb."""
+
+    implementation: AggregateFunction
+    accumulator: Codec
+
+
+def is_aggregate(value: object) -> bool:
+    """Whether a plugin may return this as an aggregate function: an instance, or a class made without arguments."""
+    if isinstance(value, type):
+        ours = (AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction)
+        return issubclass(value, AggregateFunction) and value not in ours
+    return isinstance(value, AggregateFunction)
+
+
+def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Aggregate:
+    """The function, checked. Raises DeclarationError, naming function and parameter."""
+    kind = given if isinstance(given, type) else type(given)
+    title = given.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
+    where = f"function {title}"
+    try:
+        implementation = given() if isinstance(given, type) else given
+    except TypeError as error:
+        raise DeclarationError(f"{where}: class {kind.__name__} cannot be made without arguments: {error}") from error
+    if not isinstance(implementation.version, str):
+        version = implementation.version
+        raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
+    bundling = implementation.supports_bundling()
+    vectorized = isinstance(implementation, VectorizedAggregateFunction)
+    wanted = _require_verbs(where, implementation, bundling, vectorized)
+    call = _call(implementation, bundling, vectorized)
+    types = _Types(where, implementation, bundling)
+    parameters = types.parameters()
+    result, accumulator = types.result(), types.accumulator()
+    context = _context_parameter(where, call) if bundling and not vectorized else None
+    _require_signatures(where, implementation, wanted, parameters, context)
+    try:
+        split_name(f"{title}@{implementation.version}")
+        spec = FunctionSpec(
+            name=title,
+            version=implementation.version,
+            kind=FunctionKind.AGGREGATE,
+            parameters=tuple(Parameter(name, _parameter_type(codecs)) for name, codecs, _, _ in parameters),
+            result=result.type,
+            required_parameters=sum(required for _, _, required, _ in parameters),
+            variadic=any(variadic for _, _, _, variadic in parameters),
+            description=inspect.cleandoc(implementation.description or kind.__doc__ or ""),
+            deterministic=implementation.deterministic,
+            nulls=NullCall(implementation.nulls),
+            execution=Execution.VECTORIZED,
+            options=canonical(implementation.options, source=where, known=(AGGREGATE_OPTIONS,)),
+            accumulator=accumulator.type,
+            supports_retracting=implementation.supports_retracting(),
+            supports_merging=implementation.supports_merging(),
+            sees_key=bundling,
+        )
+    except (ValueError, InvalidOption) as error:
+        raise DeclarationError(f"{where}: {error}") from error
+    return Aggregate(
+        spec=spec,
+        call=call,
+        parameters=[codecs for _, codecs, _, _ in parameters],
+        result=result,
+        context_parameter=context,
+        origin=f"{kind.__module__}:{kind.__qualname__}",
+        is_async=inspect.iscoroutinefunction(call),
+        opens=[implementation.open] if hasattr(implementation, "open") else [],
+        closes=[implementation.close] if hasattr(implementation, "close") else [],
+        implementation=implementation,
+        accumulator=accumulator,
+    )
+
+
+def _call(implementation: AggregateFunction, bundling: bool, vectorized: bool) -> Callable[..., Any]:
+    if vectorized:
+        return implementation.apply_bundle  # type: ignore[attr-defined]
+    if bundling:
+        return implementation.bundled_accumulate_retract  # type: ignore[attr-defined]
+    return implementation.accumulate
+
+
+def _require_verbs(where: str, implementation: AggregateFunction, bundling: bool, vectorized: bool) -> list[str]:
+    """What will be called, which must be there; and only a bundled call may wait."""
+    kind = type(implementation)
+    if vectorized:
+        wanted = ["apply_bundle", "get_values"]
+    elif bundling:
+        wanted = ["bundled_accumulate_retract"]
+    else:
+        wanted = ["create_accumulator", "accumulate", "get_value"]
+        wanted += ["retract"] if implementation.supports_retracting() else []
+        wanted += ["merge"] if implementation.supports_merging() else []
+    bases = (AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction)
+    for verb in wanted:
+        code = getattr(kind, verb, None)
+        if code is None or any(code is getattr(base, verb, None) for base in bases):
+            raise DeclarationError(f"{where}: class {kind.__name__} has no method {verb!r}")
+        if inspect.iscoroutinefunction(code) and verb != "bundled_accumulate_retract":
+            raise DeclarationError(f"{where}: {verb!r} is async; only bundled_accumulate_retract may be")
+    return wanted
+
+
+def _require_signatures(
+    where: str, implementation: AggregateFunction, verbs: list[str], parameters: list["_Column"], context: str | None
+) -> None:
+    """What will be called must take what it will be called with."""
+    least = sum(required for _, _, required, _ in parameters)
+    given = {"create_accumulator": [0], "merge": [2], "accumulate": [1 + least, 1 + len(parameters)]}
+    given["retract"] = given["accumulate"]
+    for verb in verbs:
+        for count in given.get(verb, [1]):
+            signature = signature_of(getattr(implementation, verb), where)
+            keywords = {context: None} if context is not None and context in signature.parameters else {}
+            try:
+                signature.bind(*[None] * count, **keywords)
+            except TypeError as error:
+                raise DeclarationError(
+                    f"{where}: {verb!r} is called with {count} arguments, but is {verb}{signature}: {error}"
+                ) from error
+
+
+def _context_parameter(where: str, call: Callable[..., Any]) -> str | None:
+    hints = hints_of(_plain(call), where)
+    return next((name for name, hint in hints.items() if hint is CallContext), None)
+
+
+def _plain(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The function a method was made of, which has the annotations."""
+    return inspect.unwrap(getattr(method, "__func__", method))
+
+
+_Column = tuple[str, list[Codec], bool, bool]
+"""Name, a codec per type it takes, whether it is required, whether it is variadic."""
+
+
+class _Types:
+    """The types of a declaration: what its attributes give, else the annotations of the verbs."""
+
+    def __init__(self, where: str, implementation: AggregateFunction, bundling: bool) -> None:
+        self._where = where
+        self._implementation = implementation
+        self._bundling = bundling
+
+    def parameters(self) -> list[_Column]:
+        given = self._implementation.parameters
+        if isinstance(given, str):
+            struct = type_given(f"struct<{given}>", f"{self._where}, parameters") if given.strip() else pa.struct([])
+            assert struct is not None
+            given = {part.name: part.type for part in struct}
+        if self._bundling:
+            if given is None:
+                raise DeclarationError(f"{self._where}: 'parameters' are missing, such as parameters = \"v bigint\"")
+            columns = [self._given(name, type_) for name, type_ in given.items()]
+            for name, _, _, variadic in columns[:-1]:
+                if variadic:
+                    raise DeclarationError(f"{self._where}, parameter {name!r}: only the last one may be variadic")
+            return columns
+        return self._of_verb(dict(given or {}))
+
+    def _given(self, name: str, type_: Any) -> _Column:
+        variadic = name.startswith("*")
+        return name.lstrip("*"), self._codecs(type_, f"parameter {name.lstrip('*')!r}"), not variadic, variadic
+
+    def _of_verb(self, given: dict[str, Any]) -> list[_Column]:
+        """The parameters of `accumulate` after the accumulator."""
+        code = self._implementation.accumulate
+        hints = hints_of(_plain(code), self._where)
+        columns = []
+        for parameter in list(signature_of(code, self._where).parameters.values())[1:]:
+            if parameter.kind in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise DeclarationError(
+                    f"{self._where}, parameter {parameter.name!r}: arguments are passed by position only"
+                )
+            wanted = given.pop(parameter.name, hints.get(parameter.name))
+            if wanted is None:
+                raise DeclarationError(
+                    f"{self._where}, parameter {parameter.name!r}: has no type: annotate it or give 'parameters'"
+                )
+            variadic = parameter.kind is parameter.VAR_POSITIONAL
+            required = parameter.default is parameter.empty and not variadic
+            columns.append((parameter.name, self._codecs(wanted, f"parameter {parameter.name!r}"), required, variadic))
+        if given:
+            raise DeclarationError(f"{self._where}: 'parameters' names {', '.join(given)}, which it does not have")
+        return columns
+
+    def result(self) -> Codec:
+        return self._one("returns", "get_value", "result")
+
+    def accumulator(self) -> Codec:
+        return self._one("accumulator", "create_accumulator", "accumulator")
+
+    def _one(self, attribute: str, verb: str, what: str) -> Codec:
+        """The one type an attribute gives, or the verb's return annotation."""
+        wanted = getattr(self._implementation, attribute)
+        if wanted is None and not self._bundling:
+            wanted = hints_of(_plain(getattr(self._implementation, verb)), self._where).get("return")
+        if wanted is None:
+            hint = "" if self._bundling else f": annotate {verb!r} or give {attribute!r}"
+            raise DeclarationError(f"{self._where}, {what}: has no type{hint or f': give {attribute!r}'}")
+        codecs = self._codecs(wanted, what)
+        if len(codecs) > 1 or pa.types.is_null(codecs[0].type):
+            raise DeclarationError(f"{self._where}, {what}: {wanted} is not one type")
+        return codecs[0]
+
+    def _codecs(self, wanted: Any, what: str) -> list[Codec]:
+        where = f"{self._where}, {what}"
+        try:
+            if (type_ := type_given(wanted, where)) is not None:
+                return [codec_for_type(type_)]
+            return codecs_for(wanted, where)
+        except UnsupportedType as error:
+            raise DeclarationError(f"{where}: {error}") from error
+
+
+def _parameter_type(codecs: list[Codec]) -> pa.DataType:
+    if len(codecs) == 1:
+        return codecs[0].type
+    return pa.dense_union([pa.field(str(index), codec.type) for index, codec in enumerate(codecs)])

@@ -1,0 +1,45 @@
+"""Exceptions of authors' code as outcomes of rows."""
+
+import os
+import traceback
+from pathlib import Path
+
+from remote_udf.errors import ErrorCode, capped
+from remote_udf.outcomes import RowError
+
+__all__ = ["describe", "row_error", "traceback_of"]
+
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: text`; the class alone if it has no text, or cannot say it."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be shown)"
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback from the author's first frame on, causes included."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, frame or error.__traceback__))
+    except Exception:
+        # An exception whose own text raises would take the report of it along.
+        return f"{type(error).__name__} (its traceback cannot be shown)"
+
+
+def row_error(error: BaseException, attempts: int, *, retryable: bool, with_traceback: bool = True) -> RowError:
+    """The outcome of a row whose last attempt raised `error`."""
+    return RowError(
+        ErrorCode.FUNCTION_ERROR,
+        describe(error),
+        attempts,
+        retryable,
+        capped(traceback_of(error)) if with_traceback else "",
+    )

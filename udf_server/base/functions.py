@@ -1,0 +1,94 @@
+"""Function: a plugin's function as the server holds it, with its code, types and hooks."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.functions import FunctionSpec
+from udf_server.base.context import CallContext
+from udf_server.base.values import Codec
+
+__all__ = ["Function", "Hook"]
+
+Hook = Callable[[], Awaitable[None] | None]
+"""`open` or `close`: no arguments, sync or async."""
+
+
+@dataclass
+class Function:
+    """One version of one function.
+
+    `call` is the author's code. `parameters` holds, per parameter, a codec for each type it takes,
+    and `result` the codec of the value. `context_parameter` names the parameter that wants the
+    CallContext, or is None; `context_position` counts the arguments before it, unless it takes the context by
+    name only. `origin` says where it was defined, for messages.
+    """
+
+    spec: FunctionSpec
+    call: Callable[..., Any]
+    parameters: Sequence[Sequence[Codec]]
+    result: Codec
+    context_parameter: str | None
+    origin: str
+    is_async: bool
+    context_position: int | None = None
+    emits: bool = False
+    """`call` takes, before the columns, the Emission of the call, or None where results leave when it returns."""
+    opens: list[Hook] = field(default_factory=list)
+    closes: list[Hook] = field(default_factory=list)
+
+    def on_open(self, hook: Hook) -> Hook:
+        """Decorator: run `hook` on the function's event loop before its first call, once per server process."""
+        self.opens.append(hook)
+        return hook
+
+    def on_close(self, hook: Hook) -> Hook:
+        """Decorator: run `hook` when the server stops, after the last call; in reverse order of declaration."""
+        self.closes.insert(0, hook)
+        return hook
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the author's code directly, as if it had not been decorated."""
+        return self.call(*args, **kwargs)
+
+    def call_with(self, arguments: Sequence[Any], context: CallContext) -> Any:
+        """Calls the author's code, with the context in its place if it wants one."""
+        if self.context_parameter is None:
+            return self.call(*arguments)
+        place = self.context_position
+        if place is None or place > len(arguments):
+            return self.call(*arguments, **{self.context_parameter: context})
+        return self.call(*arguments[:place], context, *arguments[place:])
+
+    def __repr__(self) -> str:
+        return f"<{self.spec.kind} function {self.spec.signature} version {self.spec.version} from {self.origin}>"
+
+    def codec_for(self, position: int, type_: pa.DataType) -> Codec:
+        """The codec of the argument at `position`, which has one of the types its parameter takes."""
+        choices = self.parameters[min(position, len(self.parameters) - 1)]
+        return next(codec for codec in choices if codec.type == type_)
+
+    async def open(self) -> None:
+        """Runs the open hooks in the order of declaration."""
+        for hook in self.opens:
+            await _run(hook)
+
+    async def close(self) -> None:
+        """Runs every close hook; the first exception is raised after the last hook."""
+        failures: list[BaseException] = []
+        for hook in self.closes:
+            try:
+                await _run(hook)
+            except BaseException as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+async def _run(hook: Hook) -> None:
+    result = hook()
+    if inspect.isawaitable(result):
+        await result

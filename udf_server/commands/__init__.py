@@ -1,0 +1,1 @@
+"""The command `udf-server`: serve, list, check, new-plugin, health."""

@@ -1,0 +1,238 @@
+"""`udf-server`: serve, health, functions, describe, call, check, new-plugin, token."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from remote_udf.errors import RemoteUdfError
+from remote_udf.functions import split_name
+from remote_udf.version import __version__
+from udf_server.base.functions import Function
+from udf_server.base.texts import with_text_keys
+from udf_server.commands.catalog import described, evaluate, listed
+from udf_server.commands.new_plugin import new_plugin
+from udf_server.hosting.registry import Registry
+from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.security.access import hashed, new_token
+from udf_server.serving.config import ENVIRONMENT_PREFIX, ServerConfig, load_config, settings
+from udf_server.serving.health import health_url, is_well
+from udf_server.serving.logs import configure_logging
+from udf_server.serving.processes import Processes
+from udf_server.serving.server import Server
+from udf_server.serving.tuning import tune_process
+
+__all__ = ["main"]
+
+Command = Callable[..., Any]
+
+
+def _flags(*names: str) -> Callable[[Command], Command]:
+    """Command line flags for these settings, or for all; each says what its definition says."""
+
+    def decorate(command: Command) -> Command:
+        for setting in reversed(settings()):
+            if names and setting.name not in names:
+                continue
+            flag = "--" + setting.name.replace("_", "-")
+            default = "" if setting.default is None else f" [default: {setting.default}]"
+            shown = setting.metadata["doc"] + default
+            kind: dict[str, Any]
+            if isinstance(setting.default, bool):
+                kind = {"default": None}
+                flag = f"{flag}/--no-{setting.name.replace('_', '-')}"
+            elif setting.default == ():
+                kind, shown = {"multiple": True}, f"{setting.metadata['doc']} May be given several times."
+            else:
+                kind = {"type": str, "metavar": "VALUE"}
+            command = click.option(flag, setting.name, help=shown, **kind)(command)
+        return click.option(
+            "--config", "file", type=click.Path(path_type=Path), envvar=f"{ENVIRONMENT_PREFIX}FILE",
+            help="TOML file of settings.",
+        )(command)  # fmt: skip
+
+    return decorate
+
+
+def _config(file: Path | None, flags: dict[str, Any]) -> ServerConfig:
+    environment = {name: text for name, text in os.environ.items() if name != f"{ENVIRONMENT_PREFIX}FILE"}
+    return load_config(file, environment, flags)
+
+
+def _registry(config: ServerConfig) -> Registry:
+    sys.path.insert(0, str(Path.cwd()))  # modules named with --plugin, as `python -m` would find them
+    manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
+    return Registry(load_functions(manager))
+
+
+def _find(registry: Registry, name: str) -> Function:
+    try:
+        return registry.find(*split_name(name))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+
+
+class _Group(click.Group):
+    """Our own errors are one line and exit status 1, not a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RemoteUdfError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="udf-server")
+def main() -> None:
+    """Hosts user-defined functions for PySpark jobs."""
+
+
+@main.command()
+@_flags()
+@click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as it does when a parent dies.")
+@click.option("--share-port", is_flag=True, hidden=True)
+def serve(file: Path | None, stop_with_stdin: bool, share_port: bool, **flags: Any) -> None:
+    """Serve the functions of every plugin until SIGTERM or SIGINT.
+
+    Once ready, prints one line of JSON to standard output: where it listens and what it serves. Logs
+    go to standard error.
+    """
+    config = _config(file, flags)
+    configure_logging(config.log_level, config.log_format)
+    if config.processes > 1:
+        _serve_by_processes(config, stop_with_stdin)
+        return
+    server = Server(config, _registry(config), share_port=share_port)
+    tune_process()
+    uvloop.run(_serve(server, stop_with_stdin))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Calls that never came back hold threads that cannot be joined.
+    os._exit(0)
+
+
+def _serve_by_processes(config: ServerConfig, stop_with_stdin: bool) -> None:
+    processes = Processes(config, sys.argv[1:])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: processes.stop())
+    click.echo(json.dumps(processes.start()))
+    if stop_with_stdin:
+
+        def stop_at_end() -> None:
+            sys.stdin.read()
+            processes.stop()
+
+        threading.Thread(target=stop_at_end, daemon=True).start()
+    processes.wait()
+
+
+async def _serve(server: Server, stop_with_stdin: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if stop_with_stdin:
+        loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 4096) else stop.set())
+    await server.start()
+    functions = [function.spec.key for function in server.registry]
+    ready = {"target": server.target, "metrics": server.metrics_url, "pid": os.getpid(), "functions": functions}
+    click.echo(json.dumps(ready))
+    await stop.wait()
+    if stop_with_stdin:
+        loop.remove_reader(sys.stdin.fileno())
+    await server.stop()
+
+
+@main.command()
+@_flags("metrics_host", "metrics_port")
+@click.option("--alive", is_flag=True, help="Ask whether it lives; a server that drains lives and is not ready.")
+def health(file: Path | None, alive: bool, **flags: Any) -> None:
+    """Ask the server with the same settings, on this machine, whether it is ready: exit status 0 or 1."""
+    good, said = is_well(health_url(_config(file, flags), alive=alive))
+    if not good:
+        raise click.ClickException(said)
+    click.echo(said)
+
+
+@main.command()
+@_flags("plugin", "block", "entry_points")
+def functions(file: Path | None, **flags: Any) -> None:
+    """List the functions of every plugin."""
+    registry = _registry(_config(file, flags))
+    click.echo(listed(registry))
+
+
+@main.command()
+@click.argument("name")
+@_flags("plugin", "block", "entry_points")
+def describe(name: str, file: Path | None, **flags: Any) -> None:
+    """Show one function: NAME or NAME@VERSION."""
+    registry = _registry(_config(file, flags))
+    function = _find(registry, name)
+    click.echo(described(function, registry.plugins[function.spec.key]))
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("name")
+@click.argument("arguments", nargs=-1)
+@_flags("plugin", "block", "entry_points")
+def call(name: str, arguments: tuple[str, ...], file: Path | None, **flags: Any) -> None:
+    """Call a function once, in this process: NAME or NAME@VERSION, then its ARGUMENTS as JSON.
+
+    What is not JSON is taken as text, so quotes may be left out. Prints the value as JSON, or the
+    row's error and exit status 1.
+    """
+    function = _find(_registry(_config(file, flags)), name)
+    value, error = asyncio.run(evaluate(function, arguments))
+    if error is not None:
+        raise click.ClickException(f"{error.code}: {error.message}\n{error.traceback}".rstrip())
+    click.echo(json.dumps(with_text_keys(value), default=str, ensure_ascii=False))
+
+
+@main.command()
+def token() -> None:
+    """Make a bearer token: prints it, and its hash for the access file.
+
+    The token is for the caller alone; the server needs no more than the hash.
+    """
+    made = new_token()
+    click.echo(f"token: {made}")
+    click.echo(f'token_sha256 = ["{hashed(made)}"]')
+
+
+@main.command()
+@click.argument("plugin")
+def check(plugin: str) -> None:
+    """Check a plugin, a module or .py file, as a server would when it starts."""
+    sys.path.insert(0, str(Path.cwd()))
+    registry = Registry(load_functions(build_plugin_manager([plugin], entry_points=False)))
+    click.echo(listed(registry))
+    click.echo(f"{plugin}: {len(list(registry))} functions, nothing wrong")
+
+
+@main.command("new-plugin")
+@click.argument("name")
+@click.option(
+    "--directory", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where its folder is put.",
+    show_default="here",
+)  # fmt: skip
+def new_plugin_command(name: str, directory: Path) -> None:
+    """Write the package of a new plugin, with functions to replace, tests and settings of tools.
+
+    NAME is the package's, such as acme-prices. A folder that is there is never written to.
+    """
+    try:
+        written = new_plugin(name, directory)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo("\n".join(str(path) for path in written))
+    click.echo(f"next: pip install -e '{directory / name}[dev]', then pytest and mypy in that folder")

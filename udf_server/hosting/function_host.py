@@ -1,0 +1,224 @@
+"""HostedFunction: a function in a running server, with the lanes it runs on and its hooks' state."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from remote_udf.durations import format_seconds
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
+from remote_udf.options import AGGREGATE_OPTIONS, AggregateOptions, ScalarOptions, resolve_aggregate, resolve_scalar
+from udf_server.base.errors import FunctionBlocked
+from udf_server.base.failures import describe, traceback_of
+from udf_server.base.functions import Function
+from udf_server.hosting.lanes import LoopLane, ThreadLane
+from udf_server.hosting.load import Load
+from udf_server.hosting.registry import Registry
+from udf_server.hosting.turns import DEFAULT_CALLS
+
+__all__ = ["FunctionHost", "HostLimits", "HostedFunction"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HostLimits:
+    """What one function may take of its server."""
+
+    calls: int = DEFAULT_CALLS
+    """Calls in flight on one function's event loop at once, over all streams."""
+    threads: int = 64
+    """Threads that run one function's calls at once, over all streams."""
+    lost_calls: int = 16
+    """Calls of one function that may never come back before it is refused; each may hold a thread."""
+    open_seconds: float = 600.0
+    """How long a function's `open` hooks may take; loading a model takes minutes."""
+    close_seconds: float = 5.0
+    """How long its `close` hooks may take when the server stops."""
+
+
+class HostedFunction:
+    """One function of a running server.
+
+    The loop lane is where `async` code and the hooks run; it starts with the first stream. Lives on
+    the server's event loop: call its methods from there.
+    """
+
+    def __init__(self, function: Function, defaults: Mapping[str, str], limits: HostLimits) -> None:
+        self.function = function
+        self.spec = function.spec
+        self._defaults = defaults
+        self._limits = limits
+        self._loop_lane: LoopLane | None = None
+        self._thread_lane: ThreadLane | None = None
+        self._lost_calls = 0
+        self._opened = False
+        self._opening = asyncio.Lock()
+
+    def options(self, requested: Mapping[str, str]) -> ScalarOptions:
+        """The options in force: the caller's, over the declaration's, over the server's configuration."""
+        return resolve_scalar(self._defaults, self.spec.options, requested)
+
+    def aggregate_options(self, requested: Mapping[str, str]) -> AggregateOptions:
+        """The same for an aggregate function. A default for every function may be one it does not have."""
+        known = {name: text for name, text in self._defaults.items() if name in AGGREGATE_OPTIONS}
+        return resolve_aggregate(known, self.spec.options, requested)
+
+    @property
+    def running_lane(self) -> LoopLane | None:
+        """The loop lane, if it has started. From any thread."""
+        return self._loop_lane
+
+    @property
+    def loop_lane(self) -> LoopLane:
+        if self._loop_lane is None:
+            self._loop_lane = LoopLane(self.spec.key, self._limits.calls)
+        return self._loop_lane
+
+    @property
+    def thread_lane(self) -> ThreadLane:
+        if self._thread_lane is None:
+            self._thread_lane = ThreadLane(self.spec.key, self._limits.threads, self._limits.lost_calls)
+        return self._thread_lane
+
+    def adjust(self, load: Load) -> None:
+        """Fits its threads to the load of this process. From any thread."""
+        if self._thread_lane is not None:
+            self._thread_lane.adjust(load)
+
+    @property
+    def waiting(self) -> int:
+        """Workers that wait for their turn, on the loop or for a thread."""
+        loop, threads = self._loop_lane, self._thread_lane
+        return (loop.turns.waiting if loop else 0) + (threads.waiting if threads else 0)
+
+    @property
+    def threads_allowed(self) -> int:
+        return self._thread_lane.allowed if self._thread_lane else self._limits.threads
+
+    @property
+    def lost_calls(self) -> int:
+        """Calls that never came back so far."""
+        return self._lost_calls + (self._thread_lane.lost if self._thread_lane else 0)
+
+    def write_off_call(self) -> None:
+        """A call on the loop lane will not come back. Raises FunctionBlocked after too many of them."""
+        if self._lost_calls >= self._limits.lost_calls:
+            raise FunctionBlocked(
+                f"{self._lost_calls} calls of function {self.spec.key} never came back; no more are risked until "
+                "the server is restarted"
+            )
+        self._lost_calls += 1
+        log.warning("call lost", extra={"function": self.spec.key, "lost_calls": self._lost_calls})
+
+    def replace_loop_lane(self, stuck: LoopLane) -> LoopLane:
+        """A fresh lane in place of one whose loop is blocked; `open` is due again.
+
+        Raises FunctionBlocked after too many of them.
+        """
+        if self._loop_lane is stuck:
+            self.write_off_call()
+            stuck.stop()
+            self._loop_lane = LoopLane(self.spec.key, self._limits.calls)
+            # What the hooks opened belongs to the loop that is gone.
+            self._opened = False
+        return self.loop_lane
+
+    async def open(self) -> None:
+        """Runs the function's `open` hooks unless they have run.
+
+        Raises StreamError OPEN_FAILED if one fails or takes too long; the next stream tries again.
+        """
+        if self._opened or not self.function.opens:
+            self._opened = True
+            return
+        async with self._opening:
+            if self._opened:
+                return
+            lane, limit = self.loop_lane, self._limits.open_seconds
+            try:
+                error = await _run_hooks(lane, self.function.open(), limit)
+            except TimeoutError:
+                # Whether it waits or blocks its loop cannot be told from here.
+                self.replace_loop_lane(lane)
+                raise self._open_failed(f"not done after {format_seconds(limit)}") from None
+            if error is not None:
+                raise self._open_failed(describe(error), capped(traceback_of(error))) from error
+            self._opened = True
+
+    def _open_failed(self, why: str, traceback: str = "") -> StreamError:
+        message = f"function {self.spec.key}: open failed: {why}"
+        return StreamError(ErrorKind.USER, ErrorCode.OPEN_FAILED, message, traceback=traceback, retryable=True)
+
+    async def close(self) -> None:
+        """Runs the `close` hooks if the function was opened, and stops the lanes."""
+        try:
+            if self._opened and self.function.closes:
+                error = await _run_hooks(self.loop_lane, self.function.close(), self._limits.close_seconds)
+                if error is not None:
+                    log.error("close hook failed", exc_info=error, extra={"function": self.spec.key})
+        except TimeoutError:
+            log.error("close hook given up", extra={"function": self.spec.key})
+        finally:
+            if self._loop_lane is not None:
+                self._loop_lane.stop()
+            if self._thread_lane is not None:
+                self._thread_lane.stop()
+
+
+class FunctionHost:
+    """Every function of a server, hosted."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        limits: HostLimits | None = None,
+        defaults: Mapping[str, Mapping[str, str]] | None = None,
+        guard: Callable[[Function], Function] | None = None,
+    ) -> None:
+        """`defaults` are the configuration's options by function name; "*" is for every function.
+
+        `guard` may put something between the server and the author's code.
+        """
+        self.registry = registry
+        self._guard = guard or (lambda function: function)
+        self._limits = limits or HostLimits()
+        self._defaults = defaults or {}
+        self._hosted: dict[str, HostedFunction] = {}
+
+    def find(
+        self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True
+    ) -> HostedFunction:
+        """Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION, as `Registry.find`."""
+        function = self.registry.find(name, version, may_see=may_see)
+        key = function.spec.key
+        if key not in self._hosted:
+            defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
+            self._hosted[key] = HostedFunction(self._guard(function), defaults, self._limits)
+        return self._hosted[key]
+
+    def hosted(self) -> Iterable[HostedFunction]:
+        """Those that were called so far."""
+        return list(self._hosted.values())
+
+    async def close(self) -> None:
+        """Closes every function that was used. Safe to call twice."""
+        hosted, self._hosted = self._hosted, {}
+        await asyncio.gather(*(function.close() for function in hosted.values()))
+
+
+async def _run_hooks(lane: LoopLane, hooks: Coroutine[Any, Any, None], limit: float) -> BaseException | None:
+    """What the hooks raised on their lane; a SystemExit among it must not end the lane. Raises TimeoutError."""
+
+    async def guarded() -> BaseException | None:
+        try:
+            await hooks
+        except BaseException as error:
+            return error
+        return None
+
+    # Not wait_for: before Python 3.12 it loses a cancellation that comes as its future is done; the stream would go on.
+    async with asyncio.timeout(limit):
+        return await asyncio.wrap_future(lane.run(guarded()))

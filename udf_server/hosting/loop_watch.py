@@ -1,0 +1,80 @@
+"""LoopWatch: finds functions that block their event loop, says where in their code, and bounds threads that compute."""
+
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from udf_server.hosting.function_host import FunctionHost, HostedFunction
+from udf_server.hosting.lanes import LoopLane
+from udf_server.hosting.load import LoadMeter
+
+__all__ = ["LoopWatch"]
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1
+BLOCKED_SECONDS = 0.5
+"""A loop that does not turn for so long is blocked: every other row of its function waits."""
+STACK_LIMIT = 2_000
+
+
+class _Ping:
+    """One question to a loop, and whether it was answered."""
+
+    def __init__(self, lane: LoopLane) -> None:
+        self.lane = lane
+        self.asked = time.monotonic()
+        self.answered = False
+        self.told = False
+        lane.post(self._answer)
+
+    def _answer(self) -> None:
+        self.answered = True
+
+
+class LoopWatch:
+    """A thread that asks the loop of every function, ten times a second, whether it turns."""
+
+    def __init__(self, host: FunctionHost, blocked: Callable[[HostedFunction], None]) -> None:
+        """`blocked` is called once each time a function is found to block; from this thread."""
+        self._host = host
+        self._blocked = blocked
+        self._pings: dict[str, _Ping] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="loop-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        meter = LoadMeter()
+        while not self._stop.wait(LOOK_SECONDS):
+            load = meter.look(LOOK_SECONDS)
+            for hosted in self._host.hosted():
+                hosted.adjust(load)
+                lane = hosted.running_lane
+                if lane is not None:
+                    self._look(hosted, lane)
+
+    def _look(self, hosted: HostedFunction, lane: LoopLane) -> None:
+        key = hosted.spec.key
+        ping = self._pings.get(key)
+        if ping is None or ping.answered or ping.lane is not lane:
+            self._pings[key] = _Ping(lane)
+            return
+        blocked_for = time.monotonic() - ping.asked
+        if blocked_for < BLOCKED_SECONDS or ping.told:
+            return
+        ping.told = True
+        # The stack first, for it moves on; the metric last, so that who sees it finds the line too.
+        frame = sys._current_frames().get(lane.thread_id)  # noqa: SLF001 - there is no other way to see another thread's stack
+        stack = "".join(traceback.format_stack(frame)[-6:]) if frame else ""
+        log.warning(
+            "event loop blocked",
+            extra={"function": key, "seconds": round(blocked_for, 3), "stack": stack[-STACK_LIMIT:]},
+        )
+        self._blocked(hosted)

@@ -1,0 +1,1 @@
+"""Plugins: found, loaded, asked for their functions and owners, and checked."""

@@ -1,0 +1,190 @@
+"""Finds and loads plugins: installed packages by entry point, modules and files by name."""
+
+import dataclasses
+import importlib
+import importlib.metadata
+import importlib.util
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pluggy
+
+from udf_server.aggregate.declaration import declare_aggregate, is_aggregate
+from udf_server.base.errors import PluginError, PluginImportError
+from udf_server.base.functions import Function
+from udf_server.plugins import hookspecs
+from udf_server.plugins.hookspecs import PROJECT
+from udf_server.plugins.owners import checked_owner, owner_of_package
+from udf_server.process.declaration import declare_table, is_table
+
+__all__ = ["build_plugin_manager", "load_functions"]
+
+
+def build_plugin_manager(
+    modules: Sequence[str] = (), blocked: Iterable[str] = (), *, entry_points: bool = True
+) -> pluggy.PluginManager:
+    """A manager with every plugin that is installed and not blocked, and the given modules.
+
+    A module is a dotted name ("geo_udfs") or a file ("./geo_udfs.py"); for development, or for
+    functions that are not worth a package. One without the hook offers the functions found at its
+    top level. Nothing is loaded at import, so tests build their own manager.
+
+    Raises PluginImportError, naming the plugin, if one cannot be imported, and PluginError if a
+    plugin implements a hook that does not exist or takes other arguments.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    for name in blocked:
+        manager.set_blocked(name)
+    if entry_points:
+        # Not pluggy's own loader: it would pass over the second of two entry points of one name.
+        for point in importlib.metadata.entry_points(group=PROJECT):
+            if manager.is_blocked(point.name):
+                continue
+            if manager.has_plugin(point.name):
+                raise PluginError(f"two installed packages have a plugin {point.name!r}; uninstall or block one")
+            try:
+                module = point.load()
+            except (Exception, SystemExit) as error:
+                raise _import_error(f"{point.name!r} ({point.value})", error) from error
+            _register(manager, module, point.name)
+    for name in modules:
+        if not manager.is_blocked(name):
+            _register(manager, _import(name), name)
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise PluginError(f"plugin {manager.get_name(error.plugin)!r}: {error}") from error
+    return manager
+
+
+def load_functions(manager: pluggy.PluginManager) -> list[tuple[str, Function]]:
+    """Plugin name and function, for every function of every plugin, in no meaningful order. They know their owner."""
+    found: list[tuple[str, Function]] = []
+    owners = _owners(manager)
+    for implementation in _implementations(manager.hook.udf_functions):
+        name = implementation.plugin_name
+        try:
+            functions = list(implementation.function())  # type: ignore[call-overload]
+        except Exception as error:
+            raise _import_error(repr(name), error) from error
+        for function in functions:
+            declared = _declared(name, function)
+            declared.spec = dataclasses.replace(declared.spec, owner=owners.get(name, ""))
+            found.append((name, declared))
+    return found
+
+
+def _implementations(hook: pluggy.HookCaller) -> list[pluggy.HookImpl]:
+    """Of every plugin. Raises PluginError for a wrapper, which would never be called."""
+    for implementation in hook.get_hookimpls():
+        if implementation.wrapper or implementation.hookwrapper:
+            raise PluginError(
+                f"plugin {implementation.plugin_name!r}: its {hook.name} is a wrapper, but every plugin is asked by "
+                "itself and there is nothing to wrap; implement the hook without `wrapper` and `hookwrapper`"
+            )
+    return hook.get_hookimpls()
+
+
+def _owners(manager: pluggy.PluginManager) -> dict[str, str]:
+    """By plugin. Raises PluginError if a plugin does not say it as it should."""
+    owners = {
+        point.name: owner_of_package(point.dist)
+        for point in importlib.metadata.entry_points(group=PROJECT)
+        # Not blocked, nor another one that has its name.
+        if getattr(manager.get_plugin(point.name), "__name__", "") == point.module
+    }
+    for implementation in _implementations(manager.hook.udf_owner):
+        name = implementation.plugin_name
+        try:
+            owner = implementation.function()
+        except Exception as error:
+            raise _import_error(repr(name), error) from error
+        owners[name] = checked_owner(name, owner)
+    return owners
+
+
+def _declared(plugin: str, function: object) -> Function:
+    """The function a plugin offers. Raises PluginError for something else, DeclarationError for a wrong aggregate."""
+    if isinstance(function, Function):
+        return function
+    if is_aggregate(function):
+        return declare_aggregate(function)  # type: ignore[arg-type]
+    if is_table(function):
+        return declare_table(function)  # type: ignore[arg-type]
+    raise PluginError(
+        f"plugin {plugin!r}: udf_functions returned {function!r}, which is neither a function declared with "
+        "udf.scalar nor an AggregateFunction nor a ProcessTableFunction"
+    )
+
+
+def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> None:
+    try:
+        if manager.has_plugin(name):
+            raise PluginError(f"plugin {name!r} is there twice; give it once, or block the installed one")
+        manager.register(module, name)
+        if {caller.name for caller in manager.get_hookcallers(module) or ()} - {"udf_owner"}:
+            return
+    except pluggy.PluginValidationError as error:
+        raise PluginError(f"plugin {name!r}: {error}") from error
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    functions = [value for value in vars(module).values() if isinstance(value, Function)]
+    functions += [declare_aggregate(value) for value in own if isinstance(value, type) and is_aggregate(value)]
+    functions += [declare_table(value) for value in own if isinstance(value, type) and is_table(value)]
+    if not functions:
+        raise PluginError(
+            f"plugin {name!r}: has neither the hook udf_functions, nor a function made with udf.scalar, nor an "
+            "AggregateFunction, nor a ProcessTableFunction"
+        )
+    manager.unregister(module)
+    manager.register(_TopLevel(module, functions), name)
+
+
+class _TopLevel:
+    """Stands in for a module that has functions and no hook."""
+
+    def __init__(self, module: ModuleType, functions: list[Function]) -> None:
+        self.__name__ = module.__name__
+        self._functions = functions
+        if hasattr(module, "udf_owner"):
+            self.udf_owner = module.udf_owner
+
+    @hookspecs.hookimpl
+    def udf_functions(self) -> list[Function]:
+        return self._functions
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        path = Path(name).resolve(strict=True)
+        spec = importlib.util.spec_from_file_location(_free_name(path.stem), path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        # Dataclasses look their module up by name while the class is made.
+        sys.modules[module.__name__] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module.__name__]
+            raise
+        return module
+    except (Exception, SystemExit) as error:
+        raise _import_error(repr(name), error) from error
+
+
+def _free_name(stem: str) -> str:
+    """A module name that takes nobody's place: `json.py` may be a plugin, too."""
+    taken = {*sys.modules, *sys.stdlib_module_names}
+    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def _import_error(plugin: str, error: BaseException) -> PluginError:
+    if isinstance(error, PluginError):
+        return type(error)(f"plugin {plugin}: {error}")
+    return PluginImportError(f"plugin {plugin} cannot be imported: {type(error).__name__}: {error}")

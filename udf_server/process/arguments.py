@@ -1,0 +1,281 @@
+"""The signature of `eval`: which parameters are the context, state entries, tables and scalar arguments."""
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import pyarrow as pa
+
+from remote_udf.durations import parse_seconds
+from remote_udf.errors import InvalidOption, UnsupportedType
+from remote_udf.table_arguments import ArgumentTrait, TableArgument
+from udf_server.base.annotations import codecs_for, hints_of, signature_of, type_given
+from udf_server.base.errors import DeclarationError
+from udf_server.base.values import Codec, StructCodec, codec_for_type, is_record
+from udf_server.process.base import StateHint
+from udf_server.process.context import ProcessContext
+from udf_server.process.rows import Row, shown
+from udf_server.process.states import ListEntry, MapEntry, RecordEntry, StateEntry, ValueEntry
+from udf_server.process.views import ListView, MapView, ValueView
+
+__all__ = ["Argument", "Arguments", "read_arguments"]
+
+RESERVED = ("on_time", "uid")
+_SEMANTICS = {
+    ArgumentTrait.ROW_SEMANTIC_TABLE, ArgumentTrait.SET_SEMANTIC_TABLE, ArgumentTrait.BROADCAST_SEMANTIC_TABLE,
+}  # fmt: skip
+_SET_ONLY = (
+    ArgumentTrait.OPTIONAL_PARTITION_BY, ArgumentTrait.REQUIRE_UPDATE_BEFORE, ArgumentTrait.REQUIRE_FULL_DELETE,
+)  # fmt: skip
+_VIEWS = (ListView, MapView, ValueView)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A table or a scalar argument. `codec` is of the row of a typed table, or of the scalar."""
+
+    name: str
+    table: TableArgument | None
+    codec: Codec | None
+    required: bool = True
+    default: Any = None
+    keyword: bool = False
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.null() if self.codec is None else self.codec.type
+
+
+@dataclass
+class Arguments:
+    """The parameters of `eval`, in their order."""
+
+    has_context: bool = False
+    states: list[StateEntry] = field(default_factory=list)
+    arguments: list[Argument] = field(default_factory=list)
+
+    @property
+    def tables(self) -> list[TableArgument]:
+        return [argument.table for argument in self.arguments if argument.table is not None]
+
+
+def read_arguments(where: str, code: Callable[..., Any]) -> Arguments:
+    """Raises DeclarationError, which starts with `where` and names the parameter."""
+    result = Arguments()
+    hints = hints_of(inspect.unwrap(getattr(code, "__func__", code)), where)
+    for parameter in signature_of(code, where).parameters.values():
+        place = f"{where}, parameter {parameter.name!r}"
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise DeclarationError(
+                f"{place}: Process table functions require a non-overloaded, non-vararg, and static signature"
+            )
+        hint = hints.get(parameter.name)
+        if _is_context(parameter.name, hint):
+            if result.has_context or result.states or result.arguments:
+                raise DeclarationError(f"{place}: the context is the first parameter")
+            result.has_context = True
+            continue
+        if hint is None:
+            raise DeclarationError(
+                f"{place}: Could not extract a data type: annotate it as a state entry, a table or a scalar argument"
+            )
+        traits, state = _notes(hint)
+        if traits:
+            result.arguments.append(_table(place, parameter, hint, traits))
+        elif state is not None or _origin(hint) in _VIEWS:
+            if result.arguments:
+                raise DeclarationError(f"{place}: State entries must precede arguments")
+            result.states.append(_state(place, parameter.name, hint, state or StateHint()))
+        else:
+            result.arguments.append(_scalar(place, parameter, hint))
+    _require_sound(where, result)
+    return result
+
+
+def _is_context(name: str, hint: Any) -> bool:
+    return hint is ProcessContext or (hint is None and name in ("ctx", "context"))
+
+
+def _notes(hint: Any) -> tuple[frozenset[ArgumentTrait], StateHint | None]:
+    if typing.get_origin(hint) is not Annotated:
+        return frozenset(), None
+    notes = typing.get_args(hint)[1:]
+    # A trait is text, too: only those of the enum count.
+    traits = frozenset(note for note in notes if isinstance(note, ArgumentTrait))
+    return traits, next((note for note in notes if isinstance(note, StateHint)), None)
+
+
+def _plain(hint: Any) -> Any:
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+
+
+def _origin(hint: Any) -> Any:
+    plain = _plain(hint)
+    return typing.get_origin(plain) or plain
+
+
+def _one(hint: Any, place: str) -> Codec:
+    try:
+        codecs = codecs_for(hint, place)
+    except UnsupportedType as error:
+        raise DeclarationError(f"{place}: {error}") from error
+    except DeclarationError as error:
+        raise DeclarationError(f"{place}: Could not extract a data type: {error}") from error
+    if len(codecs) > 1:
+        raise DeclarationError(f"{place}: {hint} is not one type")
+    return codecs[0]
+
+
+def _table(place: str, parameter: inspect.Parameter, hint: Any, traits: frozenset[ArgumentTrait]) -> Argument:
+    semantics = traits & _SEMANTICS
+    if len(semantics) != 1:
+        raise DeclarationError(
+            f"{place}: a table has one of ROW_SEMANTIC_TABLE, SET_SEMANTIC_TABLE and BROADCAST_SEMANTIC_TABLE"
+        )
+    if parameter.default is not parameter.empty:
+        raise DeclarationError(f"{place}: Table arguments must not be optional")
+    if ArgumentTrait.SET_SEMANTIC_TABLE not in traits:
+        for trait in _SET_ONLY:
+            if trait in traits and not (trait is ArgumentTrait.REQUIRE_UPDATE_BEFORE and not _is_broadcast(traits)):
+                raise DeclarationError(f"{place}: Trait {trait} requires SET_SEMANTIC_TABLE")
+    if ArgumentTrait.SUPPORT_UPDATES not in traits:
+        for trait in (ArgumentTrait.REQUIRE_UPDATE_BEFORE, ArgumentTrait.REQUIRE_FULL_DELETE):
+            if trait in traits:
+                raise DeclarationError(f"{place}: Trait {trait} requires SUPPORT_UPDATES")
+    if ArgumentTrait.SUPPORT_UPDATES in traits and ArgumentTrait.PASS_COLUMNS_THROUGH in traits:
+        raise DeclarationError(f"{place}: Pass-through columns are not supported for tables that support updates")
+    plain, codec = _plain(hint), None
+    if plain is not Row:
+        codec = _one(plain, place)
+        if not isinstance(codec, StructCodec):
+            raise DeclarationError(f"{place}: a row of a table is a udf.Row or a dataclass, not {plain}")
+        if ArgumentTrait.SUPPORT_UPDATES in traits:
+            raise DeclarationError(
+                f"{place}: Table arguments that support updates must use a row type, which shows the kind of change"
+            )
+    table = TableArgument(parameter.name, traits, None if codec is None else codec.type)
+    return Argument(parameter.name, table, codec, keyword=parameter.kind is parameter.KEYWORD_ONLY)
+
+
+def _is_broadcast(traits: frozenset[ArgumentTrait]) -> bool:
+    return ArgumentTrait.BROADCAST_SEMANTIC_TABLE in traits
+
+
+def _scalar(place: str, parameter: inspect.Parameter, hint: Any) -> Argument:
+    if hint is Row:
+        raise DeclarationError(
+            f"{place}: Could not extract a data type: a table says its traits, such as "
+            "Annotated[Row, ArgumentTrait.SET_SEMANTIC_TABLE]"
+        )
+    required = parameter.default is parameter.empty
+    default = None if required else parameter.default
+    keyword = parameter.kind is parameter.KEYWORD_ONLY
+    return Argument(parameter.name, None, _one(hint, place), required, default, keyword)
+
+
+def _state(place: str, name: str, hint: Any, state: StateHint) -> StateEntry:
+    ttl = _ttl(place, state)
+    plain, origin = _plain(hint), _origin(hint)
+    inner = typing.get_args(plain)
+    if origin in _VIEWS and len(inner) != (2 if origin is MapView else 1):
+        raise DeclarationError(
+            f"{place}: Could not extract a data type: say what it holds, such as {origin.__name__}[int]"
+        )
+    if origin is ListView:
+        return ListEntry(name, _one(inner[0], place), ttl, state.broadcast)
+    if origin is ValueView:
+        return ValueEntry(name, _one(inner[0], place), ttl, state.broadcast)
+    if origin is MapView:
+        return MapEntry(name, _one(inner[1], place), ttl, state.broadcast, key=_one(inner[0], place))
+    if plain is Row:
+        if state.type is None:
+            raise DeclarationError(f'{place}: Could not extract a data type: give StateHint(type="count bigint")')
+        struct = type_given(f"struct<{state.type}>", place)
+        assert struct is not None
+        record = _record(struct)
+        fields = {column.name: codec_for_type(column.type) for column in struct}
+        return RecordEntry(name, StructCodec(fields, record), ttl, state.broadcast, record=record, untyped=True)
+    if not is_record(plain):
+        if plain in (object, Any):
+            raise DeclarationError(f"{place}: Could not extract a data type from {plain}")
+        raise DeclarationError(
+            f"{place}: State entries that are read as a whole must be a composite type, a dataclass; {plain} goes "
+            "into a ValueView, ListView or MapView"
+        )
+    codec = _one(plain, place)
+    parameters = getattr(plain, "__dataclass_params__", None)
+    if parameters is None or parameters.frozen:
+        raise DeclarationError(
+            f"{place}: State entries must provide an argument-less constructor so that all fields are mutable; "
+            f"{plain.__name__} cannot be changed in place"
+        )
+    try:
+        made = plain()
+    except TypeError as error:
+        raise DeclarationError(
+            f"{place}: State entries must provide an argument-less constructor so that all fields are mutable: {error}"
+        ) from error
+    return RecordEntry(name, codec, ttl, state.broadcast, record=type(made))
+
+
+def _ttl(place: str, state: StateHint) -> int | None:
+    if state.ttl is None or state.ttl == "0":
+        return None
+    try:
+        return round(parse_seconds(state.ttl) * 1000) or None
+    except InvalidOption as error:
+        raise DeclarationError(f"{place}: ttl: {error}") from error
+
+
+def _record(struct: pa.DataType) -> type:
+    """A class for the fields of a row that is state: all None at first."""
+    names = [column.name for column in struct]
+    for name in names:
+        if not name.isidentifier():
+            raise DeclarationError(f"a row that is state has fields with names Python takes, not {name!r}")
+
+    def shown_fields(self: Any) -> str:
+        return f"+I[{', '.join(shown(getattr(self, name)) for name in names)}]"
+
+    made = dataclasses.make_dataclass("Row", [(name, Any, None) for name in names], repr=False)
+    made.__repr__ = shown_fields  # type: ignore[assignment]
+    return made
+
+
+def _require_sound(where: str, found: Arguments) -> None:
+    """What concerns several parameters."""
+    for argument in found.arguments:
+        if argument.name in RESERVED:
+            raise DeclarationError(
+                f"{where}: Function signature must not declare system arguments. Reserved argument names are: "
+                f"[{', '.join(RESERVED)}]"
+            )
+    tables = found.tables
+    main = [table for table in tables if not table.is_broadcast]
+    if len(tables) > 20:
+        raise DeclarationError(f"{where}: Unsupported table argument count. At most 20 tables are supported")
+    if tables and not main:
+        raise DeclarationError(f"{where}: a broadcast table needs a table with row or set semantics beside it")
+    if len(main) > 1 and not all(table.has_set_semantics for table in main):
+        raise DeclarationError(
+            f"{where}: All table arguments must use set semantics if multiple table arguments are declared"
+        )
+    if len(tables) > 1 and any(table.has(ArgumentTrait.PASS_COLUMNS_THROUGH) for table in tables):
+        raise DeclarationError(
+            f"{where}: Pass-through columns are not supported if multiple table arguments are declared"
+        )
+    for entry in found.states:
+        if entry.broadcast and len(main) == len(tables):
+            raise DeclarationError(
+                f"{where}: Broadcast state entry {entry.name!r} requires at least one table argument with broadcast "
+                "semantics"
+            )
+        if entry.broadcast and isinstance(entry, ListEntry):
+            raise DeclarationError(f"{where}: Broadcast state entry {entry.name!r} cannot be a ListView")
+        if not entry.broadcast and not any(table.has_set_semantics for table in main):
+            raise DeclarationError(
+                f"{where}: state entry {entry.name!r} needs tables with set semantics, whose rows have a key"
+            )

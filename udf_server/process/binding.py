@@ -1,0 +1,258 @@
+"""Binding: a process table function as a vectorized function over segments, for one stream.
+
+Everything vectorized functions have is so had by segments: deadlines, retries, and a segment that fails
+found by halving.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.functions import NullCall
+from remote_udf.process_calls import OUTPUT, STATE, TIMERS, ProcessCall, processed_type, segments_schema
+from remote_udf.types import spelled
+from udf_server.base.functions import Function
+from udf_server.base.metrics import ProcessMetrics
+from udf_server.base.values import codec_for_type
+from udf_server.process.context import CallFacts
+from udf_server.process.declaration import ProcessTable
+from udf_server.process.engine import Emitted, Engine, Flush, Processed, Segment
+from udf_server.process.reading import SegmentReader
+from udf_server.process.writing import output_array, part_of, processed_array
+from udf_server.runners.emission import Emission
+
+__all__ = ["TableBinding", "bind_table", "checked_process_segments"]
+
+ASYNC_SEGMENTS = 256
+"""Segments of an async function under way at once in a bundle."""
+PART_SHARE = 16
+"""There are many of them, so each sends what it has emitted at this share of PART_BYTES."""
+HELD_BYTES = 16 << 20
+
+
+def checked_process_segments(function: ProcessTable, call: ProcessCall, schema: pa.Schema) -> list[pa.DataType]:
+    """The type of each column of the segments. Raises StreamError for columns that are not those of this call."""
+    wanted = segments_schema(function.spec, call)
+    if schema.names != wanted.names or any(
+        not field.type.equals(target.type) for field, target in zip(schema, wanted, strict=True)
+    ):
+        raise StreamError(
+            ErrorKind.PROTOCOL, ErrorCode.ARGUMENT_TYPE,
+            f"function {function.spec.key}: segments are {spelled(pa.struct(list(schema)))}, expected "
+            f"{spelled(pa.struct(list(wanted)))}",
+        )  # fmt: skip
+    return list(wanted.types)
+
+
+def bind_table(function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics) -> Function:
+    """The function that takes the columns of segments of this call. Raises ValueError for scalars it cannot read."""
+    function = function.in_call(call)
+    binding = TableBinding(function, call, metrics)
+    result = processed_type(function.spec, broadcast=call.broadcast)
+    bound = Function(
+        spec=replace(function.spec, result=result, nulls=NullCall.CALL),
+        call=binding.call_async if function.is_async else binding.call,
+        parameters=[[codec_for_type(field.type)] for field in segments_schema(function.spec, call)],
+        result=codec_for_type(result),
+        context_parameter=None,
+        origin=function.origin,
+        is_async=function.is_async,
+        emits=True,
+    )
+    bound.opens, bound.closes = function.opens, function.closes
+    return bound
+
+
+class TableBinding:
+    """Segments in columns to what they give, in a struct array."""
+
+    def __init__(self, function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics | None = None) -> None:
+        self._function = function
+        self._metrics = metrics
+        self._names = segments_schema(function.spec, call).names
+        self._call = call
+        facts = CallFacts(function.spec, call, tuple(entry.name for entry in function.states))
+        self._engine = Engine(function, facts, _scalars(function, call), _broadcast_state(function, call))
+        self._reader = SegmentReader(function, call)
+        self._result = processed_type(function.spec, broadcast=call.broadcast)
+
+    def call(self, emission: Emission | None, *columns: pa.Array) -> pa.Array:
+        run, results = self._engine.run, _CallResults(self, emission, columns)
+        for index, segment in enumerate(results.segments):
+            if results.add(run(segment, results.flush(index))):
+                results.wait()
+        return results.rest()
+
+    async def call_stepwise(self, columns: Sequence[pa.Array], most_timers: int) -> pa.Array:
+        """For tests of authors: fires so many timers of each segment at most."""
+        results = _CallResults(self, None, columns)
+        for segment in results.segments:
+            segment.most_timers = most_timers
+            results.add(await self._engine.run_async(segment))
+        return results.rest()
+
+    async def call_async(self, emission: Emission | None, *columns: pa.Array) -> pa.Array:
+        results = _CallResults(self, emission, columns)
+        turns = _Turns()
+
+        async def run(index: int, segment: Segment) -> Processed:
+            await turns.begin()
+            size = 0
+            try:
+                processed = await self._engine.run_async(segment, results.flush(index, share=PART_SHARE))
+                size = processed.size
+                return processed
+            finally:
+                turns.end(size)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                # Each is let go with its result once that was added.
+                tasks = deque(group.create_task(run(index, segment)) for index, segment in enumerate(results.segments))
+                while tasks:
+                    await asyncio.wait([tasks[0]])
+                    processed = tasks.popleft().result()
+                    # Outcomes leave in the order of segments.
+                    turns.taken(processed.size)
+                    if results.add(processed):
+                        await results.available()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return results.rest()
+
+    # For _CallResults.
+
+    @property
+    def names(self) -> list[str]:
+        return self._names
+
+    def read(self, columns: Sequence[pa.Array]) -> list[Segment]:
+        return self._reader.read(columns)
+
+    def encoded(self, processed: Sequence[Processed]) -> pa.Array:
+        return processed_array(self._function, processed, broadcast=self._call.broadcast)
+
+    def encoded_output(self, emitted: Sequence[Emitted]) -> pa.StructArray:
+        return output_array(self._function, emitted, self._result.field(OUTPUT).type.value_type)
+
+    def part_of(self, output: pa.StructArray) -> pa.Array:
+        return part_of(output, self._result)
+
+    @property
+    def metrics(self) -> ProcessMetrics | None:
+        return self._metrics
+
+
+class _CallResults:
+    """What the segments of one call give, in their order: sent when it is much, else returned at the end."""
+
+    def __init__(self, binding: TableBinding, emission: Emission | None, columns: Sequence[pa.Array]) -> None:
+        self.segments = binding.read(columns)
+        self._binding = binding
+        self._emission = emission
+        self._rows = [len(segment.rows) for segment in self.segments]
+        named = dict(zip(binding.names, columns, strict=True))
+        self._state_in = named[STATE].nbytes + named[TIMERS].nbytes
+        self._pending: list[Processed] = []
+        self._size = 0
+        self._added = 0
+
+    def flush(self, index: int, *, share: int = 1) -> Flush | None:
+        """Where rows of this segment go that it emits before it ends; with a share of what may be held for one."""
+        emission, binding = self._emission, self._binding
+        if emission is None:
+            return None
+
+        def rows(emitted: list[Emitted]) -> None:
+            emission.part(index, binding.encoded_output(emitted), binding.part_of)
+
+        return Flush(emission.part_bytes // share, rows, emission.wait, emission.available)
+
+    def add(self, processed: Processed) -> bool:
+        """Takes what the next segment gave; true if outcomes were sent, so that room should be waited for."""
+        self._pending.append(processed)
+        self._size += processed.size
+        if self._emission is None or self._size < self._emission.part_bytes:
+            return False
+        self._emission.settle(self.rest())
+        return True
+
+    def wait(self) -> None:
+        assert self._emission is not None
+        self._emission.wait()
+
+    async def available(self) -> None:
+        assert self._emission is not None
+        await self._emission.available()
+
+    def rest(self) -> pa.Array:
+        """What was added and not sent."""
+        pending, self._pending, self._size = self._pending, [], 0
+        result = self._binding.encoded(pending)
+        metrics = self._binding.metrics
+        if metrics is not None and pending:
+            first, self._added = self._added, self._added + len(pending)
+            state_in, self._state_in = self._state_in, 0
+            metrics.processed(
+                segments=len(pending), rows=sum(self._rows[first : self._added]),
+                emitted=sum(each.emitted for each in pending), fired=sum(each.fired for each in pending),
+                state_in=state_in, state_out=result.field(STATE).nbytes + result.field(TIMERS).nbytes,
+            )  # fmt: skip
+        return result
+
+
+class _Turns:
+    """Segments of an async function under way. None begins while those that wait for an earlier one hold too much."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(ASYNC_SEGMENTS)
+        self._held = 0
+        self._kept = 0
+        """Turns of segments that have ended, which are free once what is held has been taken."""
+
+    async def begin(self) -> None:
+        await self._turns.acquire()
+
+    def end(self, size: int) -> None:
+        """A segment has ended, with output of this size that waits to be taken."""
+        self._held += size
+        if self._held > HELD_BYTES:
+            self._kept += 1
+        else:
+            self._turns.release()
+
+    def taken(self, size: int) -> None:
+        self._held -= size
+        if self._held <= HELD_BYTES:
+            for _ in range(self._kept):
+                self._turns.release()
+            self._kept = 0
+
+
+def _scalars(function: ProcessTable, call: ProcessCall) -> list[Any]:
+    """A value per scalar argument: what was sent, or the declared default."""
+    values = []
+    for argument in function.arguments:
+        if argument.table is not None:
+            continue
+        if argument.name in call.scalars.schema.names:
+            assert argument.codec is not None
+            column = call.scalars.column(argument.name)
+            values.append(
+                argument.codec.decode(column if column.type == argument.type else column.cast(argument.type))[0]
+            )
+        else:
+            values.append(argument.default)
+    return values
+
+
+def _broadcast_state(function: ProcessTable, call: ProcessCall) -> list[Any] | None:
+    if call.broadcast_state is None or call.broadcast:
+        return None
+    entries = [entry for entry in function.states if entry.broadcast]
+    return [entry.codec.decode(call.broadcast_state.column(entry.name))[0] for entry in entries]

@@ -1,0 +1,166 @@
+"""Process table functions as the server holds them. Everything is checked here, when the plugin is loaded."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.errors import InvalidOption
+from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
+from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from remote_udf.process_calls import ProcessCall
+from remote_udf.result_columns import resolved
+from remote_udf.table_arguments import ChangelogMode, ProcessSignature
+from udf_server.base.annotations import hints_of, signature_of
+from udf_server.base.errors import DeclarationError
+from udf_server.base.functions import Function
+from udf_server.base.values import StructCodec
+from udf_server.process.arguments import Argument, Arguments, read_arguments
+from udf_server.process.base import ProcessTableFunction
+from udf_server.process.context import ProcessContext
+from udf_server.process.results import Results, results_given, results_of
+from udf_server.process.states import StateEntry
+
+__all__ = ["ProcessTable", "declare_table", "is_table"]
+
+
+@dataclass(kw_only=True)
+class ProcessTable(Function):
+    """A process table function. `call` is eval."""
+
+    implementation: ProcessTableFunction
+    arguments: list[Argument]
+    states: list[StateEntry]
+    results: Results
+    eval_has_context: bool
+    timer: Callable[..., Any] | None
+    timer_has_context: bool
+
+    def in_call(self, call: ProcessCall) -> "ProcessTable":
+        """The function with the columns that its result has in this call. Raises InvalidCall."""
+        if self.results.told is None:
+            return self
+        spec = resolved(self.spec, call)
+        results = results_of(spec.result, self.results.mode)
+        return replace(self, spec=spec, results=results, result=StructCodec(dict(results.columns)))
+
+
+def is_table(value: object) -> bool:
+    """Whether a plugin may return this as a process table function."""
+    if isinstance(value, type):
+        return issubclass(value, ProcessTableFunction) and value is not ProcessTableFunction
+    return isinstance(value, ProcessTableFunction)
+
+
+def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> ProcessTable:
+    """The function, checked. Raises DeclarationError, naming function and parameter."""
+    kind = given if isinstance(given, type) else type(given)
+    title = given.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
+    where = f"function {title}"
+    try:
+        implementation = given() if isinstance(given, type) else given
+    except TypeError as error:
+        raise DeclarationError(f"{where}: class {kind.__name__} cannot be made without arguments: {error}") from error
+    if not isinstance(implementation.version, str):
+        version = implementation.version
+        raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
+    call = getattr(implementation, "eval", None)
+    if not callable(call):
+        raise DeclarationError(f"{where}: class {kind.__name__} has no method 'eval'")
+    if callable(getattr(implementation, "terminate", None)):
+        raise DeclarationError(
+            f"{where}: class {kind.__name__} has a method 'terminate', which is never called, unlike in a UDTF of "
+            "PySpark's: let eval register a timer, and emit the last rows of a key in on_timer"
+        )
+    read = read_arguments(where, call)
+    returned = hints_of(inspect.unwrap(getattr(call, "__func__", call)), where).get("return")
+    mode = implementation.changelog_mode
+    results = results_given(where, implementation.returns, returned, mode)
+    timer, timer_has_context = _timer(where, implementation, read)
+    signature = ProcessSignature(
+        tables=tuple(read.tables), state=_stored(read.states, broadcast=False),
+        broadcast_state=_stored(read.states, broadcast=True), changelog_mode=mode,
+    )  # fmt: skip
+    _require_output(where, signature, mode)
+    try:
+        split_name(f"{title}@{implementation.version}")
+        spec = FunctionSpec(
+            name=title,
+            version=implementation.version,
+            kind=FunctionKind.PROCESS,
+            parameters=tuple(Parameter(argument.name, argument.type) for argument in read.arguments),
+            result=results.type,
+            required_parameters=sum(argument.required for argument in read.arguments),
+            description=inspect.cleandoc(implementation.description or kind.__doc__ or ""),
+            deterministic=implementation.deterministic,
+            nulls=NullCall.CALL,
+            execution=Execution.VECTORIZED,
+            options=canonical(implementation.options, source=where, known=(AGGREGATE_OPTIONS,)),
+            sees_key=True,
+            process=signature,
+        )
+    except (ValueError, InvalidOption) as error:
+        raise DeclarationError(f"{where}: {error}") from error
+    return ProcessTable(
+        spec=spec,
+        call=call,
+        parameters=[[argument.codec] if argument.codec is not None else [] for argument in read.arguments],
+        result=StructCodec(dict(results.columns)),
+        context_parameter=None,
+        origin=f"{kind.__module__}:{kind.__qualname__}",
+        is_async=_is_async(call) or (timer is not None and _is_async(timer)),
+        opens=[implementation.open] if hasattr(implementation, "open") else [],
+        closes=[implementation.close] if hasattr(implementation, "close") else [],
+        implementation=implementation,
+        arguments=read.arguments,
+        states=read.states,
+        results=results,
+        eval_has_context=read.has_context,
+        timer=timer,
+        timer_has_context=timer_has_context,
+    )
+
+
+def _is_async(code: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
+
+
+def _stored(states: list[StateEntry], *, broadcast: bool) -> pa.Schema:
+    return pa.schema([pa.field(entry.name, entry.codec.type) for entry in states if entry.broadcast is broadcast])
+
+
+def _timer(where: str, implementation: ProcessTableFunction, read: Arguments) -> tuple[Callable[..., Any] | None, bool]:
+    """`on_timer`, which takes the state of eval, and whether it takes the context."""
+    timer = getattr(implementation, "on_timer", None)
+    if timer is None:
+        return None, False
+    hints = hints_of(inspect.unwrap(getattr(timer, "__func__", timer)), where)
+    parameters = list(signature_of(timer, where).parameters)
+    first = parameters[0] if parameters else ""
+    has_context = hints.get(first) is ProcessContext or (first not in hints and first in ("ctx", "context"))
+    found = parameters[has_context:]
+    if len(found) != len(read.states):
+        wanted = ", ".join(entry.name for entry in read.states)
+        raise DeclarationError(
+            f"{where}: on_timer takes the same state entries as eval in the same order ({wanted or 'none'}), not "
+            f"{', '.join(found) or 'none'}"
+        )
+    return timer, has_context
+
+
+def _require_output(where: str, signature: ProcessSignature, mode: ChangelogMode) -> None:
+    if mode.is_insert_only:
+        return
+    if signature.passes_columns_through:
+        raise DeclarationError(
+            f"{where}: Pass-through columns are not supported for functions that emit updates {mode}"
+        )
+    for table in signature.main_tables:
+        if mode.is_upsert and not table.has_set_semantics:
+            raise DeclarationError(
+                f"{where}: PTFs that take table arguments with row semantics don't support upsert output. Table "
+                f"argument {table.name!r} must use set semantics"
+            )

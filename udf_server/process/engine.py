@@ -1,0 +1,312 @@
+"""Runs one segment of a key: its rows in order, then the timers that the watermark reaches (FLIP-440)."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import GeneratorType
+from typing import Any
+
+from remote_udf.row_kinds import RowKind
+from udf_server.process.context import CallFacts, ProcessContext
+from udf_server.process.declaration import ProcessTable
+from udf_server.process.states import KeyState, StateEntry
+from udf_server.process.timers import Timer, Timers
+
+__all__ = ["Emitted", "Engine", "Flush", "Incoming", "Processed", "Segment"]
+
+Incoming = tuple[int, Any, int | None]
+"""Of a row: the number of its table, the row as the function gets it, and its time."""
+Emitted = tuple[int | None, RowKind, int | None, Sequence[Any]]
+"""The row it came from (None for a timer), its kind, its time, its values."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """Rows of one key and what was before them. Times in microseconds, `now` in milliseconds."""
+
+    key: tuple[Any, ...]
+    state: list[Any]
+    timers: list[Timer]
+    rows: Sequence[Incoming]
+    watermarks: list[int | None]
+    advance_to: int | None
+    now: int
+    most_timers: int | None = None
+    """How many timers may fire; None for all that are due."""
+
+    @property
+    def watermark(self) -> int | None:
+        """The least of the tables' watermarks; None until each has one."""
+        found = self.watermarks
+        return min(found) if found and None not in found else None  # type: ignore[type-var]
+
+
+@dataclass(slots=True)
+class Processed:
+    """What processing a segment gave."""
+
+    state: list[Any]
+    timers: list[Timer]
+    output: list[Emitted]
+    """What was emitted and has not been flushed."""
+    fired: int
+    """How many timers fired."""
+    emitted: int
+    """How many rows were emitted, flushed ones among them."""
+    size: int
+    """What the output takes, in bytes, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Where rows go that a segment has emitted before it ends, once they take `size` bytes."""
+
+    size: int
+    rows: Callable[[list[Emitted]], None]
+    wait: Callable[[], None] = lambda: None
+    available: Callable[[], Awaitable[None]] | None = None
+    """The same as `wait`, for functions that are async."""
+
+
+class Engine:
+    """Calls a function for segments. Made once per stream and used by many threads: it keeps nothing of a segment."""
+
+    def __init__(
+        self, function: ProcessTable, facts: CallFacts, scalars: Sequence[Any], broadcast_state: Sequence[Any] | None
+    ) -> None:
+        """`scalars` has a value per scalar argument, `broadcast_state` what is stored of each broadcast entry."""
+        self._function = function
+        self._facts = facts
+        self._broadcast = facts.call.broadcast
+        self._own = [entry for entry in function.states if entry.broadcast is self._broadcast]
+        self._others = [entry for entry in function.states if entry.broadcast is not self._broadcast]
+        self.states_last = self._broadcast or not self._others
+        """Whether the function gets the same objects as state from row to row."""
+        self._other_stored = list(broadcast_state or [None] * len(self._others))
+        self._places = _Places(function.states, self._own)
+        values = iter(scalars)
+        arguments = [None if argument.table is not None else next(values) for argument in function.arguments]
+        self.binding = _Binding(function, arguments)
+        self._values: set[type] = {GeneratorType}
+        """Classes of what eval returned that were found to have values, and not to be awaited."""
+
+    def run(self, segment: Segment, flush: Flush | None = None) -> Processed:
+        """For functions that are not async. Raises what the function raises."""
+        work, known = _Work(self, segment, flush, flush.wait if flush is not None else None), self._values
+        for produced in work.steps():
+            if produced is None:
+                continue
+            if type(produced) not in known:
+                if inspect.isawaitable(produced) or hasattr(produced, "__aiter__"):
+                    raise TypeError("eval and on_timer are async or neither is")
+                known.add(type(produced))
+            for value in produced:
+                work.collect(value)
+        return work.processed()
+
+    async def run_async(self, segment: Segment, flush: Flush | None = None) -> Processed:
+        """For functions of which eval or on_timer is async. What they emit by `collect` does not wait for room."""
+        work = _Work(self, segment, flush)
+        available = flush.available if flush is not None else None
+        for produced in work.steps():
+            if produced is None:
+                continue
+            if hasattr(produced, "__aiter__"):
+                async for value in produced:
+                    work.collect(value)
+                    if work.flushed and available is not None:
+                        await work.made_room(available)
+                continue
+            values = await produced if inspect.isawaitable(produced) else produced
+            for value in values or ():
+                work.collect(value)
+                if work.flushed and available is not None:
+                    await work.made_room(available)
+            if work.flushed and available is not None:
+                await work.made_room(available)
+        return work.processed()
+
+    # For _Work.
+
+    @property
+    def function(self) -> ProcessTable:
+        return self._function
+
+    @property
+    def facts(self) -> CallFacts:
+        return self._facts
+
+    def own_state(self, segment: Segment) -> KeyState:
+        return KeyState(self._own, segment.state, segment.now)
+
+    def states(self, own: KeyState, now: int) -> list[Any]:
+        """What the function gets for its state entries: per-key state is None while broadcast rows are processed."""
+        if not self._others:
+            return own.values
+        others = [None] * len(self._others)
+        if not self._broadcast:
+            # Made anew for each call, so that what a call does to them is lost with it.
+            others = [
+                entry.load(stored, now, writable=False)
+                for entry, stored in zip(self._others, self._other_stored, strict=True)
+            ]
+        return self._places.merged(own.values, others)
+
+    def own_indexes(self, names: set[str]) -> list[int]:
+        """Which entries of these names there are to clear: broadcast state only while broadcast rows are processed."""
+        return [index for index, entry in enumerate(self._own) if entry.name in names]
+
+
+class _Binding:
+    """Calls of eval with everything but the row already given, for the rows of one table."""
+
+    def __init__(self, function: ProcessTable, arguments: Sequence[Any]) -> None:
+        """`arguments` has a value per scalar argument, and None in the place of each table."""
+        self._code = function.call
+        self._has_context = function.eval_has_context
+        given = list(zip(function.arguments, arguments, strict=True))
+        self._tables = [index for index, (argument, _) in enumerate(given) if argument.table is not None]
+        self._names = [argument.name if argument.keyword else None for argument, _ in given]
+        self._values = [value for argument, value in given if not argument.keyword]
+        self._named = {argument.name: value for argument, value in given if argument.keyword}
+
+    def of_table(self, context: ProcessContext, states: Sequence[Any], table: int) -> Callable[[Any], Any]:
+        code, place, named = self._code, self._tables[table], self._named
+        name = self._names[place]
+        first = (context, *states) if self._has_context else tuple(states)
+        if name is not None:
+            return lambda row: code(*first, *self._values, **{**named, name: row})
+        head, tail = self._values[:place], self._values[place + 1 :]
+        if tail:
+            return lambda row: code(*first, *head, row, *tail, **named)
+        # Without a frame of Python's own between the engine and the function.
+        return functools.partial(code, *first, *head, **named)
+
+    def alone(self, context: ProcessContext) -> Any:
+        """The one call of a function without tables."""
+        return self._code(*((context,) if self._has_context else ()), *self._values, **self._named)
+
+
+class _Places:
+    """Puts own and other state entries back in the order of the declaration."""
+
+    def __init__(self, entries: Sequence[StateEntry], own: Sequence[StateEntry]) -> None:
+        self._order = [entry in own for entry in entries]
+
+    def merged(self, own: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        mine, theirs = iter(own), iter(others)
+        return [next(mine) if is_own else next(theirs) for is_own in self._order]
+
+
+class _Work:
+    """One segment under way."""
+
+    def __init__(
+        self, engine: Engine, segment: Segment, flush: Flush | None, wait: Callable[[], None] | None = None
+    ) -> None:
+        self._engine = engine
+        self._segment = segment
+        self._state = engine.own_state(segment)
+        self._timers = Timers(segment.timers)
+        self._output: list[Emitted] = []
+        self._size = 0
+        self._emitted = 0
+        self._flush = flush
+        self._wait = wait
+        self._flush_bytes = flush.size if flush is not None else sys.maxsize
+        self._failure: Exception | None = None
+        """Why rows could not be flushed; the function may have caught it."""
+        self.flushed = False
+        """Rows were flushed since the last wait for room."""
+        self._fired = 0
+        self._row: int | None = None
+        self._time: int | None = None
+        self._read = engine.function.results.read
+        self._broadcast = engine.facts.call.broadcast
+        self._context = ProcessContext(engine.facts, segment.key, self._timers, self.collect)
+
+    def collect(self, value: Any) -> None:
+        if self._broadcast:
+            raise ValueError("Collecting rows is not supported while processing a table with broadcast semantics.")
+        read = self._read(value)
+        if read is not None:
+            self._output.append((self._row, read[0], self._time, read[1]))
+            self._size += read[2]
+            if self._size >= self._flush_bytes:
+                self._flush_rows()
+
+    def _flush_rows(self) -> None:
+        assert self._flush is not None
+        output, self._output, self._size = self._output, [], 0
+        self._emitted += len(output)
+        try:
+            self._flush.rows(output)
+        except Exception as error:
+            self._failure = error
+            raise
+        self.flushed = True
+        if self._wait is not None:
+            self._wait()
+
+    async def made_room(self, available: Callable[[], Awaitable[None]]) -> None:
+        """Returns once what was flushed leaves room for more."""
+        self.flushed = False
+        await available()
+
+    def steps(self) -> Iterator[Any]:
+        """What each call of the function returned, to be gone through before the next call."""
+        engine, segment, context = self._engine, self._segment, self._context
+        watermark, timed, cleared = segment.watermark, engine.facts.call.on_time, context.cleared
+        if not engine.facts.call.tables:
+            context.begin(None, None, None)
+            yield engine.binding.alone(context)
+            return
+        bound_to: int | None = None
+        for index, (table, row, time) in enumerate(segment.rows):
+            self._row, self._time = index, time if timed else None
+            if table == bound_to:
+                context.row_time = time
+            else:
+                context.begin(time, watermark, segment.watermarks[table])
+                call = engine.binding.of_table(context, engine.states(self._state, segment.now), table)
+                bound_to = table if engine.states_last else None
+            yield call(row)
+            if cleared:
+                self._clear()
+                bound_to = None
+        if segment.advance_to is not None and self._timers:
+            yield from self._fire(segment.advance_to)
+
+    def _fire(self, watermark: int) -> Iterator[Any]:
+        engine, context, timers = self._engine, self._context, self._timers
+        function, timed = engine.function, engine.facts.call.on_time
+        timers.begin()
+        while self._fired != self._segment.most_timers and (due := timers.next_due(watermark)) is not None:
+            name, time = due
+            self._fired += 1
+            if function.timer is None:
+                raise NotImplementedError(
+                    f"function {function.spec.key} registers timers, but has no method 'on_timer'"
+                )
+            self._row, self._time = None, time if timed else None
+            context.begin(time, watermark, None, name)
+            states = engine.states(self._state, self._segment.now)
+            yield function.timer(context, *states) if function.timer_has_context else function.timer(*states)
+            if context.cleared:
+                self._clear()
+        timers.end()
+
+    def _clear(self) -> None:
+        for index in self._engine.own_indexes(self._context.cleared):
+            self._state.clear(index)
+        self._context.cleared.clear()
+
+    def processed(self) -> Processed:
+        # Else the rows would hang in a cycle, which the collector seldom looks for here.
+        self._context.end()
+        if self._failure is not None:
+            raise self._failure
+        emitted = self._emitted + len(self._output)
+        return Processed(self._state.stored(), self._timers.pending(), self._output, self._fired, emitted, self._size)

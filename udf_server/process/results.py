@@ -1,0 +1,190 @@
+"""What functions emit, as rows of the declared columns."""
+
+import dataclasses
+import functools
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode, UnsupportedType
+from remote_udf.result_columns import depends_on_call
+from remote_udf.row_kinds import RowKind
+from remote_udf.table_arguments import ChangelogMode
+from udf_server.base.annotations import codecs_for, type_given
+from udf_server.base.errors import DeclarationError
+from udf_server.base.failures import describe
+from udf_server.base.values import Codec, ListCodec, StructCodec, codec_for_type
+from udf_server.process.rows import Row
+from udf_server.process.sizes import FIXED_BYTES, SizeOf, size_of
+from udf_server.process.views import ListView, MapView
+from udf_server.runners.returned import WrongResult
+
+__all__ = ["Results", "results_given", "results_of"]
+
+ATOMIC = "EXPR$0"
+"""Name of the one column of a result that is no row, as Flink calls it."""
+ROW_BYTES = 32
+"""Of a row beside its values: where it came from, its kind and its time."""
+_FIELDS = re.compile(r"\s*[`\w]+\s*:?\s+\S", re.ASCII)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The columns of a result. `atomic` results are one value, rows otherwise; `record` is their class, if one is."""
+
+    columns: Mapping[str, Codec]
+    atomic: bool
+    record: type | None
+    mode: ChangelogMode
+    told: pa.DataType | None = None
+    """What stands for the columns where they depend on the call."""
+
+    @property
+    def type(self) -> pa.DataType:
+        if self.told is not None:
+            return self.told
+        return pa.struct([pa.field(name, codec.type) for name, codec in self.columns.items()])
+
+    def read(self, value: Any) -> tuple[RowKind, Sequence[Any], int] | None:
+        """Kind, values and bytes, about, of something emitted; None for what is skipped: None, where rows are due.
+
+        The values are those it has now; what the function changes in it afterwards is not seen.
+
+        Raises WrongResult for what is no row of these columns, or of a kind that was not declared.
+        """
+        kind = RowKind.INSERT
+        if self.atomic:
+            values: Sequence[Any] = (value,)
+        elif isinstance(value, Row):
+            kind, values = value.kind, value
+        elif value is None:
+            return None
+        elif self.record is not None and isinstance(value, self.record):
+            values = [getattr(value, name) for name in self.columns]
+        elif isinstance(value, (tuple, list)):
+            values = value
+        elif isinstance(value, dict) and value.keys() == self.columns.keys():
+            values = [value[name] for name in self.columns]
+        else:
+            raise WrongResult(
+                ErrorCode.RESULT_TYPE,
+                f"expected a row of {', '.join(self.columns) or 'no columns'}, got a value of type "
+                f"{type(value).__name__}",
+            )
+        if len(values) != len(self.columns):
+            raise WrongResult(
+                ErrorCode.RESULT_TYPE,
+                f"expected a row of {len(self.columns)} columns ({', '.join(self.columns)}), got {len(values)} values",
+            )
+        if kind not in self.mode.kinds:
+            raise WrongResult(
+                ErrorCode.RESULT_TYPE,
+                f"Invalid row kind received: {kind.name}. Expected produced changelog mode: {self.mode}",
+            )
+        changing, sized, size = self._columns
+        if changing:
+            values = list(values)
+            for index, copied in changing:
+                values[index] = copied(values[index])
+        elif values is value and type(value) is list:
+            values = tuple(values)
+        for index, bytes_of in sized:
+            size += bytes_of(values[index])
+        return kind, values, size
+
+    @functools.cached_property
+    def _columns(self) -> tuple[list[tuple[int, Callable[[Any], Any]]], list[tuple[int, SizeOf]], int]:
+        """Columns whose values can change after they were emitted, those that differ in size, the size of the rest."""
+        codecs = list(self.columns.values())
+        sizes = [(index, size) for index, codec in enumerate(codecs) if (size := size_of(codec)) is not None]
+        changing = [(index, _copier(codec)) for index, codec in enumerate(codecs) if codec.mutable]
+        return changing, sizes, ROW_BYTES + FIXED_BYTES * (len(codecs) - len(sizes))
+
+    def encode(self, rows: Sequence[Sequence[Any]]) -> pa.Array:
+        """A struct array with a row for each. Raises WrongResult for values that are not of their columns' types."""
+        if not self.columns:
+            return pa.array([{}] * len(rows), self.type)
+        columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(self.columns)
+        arrays = []
+        for (name, codec), values in zip(self.columns.items(), columns, strict=True):
+            try:
+                arrays.append(codec.encode(values))
+            except Exception as error:
+                raise WrongResult(ErrorCode.RESULT_TYPE, f"column {name!r}: {describe(error)}") from error
+        return pa.StructArray.from_arrays(arrays, fields=list(self.type))
+
+
+def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) -> Results:
+    """The result that `returns` says, or the annotation of what eval returns. Raises DeclarationError."""
+    wanted = given if given is not None else _element(returned)
+    if wanted is None:
+        raise DeclarationError(
+            f"{where}, result: has no type: give 'returns', such as returns = \"item string, count bigint\""
+        )
+    if not isinstance(mode, ChangelogMode) or not mode.kinds:
+        raise DeclarationError(f"{where}: changelog_mode is {mode!r}, not a ChangelogMode with kinds of row")
+    if isinstance(wanted, (list, tuple)) and wanted and all(isinstance(each, pa.Field) for each in wanted):
+        return _told(where, pa.struct(list(wanted)), mode)
+    codec: Codec
+    try:
+        if isinstance(wanted, str) and (not wanted.strip() or _is_fields(wanted)):
+            wanted = f"struct<{wanted}>" if wanted.strip() else pa.struct([])
+        if (type_ := type_given(wanted, f"{where}, result")) is not None:
+            codec = codec_for_type(type_)
+        else:
+            (codec,) = codecs_for(wanted, f"{where}, result")
+    except ValueError as error:
+        raise DeclarationError(f"{where}, result: {wanted} is not one type") from error
+    except UnsupportedType as error:
+        raise DeclarationError(f"{where}, result: {error}") from error
+    atomic = not isinstance(codec, StructCodec)
+    if atomic and not mode.is_insert_only:
+        raise DeclarationError(f"{where}: emits changes {mode}, so its result is a row, which has a kind")
+    if isinstance(codec, StructCodec):
+        return Results(dict(codec.fields), False, codec.record, mode)
+    return Results({ATOMIC: codec}, True, None, mode)
+
+
+def results_of(result: pa.DataType, mode: ChangelogMode) -> Results:
+    """Rows of these columns."""
+    return Results({field.name: codec_for_type(field.type) for field in result}, False, None, mode)
+
+
+def _copier(codec: Codec) -> Callable[[Any], Any]:
+    if isinstance(codec, ListCodec) and not codec.element.mutable:
+        # The usual case, and several times as fast.
+        return lambda value: value[:] if type(value) is list else codec.copied(_plain(value))
+    return lambda value: codec.copied(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """A view of state as the list or dictionary it holds."""
+    if isinstance(value, ListView):
+        return list(value)
+    return dict(value) if isinstance(value, MapView) else value
+
+
+def _told(where: str, told: pa.DataType, mode: ChangelogMode) -> Results:
+    if depends_on_call(told):
+        return Results({}, False, None, mode, told)
+    try:
+        return results_of(told, mode)
+    except UnsupportedType as error:
+        raise DeclarationError(f"{where}, result: {error}") from error
+
+
+def _is_fields(text: str) -> bool:
+    """Whether DDL says columns ("a int") rather than a type ("int", "struct<...>")."""
+    return bool(_FIELDS.match(text)) and not re.match(r"\s*(interval|double\s+precision)\b", text, re.IGNORECASE)
+
+
+def _element(returned: Any) -> Any:
+    """T of Iterator[T] and the like."""
+    arguments = typing.get_args(returned)
+    if typing.get_origin(returned) is not None and arguments and not dataclasses.is_dataclass(returned):
+        return arguments[0]
+    return None

@@ -1,0 +1,224 @@
+"""State entries of a function: what it gets for what is stored, and what is stored of what it leaves.
+
+Stored is None for an empty entry. With a time-to-live every value, element and entry is stored with the
+time it was written, and what is older is not read (`now - written >= ttl`).
+"""
+
+import copy
+import functools
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from udf_server.base.values import Codec, Leaf, ListCodec, MapCodec, StructCodec
+from udf_server.process.views import ListView, MapView, ValueView
+
+__all__ = ["KeyState", "ListEntry", "MapEntry", "RecordEntry", "StateEntry", "ValueEntry"]
+
+VALUE = "value"
+WRITTEN = "written"
+
+
+@dataclass(frozen=True, eq=False)
+class StateEntry(ABC):
+    """One entry. `ttl` is in milliseconds, None for ever; `inner` is the codec of the value, element or item."""
+
+    name: str
+    inner: Codec
+    ttl: int | None = None
+    broadcast: bool = False
+
+    @property
+    @abstractmethod
+    def codec(self) -> Codec:
+        """Of what is stored."""
+
+    @abstractmethod
+    def load(self, stored: Any, now: int, *, writable: bool = True) -> Any:
+        """What the function gets."""
+
+    @abstractmethod
+    def store(self, given: Any, now: int) -> Any:
+        """What is stored of what the function got, after its calls."""
+
+    def made_of(self, value: Any, now: int) -> Any:
+        """What is stored of a plain value: a record, a list, a dictionary."""
+        return self.store(value, now)
+
+    def fresh(self) -> Any:
+        """What the function gets of an empty entry."""
+        return self.load(None, 0)
+
+    def _timed(self) -> Codec:
+        if self.ttl is None:
+            return self.inner
+        return StructCodec({VALUE: self.inner, WRITTEN: Leaf(pa.int64())})
+
+    def _lives(self, written: int, now: int) -> bool:
+        return self.ttl is None or now - written < self.ttl
+
+    def _stamped(self, value: Any, written: int | None, now: int) -> Any:
+        return value if self.ttl is None else {VALUE: value, WRITTEN: now if written is None else written}
+
+
+@dataclass(frozen=True, eq=False)
+class RecordEntry(StateEntry):
+    """An instance of a dataclass, which the function changes in place. Empty is one made of defaults.
+
+    It is stored only if it was changed, so reading alone does not prolong its life. With `untyped` (the
+    counterpart of Flink's ROW) one with nothing but nulls is empty.
+    """
+
+    record: type = object
+    untyped: bool = False
+
+    @property
+    def codec(self) -> Codec:
+        return self._timed()
+
+    def load(self, stored: Any, now: int, *, writable: bool = True) -> Any:
+        if stored is not None and self.ttl is not None:
+            stored = stored[VALUE] if self._lives(stored[WRITTEN], now) else None
+        if stored is None:
+            return self.record()
+        # Changes of what may not be written are lost with the copy.
+        return stored if writable else copy.deepcopy(stored)
+
+    def store(self, given: Any, now: int) -> Any:
+        return self._stamped(given, None, now)
+
+    def fields_of(self, given: Any) -> list[Any]:
+        """The values of its fields, to compare by."""
+        return [getattr(given, name) for name in self._names]
+
+    @functools.cached_property
+    def fresh_fields(self) -> list[Any]:
+        """Those of an empty entry."""
+        return self.fields_of(self.fresh())
+
+    @functools.cached_property
+    def _names(self) -> tuple[str, ...]:
+        assert isinstance(self.inner, StructCodec)
+        return tuple(self.inner.fields)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueEntry(StateEntry):
+    """A ValueView."""
+
+    @property
+    def codec(self) -> Codec:
+        return self._timed()
+
+    def load(self, stored: Any, now: int, *, writable: bool = True) -> ValueView[Any]:
+        written = None
+        if stored is not None and self.ttl is not None:
+            stored, written = (stored[VALUE], stored[WRITTEN]) if self._lives(stored[WRITTEN], now) else (None, None)
+        return ValueView(stored, written, name=self.name, writable=writable)
+
+    def made_of(self, value: Any, now: int) -> Any:
+        return self.store(ValueView(value), now)
+
+    def store(self, given: ValueView[Any], now: int) -> Any:
+        return None if given.value is None else self._stamped(given.value, given.written, now)
+
+
+@dataclass(frozen=True, eq=False)
+class ListEntry(StateEntry):
+    """A ListView."""
+
+    @property
+    def codec(self) -> Codec:
+        return ListCodec(self._timed())
+
+    def load(self, stored: Any, now: int, *, writable: bool = True) -> ListView[Any]:
+        if self.ttl is None or not stored:
+            return ListView(stored or (), name=self.name, writable=writable)
+        living = [each for each in stored if self._lives(each[WRITTEN], now)]
+        return ListView(
+            [each[VALUE] for each in living], [each[WRITTEN] for each in living], name=self.name, writable=writable
+        )
+
+    def made_of(self, value: Any, now: int) -> Any:
+        return self.store(ListView(value), now)
+
+    def store(self, given: ListView[Any], now: int) -> Any:
+        if not len(given):
+            return None
+        return [self._stamped(value, written, now) for value, written in zip(given, given.written(), strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class MapEntry(StateEntry):
+    """A MapView."""
+
+    key: Codec | None = None
+
+    @property
+    def codec(self) -> Codec:
+        assert self.key is not None
+        return MapCodec(self.key, self._timed())
+
+    def load(self, stored: Any, now: int, *, writable: bool = True) -> MapView[Any, Any]:
+        if self.ttl is None or not stored:
+            return MapView(stored, name=self.name, writable=writable)
+        living = {key: each for key, each in stored.items() if self._lives(each[WRITTEN], now)}
+        return MapView(
+            {key: each[VALUE] for key, each in living.items()}, {key: each[WRITTEN] for key, each in living.items()},
+            name=self.name, writable=writable,
+        )  # fmt: skip
+
+    def made_of(self, value: Any, now: int) -> Any:
+        return self.store(MapView(value), now)
+
+    def store(self, given: MapView[Any, Any], now: int) -> Any:
+        if not len(given):
+            return None
+        written = given.written()
+        return {key: self._stamped(value, written[key], now) for key, value in given.items()}
+
+
+class KeyState:
+    """The state of one key while a segment of it runs."""
+
+    __slots__ = ("_before", "_entries", "_now", "_stored", "values")
+
+    def __init__(self, entries: list[StateEntry], stored: list[Any], now: int, *, writable: bool = True) -> None:
+        self._entries = entries
+        self._stored = list(stored)
+        self._now = now
+        self.values = [entry.load(each, now, writable=writable) for entry, each in zip(entries, stored, strict=True)]
+        """What the function gets, in the order of the entries."""
+        self._before = [
+            copy.deepcopy(entry.fields_of(value)) if isinstance(entry, RecordEntry) and entry.ttl is not None else None
+            for entry, value in zip(entries, self.values, strict=True)
+        ]
+
+    def clear(self, index: int) -> None:
+        """Empties an entry; the function gets a new object for it from its next call on."""
+        entry = self._entries[index]
+        self._stored[index] = None
+        self.values[index] = entry.fresh()
+        if isinstance(entry, RecordEntry) and entry.ttl is not None:
+            self._before[index] = entry.fields_of(self.values[index])
+
+    def stored(self) -> list[Any]:
+        """What is to be stored of each entry."""
+        return [self._stored_of(index, entry) for index, entry in enumerate(self._entries)]
+
+    def _stored_of(self, index: int, entry: StateEntry) -> Any:
+        value = self.values[index]
+        if not isinstance(entry, RecordEntry):
+            return entry.store(value, self._now)
+        fields, stored = entry.fields_of(value), self._stored[index]
+        if entry.untyped and all(field is None for field in fields):
+            return None
+        if entry.ttl is not None:
+            if fields == self._before[index]:
+                # Also where it has expired: nothing is written, and nothing is read of it.
+                return stored
+        elif stored is None and fields == entry.fresh_fields:
+            return None
+        return entry.store(value, self._now)

@@ -1,0 +1,1 @@
+"""Scalar functions: how they are declared."""

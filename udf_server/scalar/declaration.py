@@ -1,0 +1,255 @@
+"""`@udf.scalar`: declares a scalar function. Everything is checked here, when the plugin is imported."""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, overload
+
+import pyarrow as pa
+
+from remote_udf.errors import InvalidOption, UnsupportedType
+from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
+from remote_udf.options import canonical
+from remote_udf.types import require_supported
+from udf_server.base.annotations import array_type, codecs_for, hints_of, signature_of, type_given
+from udf_server.base.context import CallContext
+from udf_server.base.errors import DeclarationError
+from udf_server.base.functions import Function
+from udf_server.base.values import Codec, codec_for_type
+
+__all__ = ["scalar"]
+
+
+@overload
+def scalar(function: Callable[..., Any], /) -> Function: ...
+
+
+@overload
+def scalar(
+    *,
+    name: str | None = None,
+    version: str = "1",
+    description: str | None = None,
+    parameters: str | Mapping[str, Any] | None = None,
+    returns: Any = None,
+    vectorized: bool = False,
+    deterministic: bool = True,
+    nulls: str = "call",
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Function]: ...
+
+
+def scalar(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str = "1",
+    description: str | None = None,
+    parameters: str | Mapping[str, Any] | None = None,
+    returns: Any = None,
+    vectorized: bool = False,
+    deterministic: bool = True,
+    nulls: str = "call",
+    **options: Any,
+) -> Function | Callable[[Callable[..., Any]], Function]:
+    """Declares a scalar function: one value out for each row in (FLIP-400).
+
+    Decorates `async def` (many rows in flight on an event loop of the function's own), plain `def`
+    (rows run on threads; it must be safe to call from several), or a class with a method `eval`,
+    which may also have `open` and `close`. With `vectorized=True` the function gets one Arrow array
+    per argument, all of one length, and returns one array of that length, row i for row i; it must
+    not keep state between rows, since how rows are cut into calls is not its business.
+
+    Types come from annotations, see `udf_server.base.annotations`, unless `parameters` ("a int, b
+    string", or a mapping from name to type) and `returns` give them as Spark DDL, Arrow types or
+    annotations. A parameter of type CallContext is not an argument: it receives the call's context.
+
+    `nulls="skip"` answers null for a row with a null argument without calling the function.
+    `deterministic=False` forbids Spark to merge or repeat calls. Every other keyword is a default
+    for the call option of that name, see `remote_udf.options`.
+
+    Raises DeclarationError, naming function and parameter.
+    """
+
+    def declare(target: Callable[..., Any]) -> Function:
+        title = name or _default_name(target)
+        where = f"function {title}"
+        instance = target() if inspect.isclass(target) else None
+        code = getattr(instance, "eval", None) if instance is not None else target
+        if not callable(code):
+            raise DeclarationError(f"{where}: class {title} has no method 'eval'")
+        if not isinstance(version, str):
+            raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
+        body = _Body(where, code, vectorized)
+        columns = body.parameters(parameters)
+        result = body.result(returns)
+        try:
+            split_name(f"{title}@{version}")
+            spec = FunctionSpec(
+                name=title,
+                version=version,
+                kind=FunctionKind.SCALAR,
+                parameters=tuple(Parameter(column.name, _parameter_type(column)) for column in columns),
+                result=result.type,
+                required_parameters=sum(column.required for column in columns),
+                variadic=any(column.variadic for column in columns),
+                description=inspect.cleandoc(description or target.__doc__ or ""),
+                deterministic=deterministic,
+                nulls=NullCall(nulls),
+                execution=body.execution,
+                options=canonical(options, source=where),
+            )
+        except (ValueError, InvalidOption) as error:
+            raise DeclarationError(f"{where}: {error}") from error
+        return Function(
+            spec=spec,
+            call=code,
+            parameters=[column.codecs for column in columns],
+            result=result,
+            context_parameter=body.context_parameter,
+            context_position=body.context_position,
+            origin=_origin(code),
+            is_async=inspect.iscoroutinefunction(code),
+            opens=[instance.open] if hasattr(instance, "open") else [],
+            closes=[instance.close] if hasattr(instance, "close") else [],
+        )
+
+    return declare if function is None else declare(function)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One parameter that takes arguments."""
+
+    name: str
+    codecs: list[Codec]
+    required: bool
+    variadic: bool
+
+
+class _Body:
+    """The signature of the author's code."""
+
+    def __init__(self, where: str, code: Callable[..., Any], vectorized: bool) -> None:
+        if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+            raise DeclarationError(f"{where}: is a generator; a scalar function returns one value per row")
+        self._where = where
+        self._vectorized = vectorized
+        self._hints = hints_of(inspect.unwrap(code), where)
+        self._signature = list(signature_of(code, where).parameters.values())
+        contexts = [p.name for p in self._signature if self._hints.get(p.name) is CallContext]
+        if len(contexts) > 1:
+            raise DeclarationError(f"{where}: {contexts[0]!r} and {contexts[1]!r} both want the call context")
+        self.context_parameter = contexts[0] if contexts else None
+        self.context_position = self._context_position()
+        if vectorized:
+            self.execution = Execution.VECTORIZED
+        else:
+            asynchronous = inspect.iscoroutinefunction(code)
+            self.execution = Execution.ASYNC_ROWS if asynchronous else Execution.THREADED_ROWS
+
+    def _context_position(self) -> int | None:
+        for position, parameter in enumerate(self._signature):
+            if parameter.name == self.context_parameter:
+                return None if parameter.kind is parameter.KEYWORD_ONLY else position
+        return None
+
+    def parameters(self, given: str | Mapping[str, Any] | None) -> list[_Column]:
+        types = self._explicit(given)
+        columns = []
+        for parameter in self._signature:
+            if parameter.name == self.context_parameter:
+                if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                    where = f"{self._where}, parameter {parameter.name!r}"
+                    raise DeclarationError(f"{where}: the call context is passed by name or in its place")
+                continue
+            if parameter.kind is parameter.VAR_KEYWORD or parameter.kind is parameter.KEYWORD_ONLY:
+                raise DeclarationError(
+                    f"{self._where}, parameter {parameter.name!r}: arguments are passed by position only"
+                )
+            where = f"{self._where}, parameter {parameter.name!r}"
+            if types is not None and parameter.name in types:
+                wanted = types.pop(parameter.name)
+            elif parameter.name in self._hints:
+                wanted = self._hints[parameter.name]
+            else:
+                raise DeclarationError(f"{where}: has no type: annotate it or give 'parameters'")
+            variadic = parameter.kind is parameter.VAR_POSITIONAL
+            required = parameter.default is parameter.empty and not variadic
+            columns.append(_Column(parameter.name, self._codecs(wanted, where), required, variadic))
+        if types:
+            raise DeclarationError(f"{self._where}: 'parameters' names {', '.join(types)}, which it does not have")
+        if self._vectorized and not columns and self.context_parameter is None:
+            raise DeclarationError(
+                f"{self._where}: a vectorized function without arguments needs a CallContext to know its number of rows"
+            )
+        return columns
+
+    def result(self, given: Any) -> Codec:
+        where = f"{self._where}, result"
+        wanted = given if given is not None else self._hints.get("return")
+        if wanted is None:
+            raise DeclarationError(f"{where}: has no type: annotate it or give 'returns'")
+        codecs = self._codecs(wanted, where)
+        if len(codecs) > 1:
+            raise DeclarationError(f"{where}: {wanted} is a union; a result has one type")
+        if pa.types.is_null(codecs[0].type):
+            raise DeclarationError(f"{where}: a function that returns nothing has no place in a query")
+        return codecs[0]
+
+    def _explicit(self, given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if isinstance(given, str):
+            struct = type_given(f"struct<{given}>", f"{self._where}, parameters") if given.strip() else pa.struct([])
+            assert struct is not None
+            return {field.name: field.type for field in struct}
+        if given is not None and not isinstance(given, Mapping):
+            raise DeclarationError(f"{self._where}: 'parameters' is text or a mapping from name to type, not {given!r}")
+        return dict(given) if given is not None else None
+
+    def _codecs(self, wanted: Any, where: str) -> list[Codec]:
+        try:
+            if (type_ := type_given(wanted, where)) is not None:
+                return [codec_for_type(type_)]
+            if self._vectorized:
+                return self._array_codecs(wanted, where)
+            return codecs_for(wanted, where)
+        except UnsupportedType as error:
+            raise DeclarationError(f"{where}: {error}") from error
+
+    def _array_codecs(self, wanted: Any, where: str) -> list[Codec]:
+        """A vectorized function may be annotated with typed array classes, or Annotated ones."""
+        if (type_ := array_type(wanted)) is not None:
+            return [codec_for_type(require_supported(type_, where))]
+        base = typing.get_args(wanted)[0] if typing.get_origin(wanted) is typing.Annotated else wanted
+        notes = typing.get_args(wanted)[1:] if base is not wanted else ()
+        for note in notes:
+            if (type_ := type_given(note, where)) is not None:
+                return [codec_for_type(type_)]
+        if isinstance(base, type) and issubclass(base, (pa.Array, pa.ChunkedArray)):
+            raise DeclarationError(
+                f"{where}: {base.__name__} does not say the type of its values; give a DDL or Arrow type, "
+                "or an array class such as pa.Int64Array"
+            )
+        return codecs_for(wanted, where)
+
+
+def _parameter_type(column: _Column) -> pa.DataType:
+    types = [codec.type for codec in column.codecs]
+    if len(types) == 1:
+        return types[0]
+    return pa.dense_union([pa.field(str(index), type_) for index, type_ in enumerate(types)])
+
+
+def _origin(code: Callable[..., Any]) -> str:
+    """`module:name`; a callable object has its class's."""
+    named = code if hasattr(code, "__qualname__") else type(code)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _default_name(target: Callable[..., Any]) -> str:
+    """The function's name, or the class's in snake case."""
+    title = getattr(target, "__name__", type(target).__name__)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", title).lower() if inspect.isclass(target) else title

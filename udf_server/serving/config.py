@@ -1,0 +1,194 @@
+"""Settings of the server: one definition each for file, environment and command line.
+
+A flag wins over an environment variable (`UDF_CONFIG_PORT`), which wins over the file (TOML, `port =
+50051`), which wins over the default. The prefix is not UDF_SERVER_, because Kubernetes sets
+UDF_SERVER_PORT by itself next to a service of that name.
+"""
+
+import dataclasses
+import difflib
+import math
+import tomllib
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remote_udf.errors import InvalidOption
+from remote_udf.options import canonical
+from udf_server.base.errors import InvalidConfig
+from udf_server.guards.settings import GuardSettings
+from udf_server.hosting.turns import DEFAULT_CALLS
+
+__all__ = ["ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
+
+ENVIRONMENT_PREFIX = "UDF_CONFIG_"
+TABLES = ("functions", "guards")
+"""Settings that only a file can hold."""
+
+
+def _setting(default: Any, doc: str) -> Any:
+    return field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Every setting, checked. Raises InvalidConfig for a value that makes no sense."""
+
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(50051, "Port to listen on; 0 picks a free one.")
+    processes: int = _setting(1, "Worker processes on the port; one uses one core.")
+    unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
+    metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
+    metrics_port: int = _setting(9464, "Port of the HTTP server; 0 picks a free one.")
+    page: bool = _setting(True, "Serve the web UI on the HTTP server: functions, their documentation and rates.")
+    try_calls: bool = _setting(False, "Let people call scalar functions on that page, under the rules of access.")
+    tls_certificate: str | None = _setting(None, "PEM file of the server's certificate chain.")
+    tls_key: str | None = _setting(None, "PEM file of its private key.")
+    tls_client_ca: str | None = _setting(
+        None,
+        "PEM file of the CA of client certificates; clients must present one that it signed (mTLS).",
+    )
+    access_file: str | None = _setting(None, "TOML file of who may call what: bearer tokens and client certificates.")
+    allow_anonymous: bool = _setting(False, "Listen beyond this machine and serve anybody.")
+    allow_plaintext: bool = _setting(False, "Take bearer tokens without TLS beyond this machine, as behind a mesh.")
+    plugin: tuple[str, ...] = _setting((), "Module or .py file to load as a plugin, besides the installed ones.")
+    block: tuple[str, ...] = _setting((), "Name of a plugin not to load.")
+    entry_points: bool = _setting(True, "Load the plugins of installed packages.")
+    calls_per_function: int = _setting(
+        DEFAULT_CALLS,
+        "Calls in flight of one `async def` function, over all streams of a process; others wait.",
+    )
+    threads_per_function: int = _setting(
+        64, "Threads that run the calls of one function, over all streams of a process; fewer while they only compute."
+    )
+    lost_calls_per_function: int = _setting(
+        16, "Calls of one function that may never come back before it is refused; each may hold a thread."
+    )
+    max_streams: int = _setting(4_000, "Streams open at once; further ones are refused as OVERLOADED.")
+    max_streams_per_caller: int = _setting(3_000, "Streams of one caller open at once; refused likewise.")
+    max_connections: int = _setting(
+        8_192, "Connections to the gRPC port; further ones are closed. Fewer if the process may not open as many files."
+    )
+    idle_seconds: float = _setting(
+        300.0, "A stream whose client sends nothing and is owed nothing, or reads nothing, is ended after this long."
+    )
+    keepalive_seconds: float = _setting(
+        30.0, "A connection on which nothing comes for this long is asked for a sign of life, and closed without one."
+    )
+    max_message_bytes: int = _setting(64 << 20, "Largest message, both ways.")
+    max_stream_rows: int = _setting(1_000_000, "Unanswered rows of one stream beyond which it is not read from.")
+    max_stream_bytes: int = _setting(128 << 20, "Unanswered bytes of one stream beyond which it is not read from.")
+    max_function_rows: int = _setting(10_000_000, "Unanswered rows of one function beyond which its streams wait.")
+    max_server_bytes: int = _setting(2 << 30, "Unanswered bytes of all streams beyond which streams wait.")
+    shared_memory: bool = _setting(True, "Take rows of callers on this host through memory shared with them.")
+    drain_seconds: float = _setting(30.0, "How long open streams may go on after SIGTERM.")
+    log_level: str = _setting("info", "debug, info, warning or error.")
+    log_format: str = _setting("text", "text, or json: one object per line.")
+    functions: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict,
+        metadata={"doc": "Default options of calls by function name, '*' for all; in the file only."},
+    )
+
+    guards: Mapping[str, GuardSettings] = field(
+        default_factory=dict,
+        metadata={"doc": "Guards of what functions call, by function name; in the file only."},
+    )
+
+    def __post_init__(self) -> None:
+        at_least = {
+            "processes": 1, "port": 0,
+            "metrics_port": 0, "calls_per_function": 1, "threads_per_function": 1, "lost_calls_per_function": 0,
+            "max_streams": 1, "max_streams_per_caller": 1, "max_connections": 1, "idle_seconds": 1,
+            "keepalive_seconds": 1,
+            "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "max_function_rows": 1,
+            "max_server_bytes": 1 << 16, "drain_seconds": 0,
+        }  # fmt: skip
+        for name, least in at_least.items():
+            if getattr(self, name) < least:
+                raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is less than {least}")
+        for name in ("port", "metrics_port"):
+            if getattr(self, name) > 65_535:
+                raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is not a port")
+        for name, choices in (("log_level", ("debug", "info", "warning", "error")), ("log_format", ("text", "json"))):
+            if getattr(self, name) not in choices:
+                raise InvalidConfig(f"setting {name!r}: {getattr(self, name)!r} is none of {', '.join(choices)}")
+        try:
+            checked = {
+                name: canonical(options, source=f"setting functions.{name}") for name, options in self.functions.items()
+            }
+        except InvalidOption as error:
+            raise InvalidConfig(str(error)) from error
+        object.__setattr__(self, "functions", checked)
+
+
+def settings() -> Sequence[dataclasses.Field[Any]]:
+    """The fields a flag or environment variable may set: all that are not tables."""
+    return [setting for setting in dataclasses.fields(ServerConfig) if setting.name not in TABLES]
+
+
+def load_config(
+    file: str | Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> ServerConfig:
+    """The settings in force. `flags` that are None or empty were not given.
+
+    Raises InvalidConfig, naming the source, for a setting that is unknown (with the known ones) or
+    malformed, and for a file that cannot be read.
+    """
+    values = _from_file(Path(file)) if file is not None else {}
+    known = {setting.name for setting in settings()}
+    for variable, text in (environment or {}).items():
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+            values[_known(name, known, f"environment variable {variable}")] = text
+    values |= {name: value for name, value in (flags or {}).items() if value not in (None, ())}
+    hints = typing.get_type_hints(ServerConfig)
+    return ServerConfig(**{name: _parse(name, value, hints[name]) for name, value in values.items()})
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidConfig(f"config file {path}: {error}") from error
+    known = {setting.name for setting in dataclasses.fields(ServerConfig)}
+    return {_known(name, known, f"config file {path}"): value for name, value in table.items()}
+
+
+def _known(name: str, known: set[str], source: str) -> str:
+    plain = name.replace("-", "_")
+    if plain not in known:
+        close = difflib.get_close_matches(plain, known, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else ""
+        raise InvalidConfig(f"{source}: unknown setting {name!r}{hint} (known: {', '.join(sorted(known))})")
+    return plain
+
+
+def _parse(name: str, value: Any, hint: Any) -> Any:
+    """Text to the setting's type; values of a file have it already, or are refused."""
+    try:
+        if hint is bool and isinstance(value, str):
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
+        if hint == tuple[str, ...]:
+            parts = value.split(",") if isinstance(value, str) else value
+            return tuple(part.strip() for part in parts if part.strip())
+        if hint in (int, float) and not isinstance(value, bool):
+            number = hint(value)
+            if math.isfinite(number) and (isinstance(value, str) or number == value):
+                return number
+        if hint is bool and isinstance(value, bool):
+            return value
+        if hint in (str, str | None) and isinstance(value, str):
+            return value
+        if name == "guards":
+            return {function: GuardSettings.parse(function, table) for function, table in value.items()}
+        if name == "functions" and all(isinstance(options, dict) for options in value.values()):
+            return value
+    except InvalidConfig:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
+        pass
+    raise InvalidConfig(f"setting {name!r}: {value!r} is not what it takes ({getattr(hint, '__name__', hint)})")

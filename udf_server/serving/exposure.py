@@ -1,0 +1,76 @@
+"""Exposure: what a server that listens beyond its own machine must have before it starts."""
+
+import ipaddress
+import logging
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.serving.config import ServerConfig
+
+__all__ = ["check_exposure", "is_loopback", "tokens_allowed"]
+
+log = logging.getLogger(__name__)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address. A name other than localhost counts as one that others reach."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def tokens_allowed(config: ServerConfig) -> bool:
+    """Whether a bearer token may come to the HTTP server, which has no TLS."""
+    return is_loopback(config.metrics_host) or config.allow_plaintext
+
+
+def check_exposure(config: ServerConfig) -> None:
+    """Raises InvalidConfig for a server that others could call without saying who they are, or tokens could be read of.
+
+    Whoever wants that says so: `allow_anonymous`, `allow_plaintext`. Settings that belong together are checked too.
+    """
+    if bool(config.tls_certificate) != bool(config.tls_key):
+        raise InvalidConfig("settings 'tls_certificate' and 'tls_key' belong together")
+    if config.tls_client_ca and not config.tls_certificate:
+        raise InvalidConfig("setting 'tls_client_ca' needs 'tls_certificate' and 'tls_key'")
+    _check_page(config)
+    if config.unix_socket or is_loopback(config.host):
+        return
+    where = f"the server listens on {config.host}, so beyond this machine"
+    if not config.access_file and not config.tls_client_ca:
+        if not config.allow_anonymous:
+            raise InvalidConfig(
+                f"{where}, and would serve anybody: set 'access_file' (bearer tokens) or 'tls_client_ca' (client "
+                "certificates), or say allow_anonymous=true; see docs/security.md"
+            )
+        log.warning("anybody who reaches this address is served", extra={"host": config.host})
+    if config.access_file and not config.tls_certificate:
+        if not config.allow_plaintext:
+            raise InvalidConfig(
+                f"{where}, and bearer tokens would cross the network in the open: set 'tls_certificate' and 'tls_key', "
+                "or, where a mesh encrypts, say allow_plaintext=true; see docs/security.md"
+            )
+        log.warning("bearer tokens are taken without TLS", extra={"host": config.host})
+
+
+def _check_page(config: ServerConfig) -> None:
+    """Raises InvalidConfig where calls could be tried on the page by people who may not make them."""
+    if not config.try_calls:
+        return
+    if not config.page:
+        raise InvalidConfig("setting 'try_calls' needs 'page'")
+    if config.tls_client_ca and not config.access_file:
+        raise InvalidConfig(
+            "setting 'try_calls': callers are known by their certificates alone, which the HTTP server cannot see; set "
+            "'access_file' (bearer tokens)"
+        )
+    if is_loopback(config.metrics_host):
+        return
+    where = f"setting 'try_calls': the HTTP server listens on {config.metrics_host}, so beyond this machine"
+    if not config.access_file and not config.allow_anonymous:
+        raise InvalidConfig(f"{where}, and anybody could call: set 'access_file', or say allow_anonymous=true")
+    if config.access_file and not config.allow_plaintext:
+        raise InvalidConfig(
+            f"{where}, and bearer tokens would cross the network in the open: set 'metrics_host' to 127.0.0.1, or, "
+            "where something in front of it encrypts, say allow_plaintext=true"
+        )

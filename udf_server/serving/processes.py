@@ -1,0 +1,242 @@
+"""Processes: several worker processes on one port, one endpoint for their metrics, and crashed ones restarted.
+
+One Python process uses one core. The kernel deals connections out among those that listen on a port with
+SO_REUSEPORT, so a client reaches one worker per connection.
+"""
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.http.server import HttpServer
+from udf_server.page.forwarding import ForwardedSource
+from udf_server.page.site import Credentials, Site
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.exposure import check_exposure, tokens_allowed
+
+__all__ = ["Processes"]
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS = (0.5, 30.0)
+"""How long a crashed worker stays away, and one that crashes again and again at most."""
+STEADY_SECONDS = 60.0
+"""A worker that ran for so long has started well."""
+SCRAPE_SECONDS = 5.0
+CALL_SECONDS = 70.0
+"""For a call that somebody tries on the page; the worker gives up before."""
+STOP_SECONDS = 15.0
+"""What a worker gets beyond its time to drain before it is killed."""
+
+
+class _Worker:
+    """One worker process after another, in one place."""
+
+    def __init__(self, number: int, command: Sequence[str]) -> None:
+        self.number = number
+        self.restarts = 0
+        self.ready: dict[str, Any] = {}
+        self._command = command
+        self.process: subprocess.Popen[bytes]
+        self.start()
+
+    def start(self) -> None:
+        """Returns once it is ready. Raises InvalidConfig if it ends before; it has said why in the log."""
+        self.began = time.monotonic()
+        # It stops with its standard input, so with this process, however this one ends.
+        self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ours
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                ready = json.loads(line)
+            except ValueError:
+                ready = None
+            if isinstance(ready, dict) and "metrics" in ready:
+                self.ready = ready
+                threading.Thread(target=self._pass_on, args=(self.process.stdout,), daemon=True).start()
+                return
+            self._print(line)
+        raise InvalidConfig(f"worker process {self.number} ended with status {self.process.wait()} before it was ready")
+
+    def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
+        """What its HTTP server answers, to a POST of JSON if there is a body. Raises OSError."""
+        headers = {**dict(credentials), **({} if body is None else {"Content-Type": "application/json"})}
+        request = urllib.request.Request(self.ready["metrics"] + path, body, headers)  # noqa: S310 - http, ours
+        seconds = SCRAPE_SECONDS if body is None else CALL_SECONDS
+        with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310 - http, ours
+            text: str = answer.read().decode()
+            return text
+
+    def _pass_on(self, output: Iterable[bytes]) -> None:
+        for line in output:
+            self._print(line)
+
+    @staticmethod
+    def _print(line: bytes) -> None:
+        """What functions print is for people, as the log is."""
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+
+
+class _Scrape(Collector):
+    """The metrics of all workers. Each has the label `process`, for a worker that starts anew counts from 0."""
+
+    def __init__(self, workers: Sequence[_Worker]) -> None:
+        self._workers = workers
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for worker in self._workers:
+            try:
+                text = worker.ask("/metrics")
+            except OSError:
+                continue  # it is being restarted
+            for family in text_string_to_metric_families(text):
+                merged = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    labels = {**sample.labels, "process": str(worker.number)}
+                    merged.add_sample(sample.name, labels, sample.value)
+        yield from found.values()
+
+
+class Processes:
+    """`config.processes` workers. `start`, `wait` until somebody calls `stop`, from any thread or signal handler."""
+
+    def __init__(self, config: ServerConfig, arguments: Sequence[str]) -> None:
+        """`arguments` are those of the command line this process was started with. Raises InvalidConfig."""
+        if config.unix_socket:
+            raise InvalidConfig("setting 'processes': several processes cannot listen on one Unix socket")
+        check_exposure(config)
+        self._config, self._arguments = config, list(arguments)
+        self._stopping = threading.Event()
+        self._workers: list[_Worker] = []
+
+    def start(self) -> dict[str, Any]:
+        """Returns the ready line, once every worker is ready. Raises InvalidConfig."""
+        config = self._config
+        self._port = self._reserve()
+        command = [
+            sys.executable, "-m", "udf_server", *self._arguments, "--processes", "1", "--share-port",
+            "--stop-with-stdin", "--port", str(self._port.getsockname()[1]),
+            "--metrics-host", "127.0.0.1", "--metrics-port", "0",
+        ]  # fmt: skip
+        try:
+            for number in range(config.processes):
+                self._workers.append(_Worker(number, command))
+        except InvalidConfig:
+            self._end(0.0)
+            raise
+        registry = CollectorRegistry()
+        registry.register(_Scrape(self._workers))
+        self._restarts = Counter(
+            "udf_process_restarts_total", "Worker processes that ended by themselves and were started again.",
+            registry=registry,
+        )  # fmt: skip
+        try:
+            self._http = HttpServer(
+                config.metrics_host, config.metrics_port, registry, lambda: True, self._is_ready, self._site()
+            )
+        except OSError as error:
+            self._end(0.0)
+            where = f"{config.metrics_host}:{config.metrics_port}"
+            raise InvalidConfig(f"cannot serve metrics at {where}: {error}") from error
+        for worker in self._workers:
+            threading.Thread(target=self._keep, args=(worker,), name=f"worker-{worker.number}", daemon=True).start()
+        first = self._workers[0].ready
+        return {
+            "target": first["target"], "metrics": self._http.url, "pid": os.getpid(),
+            "functions": first["functions"], "processes": [worker.process.pid for worker in self._workers],
+        }  # fmt: skip
+
+    def stop(self) -> None:
+        """Lets `wait` return. Safe to call twice."""
+        self._stopping.set()
+
+    def wait(self) -> None:
+        """Returns once `stop` was called and every worker has drained and ended."""
+        self._stopping.wait()
+        self._end(self._config.drain_seconds + STOP_SECONDS)
+        self._http.close()
+        self._port.close()
+
+    def _site(self) -> Site | None:
+        config = self._config
+        if not config.page:
+            return None
+        # The workers listen on this machine only, so they cannot know.
+        if config.access_file and not tokens_allowed(config):
+            log.warning("no page: a token would cross the network in the open", extra={"host": config.metrics_host})
+            return None
+        source = ForwardedSource(lambda: [worker.ask for worker in self._workers])
+        return Site(source, try_calls=config.try_calls, host=config.metrics_host)
+
+    def _reserve(self) -> socket.socket:
+        """A socket that holds the port while workers come and go; it does not listen, so it gets no connection."""
+        host, port = self._config.host, self._config.port
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            held = socket.socket(family, kind)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind(address)
+        except OSError as error:
+            raise InvalidConfig(f"cannot listen on {host}:{port}: {error}") from error
+        return held
+
+    def _keep(self, worker: _Worker) -> None:
+        """Starts the worker again whenever it ends."""
+        first, longest = RESTART_SECONDS
+        pause = first
+        while True:
+            status = worker.process.wait()
+            if self._stopping.is_set():
+                return
+            pause = first if time.monotonic() - worker.began > STEADY_SECONDS else min(pause * 2, longest)
+            log.error("worker ended", extra={"worker": worker.number, "status": status, "restart_seconds": pause})
+            if self._stopping.wait(pause):
+                return
+            self._restarts.inc()
+            try:
+                worker.start()
+            except InvalidConfig as error:
+                log.error("worker does not start", extra={"worker": worker.number, "why": str(error)})
+
+    def _is_ready(self) -> bool:
+        """While any worker takes streams."""
+        if self._stopping.is_set():
+            return False
+        for worker in self._workers:
+            try:
+                worker.ask("/readyz")
+            except (OSError, urllib.error.HTTPError):
+                continue
+            return True
+        return False
+
+    def _end(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for worker in self._workers:
+            worker.process.terminate()
+        for worker in self._workers:
+            try:
+                worker.process.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()

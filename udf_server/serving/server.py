@@ -1,0 +1,330 @@
+"""Server: starts, serves, drains and stops."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from remote_udf.tracing import flush_spans, prepare_tracing
+from udf_server.base.errors import InvalidConfig
+from udf_server.base.functions import Function
+from udf_server.base.metrics import GuardMetrics, ServerMetrics
+from udf_server.guards.guard import Guard
+from udf_server.hosting.function_host import FunctionHost, HostedFunction, HostLimits
+from udf_server.hosting.loop_watch import LoopWatch
+from udf_server.hosting.registry import Registry
+from udf_server.http.connections import affordable_connections
+from udf_server.http.server import HttpServer
+from udf_server.page.local import LocalSource
+from udf_server.page.site import Site
+from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.security.access import Access, access_rules
+from udf_server.security.tls import server_credentials
+from udf_server.serving.config import ServerConfig
+from udf_server.serving.exposure import check_exposure, tokens_allowed
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.admission import Admission, AdmissionLimits
+from udf_server.streams.service import SERVICE_NAME, UdfService
+from udf_server.streams.small_requests import SmallRequests
+
+__all__ = ["Server", "running_server"]
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 10.0
+"""A connection that is no HTTP/2 connection by then, TLS included, is closed."""
+MOST_WATCHERS = 500
+"""Streams of gRPC's health service, which asks nobody who they are."""
+HEARTBEAT_SECONDS = 0.25
+FLUSH_SECONDS = 0.5
+"""How long the last streams' statuses may take to leave after the streams have ended."""
+ALIVE_SECONDS = 10.0
+"""A loop that has not turned for this long is not alive, and the orchestrator may restart the process."""
+
+
+class Server:
+    """One server in this process. `start` then `stop`; `running_server` does both."""
+
+    def __init__(self, config: ServerConfig, registry: Registry | None = None, *, share_port: bool = False) -> None:
+        """Loads the plugins unless given a registry. Raises PluginError or InvalidConfig; nothing listens then.
+
+        With `share_port` other processes may listen on the same port.
+        """
+        check_exposure(config)
+        self._share_port = share_port
+        self.config = config
+        if registry is None:
+            manager = build_plugin_manager(config.plugin, config.block, entry_points=config.entry_points)
+            registry = Registry(load_functions(manager))
+        self.registry = registry
+        self.metrics = ServerMetrics()
+        for function in registry:
+            self.metrics.function(function.spec.name, function.spec.version)  # at 0, so that the first rows have a rate
+        limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
+        self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
+        self._check_guards()
+        stream_limits = StreamLimits(
+            config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.shared_memory
+        )
+        self._access = self._make_access()
+        admission = Admission(
+            AdmissionLimits(
+                config.max_function_rows, config.max_server_bytes, config.max_streams, config.max_streams_per_caller,
+                config.idle_seconds,
+            )
+        )  # fmt: skip
+        self._service = UdfService(self._host, self.metrics, stream_limits, self._access, admission)
+        self._health = _Health()
+        self._grpc: aio.Server | None = None
+        self._http: HttpServer | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._watch: LoopWatch | None = None
+        self._beat = time.monotonic()
+        self._stopped = False
+        self.target = ""
+        """Where clients connect, once started."""
+        self.metrics_url = ""
+
+    async def start(self) -> None:
+        """Listens and is ready when it returns. Raises InvalidConfig if an address cannot be listened on."""
+        config = self.config
+        # Here, so that the first stream need not wait for the import of OpenTelemetry.
+        prepare_tracing("udf-server")
+        self._http = self._start_http()
+        self.metrics_url = self._http.url
+        options = _grpc_options(config, share_port=self._share_port)
+        self._grpc = aio.server(interceptors=(SmallRequests(),), options=options)
+        self._grpc.add_generic_rpc_handlers((self._service.handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        if not self._access.restricted:
+            self._reflect(self._grpc)
+        try:
+            self.target = self._listen(self._grpc)
+        except InvalidConfig:
+            await self._grpc.stop(grace=0)
+            self._http.close()
+            self._grpc = self._http = None
+            raise
+        await self._grpc.start()
+        self._heart = asyncio.create_task(self._beat_on())
+        self._watch = LoopWatch(self._host, self._loop_blocked)
+        await self._set_ready(True)
+        log.info("server started", extra={"target": self.target, "metrics": self.metrics_url})
+
+    async def stop(self, drain_seconds: float | None = None) -> None:
+        """Refuses new streams, lets open ones end within the limit, then stops. Safe to call twice."""
+        if self._stopped or self._grpc is None:
+            return
+        self._stopped = True
+        limit = self.config.drain_seconds if drain_seconds is None else drain_seconds
+        await self._set_ready(False)
+        self._service.drain()
+        log.info("draining", extra={"streams": self._service.streams, "seconds": limit})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._service.wait_idle()
+        if self._service.streams:
+            log.warning("streams cut off", extra={"streams": self._service.streams})
+            await self._grpc.stop(grace=0)
+        else:
+            await self._grpc.stop(grace=FLUSH_SECONDS)
+        if self._watch is not None:
+            self._watch.stop()
+        await self._host.close()
+        if self._heart is not None:
+            self._heart.cancel()
+        if self._http is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._http.close)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await asyncio.get_running_loop().run_in_executor(None, flush_spans)
+        log.info("server stopped")
+
+    def _check_guards(self) -> None:
+        """What is wrong with a guard stops the start, not the first stream. Raises InvalidConfig."""
+        names = {function.spec.name for function in self.registry}
+        for name in self.config.guards:
+            if name not in names:
+                raise InvalidConfig(f"setting guards.{name}: there is no such function (known: {', '.join(names)})")
+        for function in self.registry:
+            self._guarded(function)
+
+    def _guarded(self, function: Function) -> Function:
+        """The function with what `[guards.NAME]` says. Raises InvalidConfig."""
+        spec, settings = function.spec, self.config.guards.get(function.spec.name)
+        if settings is None:
+            return function
+        return Guard(spec.key, settings, GuardMetrics(self.metrics, spec.name, spec.version)).wrap(function)
+
+    def _loop_blocked(self, hosted: HostedFunction) -> None:
+        self.metrics.loop_blocked.labels(hosted.spec.name, hosted.spec.version).inc()
+
+    def _make_access(self) -> Access:
+        config, reloads = self.config, self.metrics.reloads
+        rules = None
+        if config.access_file:
+            rules = access_rules(Path(config.access_file), on_reload=lambda good: reloads("access", good))
+        return Access(rules, certificates=config.tls_client_ca is not None)
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        """None without TLS. Raises InvalidConfig."""
+        config, reloads = self.config, self.metrics.reloads
+        if not config.tls_certificate or not config.tls_key:
+            return None
+        client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
+        return server_credentials(
+            Path(config.tls_certificate), Path(config.tls_key), client_ca,
+            on_reload=lambda good: reloads("tls", good),
+        )  # fmt: skip
+
+    def _reflect(self, server: aio.Server) -> None:
+        """Tells everybody what services there are; so only where everybody is served."""
+        names = (SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+
+    def _start_http(self) -> HttpServer:
+        host, port = self.config.metrics_host, self.config.metrics_port
+        try:
+            return HttpServer(host, port, self.metrics.registry, self._is_alive, self._is_ready, self._site())
+        except OSError as error:
+            raise InvalidConfig(f"cannot serve metrics at {host}:{port}: {error}") from error
+
+    def _site(self) -> Site | None:
+        config = self.config
+        if not config.page:
+            return None
+        source = LocalSource(
+            self.registry, self.metrics, self._access, self._service, asyncio.get_running_loop(), self._is_ready,
+            try_calls=config.try_calls, tokens_allowed=tokens_allowed(config),
+        )  # fmt: skip
+        return Site(source, try_calls=config.try_calls, host=config.metrics_host)
+
+    def _listen(self, server: aio.Server) -> str:
+        config = self.config
+        if config.unix_socket:
+            path = Path(config.unix_socket).absolute()
+            _remove_stale_socket(path)
+            address = f"unix:{path}"
+        else:
+            host = f"[{config.host}]" if ":" in config.host else config.host
+            address = f"{host}:{config.port}"
+        credentials = self._credentials()
+        # Owner-only from the moment the socket exists.
+        old_mask = os.umask(0o177) if config.unix_socket else None
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise InvalidConfig(f"cannot listen on {address}: {error}") from error
+        finally:
+            if old_mask is not None:
+                os.umask(old_mask)
+        return address if config.unix_socket else f"{address.rpartition(':')[0]}:{port}"
+
+    async def _set_ready(self, ready: bool) -> None:
+        self.metrics.ready.set(ready)
+        serving = health_pb2.HealthCheckResponse
+        status = serving.SERVING if ready else serving.NOT_SERVING
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, status)
+
+    async def _beat_on(self) -> None:
+        """Measures how late the loop is, and shows that it turns."""
+        while True:
+            due = time.monotonic() + HEARTBEAT_SECONDS
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            self._beat = time.monotonic()
+            self.metrics.loop_lag.observe(max(self._beat - due, 0.0))
+            self._service.end_idle_streams()
+            for hosted in self._host.hosted():
+                labels = hosted.spec.name, hosted.spec.version
+                self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)
+                self.metrics.threads_allowed.labels(*labels).set(hosted.threads_allowed)
+
+    def _is_alive(self) -> bool:
+        return time.monotonic() - self._beat < ALIVE_SECONDS
+
+    def _is_ready(self) -> bool:
+        return self._is_alive() and self._grpc is not None and not self._service.draining
+
+
+class _Health(health_aio.HealthServicer):  # type: ignore[misc] # gRPC has no types
+    """gRPC's health service; as many as watch have a limit of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watching = 0
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - the name of the base class
+        if self._watching >= MOST_WATCHERS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} watch already; use Check")
+        self._watching += 1
+        try:
+            await super().Watch(request, context)
+        finally:
+            self._watching -= 1
+
+
+def _grpc_options(config: ServerConfig, *, share_port: bool) -> list[tuple[str, int]]:
+    keepalive, idle = round(config.keepalive_seconds * 1000), round(config.idle_seconds * 1000)
+    return [
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_send_message_length", config.max_message_bytes),
+        ("grpc.so_reuseport", int(share_port)),
+        # Clients ask for a sign of life while a stream is quiet.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+        ("grpc.http2.max_ping_strikes", 0),
+        # And so do we: a client that vanished without a word would hold its streams for hours.
+        ("grpc.keepalive_time_ms", keepalive),
+        ("grpc.keepalive_timeout_ms", keepalive),
+        ("grpc.http2.ping_timeout_ms", keepalive),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_SECONDS * 1000)),
+        ("grpc.max_connection_idle_ms", idle),
+        ("grpc.max_allowed_incoming_connections", affordable_connections(config.max_connections)),
+        # Whatever else is on a connection, such as lists and health checks, comes on top.
+        ("grpc.max_concurrent_streams", config.max_streams_per_caller + 100),
+    ]
+
+
+def _remove_stale_socket(path: Path) -> None:
+    """Removes a socket that a dead server left behind. Raises InvalidConfig if a server listens on it."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+    except FileNotFoundError:
+        return
+    except (ConnectionRefusedError, TimeoutError):
+        # A server that does not even accept within a second is gone, or as good as.
+        path.unlink(missing_ok=True)
+        return
+    raise InvalidConfig(f"cannot listen on unix:{path}: another server does")
+
+
+@contextlib.asynccontextmanager
+async def running_server(config: ServerConfig | None = None, registry: Registry | None = None) -> AsyncIterator[Server]:
+    """A started server on a free port of this machine unless `config` says otherwise; stopped at the end."""
+    server = Server(config or ServerConfig(port=0, metrics_port=0), registry)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(drain_seconds=0.0)

@@ -1,0 +1,1 @@
+"""One gRPC stream: admitted, opened, its messages read, counted and answered."""

@@ -1,0 +1,434 @@
+"""ExecuteStream: the I/O around a Session and a Runner, from the first message of a stream to the last."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from random import Random
+from typing import Any
+
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.functions import Execution
+from remote_udf.messages import encode, read_request
+from remote_udf.options import OutputMode
+from remote_udf.shared_memory import SharedMemory, SharedMemoryRefused, attach
+from remote_udf.spans import NO_SPAN, Headers, Span
+from remote_udf.tracing import start_span
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.base.fairness import Party
+from udf_server.base.metrics import FunctionMetrics, ServerMetrics
+from udf_server.hosting.function_host import FunctionHost, HostedFunction
+from udf_server.runners.async_rows import AsyncRows
+from udf_server.runners.outputs import Output, OutputWriter
+from udf_server.runners.room import Room
+from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
+from udf_server.runners.threaded_rows import ThreadedRows
+from udf_server.runners.vectorized import Vectorized
+from udf_server.security.access import ANYBODY, Caller
+from udf_server.streams.accounting import RowAccounts, StreamLimits
+from udf_server.streams.admission import Admission
+from udf_server.streams.opening import open_function, opened_message
+from udf_server.streams.session import Feed, Session, Start, Stop
+from udf_server.streams.stream_errors import as_stream_error, error_message
+
+__all__ = ["ExecuteStream", "audit"]
+
+log = logging.getLogger(__name__)
+audit = logging.getLogger("udf_server.audit")
+"""A line per stream, and one per caller that was refused: who, from where, which function, how many rows."""
+
+_RUNNERS: dict[Execution, type[Runner]] = {
+    Execution.ASYNC_ROWS: AsyncRows,
+    Execution.THREADED_ROWS: ThreadedRows,
+    Execution.VECTORIZED: Vectorized,
+}
+PROGRESS_SECONDS = (0.2, 5.0)
+"""Progress is sent at a third of the row deadline, within these bounds."""
+
+
+class ExecuteStream:
+    """Serves one stream. `run` is called once.
+
+    What the stream holds (shared memory, calls under way, room in the server's limits, its span) is let go when
+    `run` returns or raises, by one exit stack. The collector runs rarely and is not relied on.
+    """
+
+    def __init__(
+        self,
+        host: FunctionHost,
+        metrics: ServerMetrics,
+        limits: StreamLimits,
+        *,
+        caller: Caller = ANYBODY,
+        admission: Admission | None = None,
+        headers: Headers = (),
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        self._host = host
+        self._server_metrics = metrics
+        self._limits = limits
+        self._caller = caller
+        self._admission = admission
+        self._headers = headers
+        self._span: Span = NO_SPAN
+        self._began = clock()
+        self._opened: pb.Open | None = None
+        self._draining = False
+        self._held = contextlib.ExitStack()
+        """Lets go, when the stream ends, of what it holds. Whoever takes something puts it here."""
+        self._shared: SharedMemory | None = None
+        self._clock = clock
+        self._random = random or Random()
+        self._session = Session(limits.unanswered_rows)
+        self._hosted: HostedFunction | None = None
+        self._runner: Runner | None = None
+        self._room: Room | None = None
+        self._metrics: FunctionMetrics | None = None
+        self._accounts: RowAccounts | None = None
+        # Holds no more than results of unanswered rows. Limits bound the number of these rows, not their bytes.
+        self._outgoing: asyncio.Queue[Output | bytes | None] = asyncio.Queue()
+        self._background: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
+        """What ended the stream from within."""
+        self._main: asyncio.Task[Any] | None = None
+        """The task that talks to the client, while it can be interrupted."""
+        self._wrote = self._progressed = clock()
+        self._heard = clock()
+        """When the last message came."""
+        self._writing: float | None = None
+        """Since when the client takes its time to read the next message."""
+        self._writer: asyncio.Task[None] | None = None
+        self._progress_seconds = PROGRESS_SECONDS[1]
+
+    async def run(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Reads and answers until the stream has ended, whatever the client sends.
+
+        Cancelling it, as gRPC does when the client is gone, cancels what it has running.
+        """
+        end = "disconnected"
+        with self._held:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    writer = self._writer = tasks.create_task(self._write_all(write))
+                    last, end = await self._serve(requests, tasks)
+                    self._session.ended()
+                    self._outgoing.put_nowait(encode(last))
+                    self._outgoing.put_nowait(None)
+                    await asyncio.wait((writer,))
+                    for task in self._background:
+                        task.cancel()
+            finally:
+                self._report(end)
+                self._span.end("" if end in {"finished", "cancelled"} else end)
+
+    async def _serve(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> tuple[pb.ExecuteResponse, str]:
+        """The last message of the stream, and how it ended."""
+        self._main = asyncio.current_task()
+        try:
+            try:
+                return await self._exchange(requests, tasks)
+            except asyncio.CancelledError:
+                if self._error is None or self._main is None:
+                    raise
+                # Not gRPC cancelled this, but _fail, since the client may send nothing more to wake it.
+                self._main.uncancel()
+                failure, self._error = self._error, None
+                try:
+                    raise failure from None
+                finally:
+                    del failure  # it refers to this frame
+            finally:
+                self._main = None
+        except Exception as error:
+            return self._failed(error), "failed"
+        finally:
+            if self._runner is not None:
+                self._runner.cancel()
+
+    def _failed(self, error: Exception) -> pb.ExecuteResponse:
+        """Tells log and metrics what ended the stream, and says it to the client."""
+        refusal = as_stream_error(error)
+        function = self._hosted.spec.key if self._hosted else ""
+        if refusal.code is ErrorCode.INTERNAL:
+            log.error("stream failed", exc_info=error, extra={"function": function})
+        else:
+            log.warning("stream refused", extra={"function": function, "code": refusal.code, "why": refusal.message})
+        if self._hosted is None:
+            wanted = self._opened.function if self._opened else ""
+            audit.info("stream refused", extra={**self._who(), "function": wanted[:200], "code": refusal.code})
+            self._server_metrics.rejected.labels(refusal.code).inc()
+        return error_message(refusal)
+
+    async def _exchange(
+        self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup
+    ) -> tuple[pb.ExecuteResponse, str]:
+        async for message in requests:
+            self._heard = self._clock()
+            request = read_request(message, self._shared)
+            action = self._session.receive(request)
+            if isinstance(action, Start):
+                await self._open(action.open, tasks)
+            elif isinstance(action, Feed):
+                await self._feed(action.batch, len(message) + request.envelope.shared.bytes)
+            elif isinstance(action, Stop):
+                return self._cancelled()
+            elif await self._drained(requests, tasks):
+                assert self._accounts is not None
+                counts = self._accounts.balanced()
+                return pb.ExecuteResponse(finished=pb.Finished(counts=counts, times=self._accounts.times())), "finished"
+            else:
+                return self._cancelled()
+        # The client closed its side without Finish: it wants no more, and may not listen.
+        return self._cancelled()
+
+    async def _open(self, request: pb.Open, tasks: asyncio.TaskGroup) -> None:
+        self._opened = request
+        context = request.context
+        self._span = start_span(
+            "udf-server", f"udf.stream {request.function[:200]}", self._headers, server=True,
+            function=request.function[:200], operation_id=context.operation_id, job=context.job, stage=context.stage,
+            partition=context.partition, task_attempt=context.task_attempt, micro_batch=context.micro_batch,
+        )  # fmt: skip
+        alive = tasks.create_task(self._say_alive())
+        try:
+            opening = await open_function(self._host, request, self._server_metrics, self._caller)
+        finally:
+            alive.cancel()
+        spec = opening.hosted.spec
+        self._hosted = opening.hosted
+        self._metrics = self._server_metrics.function(spec.name, spec.version)
+        self._metrics.stream_opened()
+        self._accounts = RowAccounts(
+            self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key, span=self._span
+        )
+        self._held.callback(self._accounts.drop)
+        self._span.event("opened")
+        party = Party(self._caller.identity, context.job[:200])
+        self._held.callback(party.close)
+        self._shared = self._attached(request)
+        ordered = opening.options.output_mode is OutputMode.ORDERED
+        emits = opening.function.emits
+        self._room = Room() if emits and request.takes_parts else None
+        setup = RunnerSetup(
+            hosted=opening.hosted,
+            function=opening.function,
+            context=opening.context,
+            options=opening.options,
+            arguments=opening.arguments,
+            writer=OutputWriter(
+                opening.function.spec.result,
+                ordered=ordered,
+                max_message_bytes=self._limits.message_bytes,
+                shared=self._shared,
+                what="state and timers of this segment take" if emits else "the value of this row takes",
+            ),
+            emit=self._emit,
+            began=self._accounts.began,
+            retried=self._accounts.retried,
+            fail=self._fail,
+            post=_poster(asyncio.get_running_loop()),
+            room=self._room,
+            spawn=lambda coroutine: self._spawn(coroutine, tasks),
+            metrics=self._metrics,
+            party=party,
+            clock=self._clock,
+            random=self._random,
+        )
+        self._runner = _RUNNERS[spec.execution](setup)
+        self._held.callback(self._leave, self._runner)
+        self._progress_seconds = min(max(opening.options.timeout / 3, PROGRESS_SECONDS[0]), PROGRESS_SECONDS[1])
+        self._spawn(self._watch(self._runner), tasks)
+        self._session.opened()
+        # Opening may have taken longer than a client may be idle, and only now can it send rows.
+        self._heard = self._clock()
+        answer = opened_message(opening, self._limits.message_bytes, self._progress_seconds)
+        answer.opened.shared_memory = self._shared is not None
+        answer.opened.max_batch_rows = self._limits.unanswered_rows
+        self._outgoing.put_nowait(encode(answer))
+        if self._draining:
+            self.drain()
+
+    async def _say_alive(self) -> None:
+        """Signs of life while a function's `open` hook runs: the client tells a server that hangs by their absence."""
+        for pause in itertools.chain(PROGRESS_SECONDS[:1], itertools.repeat(PROGRESS_SECONDS[1])):
+            await asyncio.sleep(pause)
+            self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=pb.Progress())))
+
+    def _attached(self, request: pb.Open) -> SharedMemory | None:
+        """The memory a caller on this host offers; None if there is none, or it cannot be opened from here."""
+        assert self._metrics is not None
+        if not request.HasField("shared_memory") or not self._limits.shared_memory or not self._caller.same_host:
+            return None
+        try:
+            shared = attach(request.shared_memory, self._limits.message_bytes)
+        except SharedMemoryRefused as refused:
+            # As from another container, or from another user. Everything works without.
+            log.debug("no shared memory", extra={"function": request.function[:200], "why": str(refused)})
+            return None
+        self._held.callback(shared.close)
+        self._metrics.memory_shared()
+        return shared
+
+    def _leave(self, runner: Runner) -> None:
+        """It calls back into the stream: together they would be a cycle, with all that both hold."""
+        runner.cancel()
+        self._runner = self._error = None
+
+    async def _feed(self, batch: InputBatch, size: int) -> None:
+        """Hands a batch to the runner once there is room for it."""
+        assert self._runner is not None and self._accounts is not None
+        await self._accounts.receive(batch, size)
+        self._runner.feed(batch)
+
+    async def _drained(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> bool:
+        """Waits until every row is answered; False if the client cancels before."""
+        assert self._accounts is not None
+        answered = self._spawn(self._accounts.all_answered(), tasks)
+        more: asyncio.Task[bytes | None] = tasks.create_task(_next(requests))
+        try:
+            await asyncio.wait((answered, more), return_when=asyncio.FIRST_COMPLETED)
+            if not answered.done() and (message := more.result()) is not None:
+                # After Finish only Cancel is legal; anything else raises here.
+                self._session.receive(read_request(message))
+                return False
+            await answered
+            return True
+        finally:
+            # It may wait for a client that waits for us.
+            more.cancel()
+
+    def end_if_idle(self, opening: float, idle: float) -> None:
+        """Ends the stream if the client has not sent Open for so many seconds, or is idle for so many.
+
+        The client of an idle stream opens another one with its next rows.
+        """
+        now = self._clock()
+        if self._writing is not None:
+            if now - self._writing > idle and self._writer is not None:
+                self._fail(_idle(f"nothing was read for {idle:g} s"))
+                # It would wait for a client that does not read.
+                self._writer.cancel()
+        elif self._opened is None and now - self._began > opening:
+            self._fail(_idle(f"nothing was opened for {opening:g} s"))
+        elif self._accounts and not self._accounts.unanswered_rows and now - max(self._heard, self._wrote) > idle:
+            self._fail(_idle(f"nothing was sent for {idle:g} s"))
+
+    def drain(self) -> None:
+        """Tells the client that the server is about to stop, so that it goes on elsewhere at the border of a batch."""
+        self._draining = True
+        if self._accounts is not None:
+            progress = pb.Progress(rows_done=self._accounts.rows_done, draining=True)
+            self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=progress)))
+
+    def _emit(self, output: Output) -> None:
+        assert self._accounts is not None
+        self._accounts.ready(output)
+        self._outgoing.put_nowait(output)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+            if self._main is not None:
+                self._main.cancel()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
+        """Runs something until the stream ends. A failure ends the stream with an Error, not a broken connection."""
+
+        async def guarded() -> None:
+            try:
+                await coroutine
+            except Exception as error:
+                self._fail(error)
+
+        task = tasks.create_task(guarded())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def _watch(self, runner: Runner) -> None:
+        """Deadlines, and signs of life while the client waits."""
+        assert self._hosted is not None and self._metrics is not None and self._accounts is not None
+        while True:
+            await asyncio.sleep(min(runner.tick_seconds, self._progress_seconds))
+            if not self._accounts.unanswered_rows:
+                self._progressed = self._clock()
+                continue
+            runner.tick()
+            self._metrics.calls_lost(self._hosted.lost_calls)
+            # None while others wait to be sent: the client does not read, and must not make the queue grow.
+            if self._clock() - self._progressed >= self._progress_seconds and self._outgoing.empty():
+                self._progressed = self._clock()
+                progress = pb.Progress(rows_done=self._accounts.rows_done)
+                self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=progress)))
+
+    async def _write_all(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        while (item := await self._outgoing.get()) is not None:
+            self._writing = self._clock()
+            if isinstance(item, bytes):
+                await write(item)
+                self._writing = None
+                continue
+            assert self._accounts is not None
+            try:
+                await write(item.message)
+                self._writing = None
+            finally:
+                # Also when cut off here: a client that has what it wants may be gone before this write returns.
+                self._accounts.answer(item)
+                if item.early and self._room is not None:
+                    self._room.give_back(item.size)
+            self._progressed = self._wrote = self._clock()
+
+    def _cancelled(self) -> tuple[pb.ExecuteResponse, str]:
+        counts = self._accounts.counts if self._accounts else None
+        return pb.ExecuteResponse(cancelled=pb.Cancelled(counts=counts)), "cancelled"
+
+    def _report(self, end: str) -> None:
+        if self._hosted is None or self._metrics is None or self._accounts is None:
+            return
+        counts = self._accounts.counts
+        self._span.set(
+            end=end,
+            rows=counts.rows_in,
+            ok=counts.rows_ok,
+            failed=counts.rows_failed,
+            calls=counts.calls,
+            retries=counts.retries,
+        )
+        self._metrics.rows_dropped(self._accounts.unanswered_rows)
+        self._metrics.stream_ended(end)
+        audit.info(
+            "stream ended",
+            extra={
+                **self._who(), "function": self._hosted.spec.key, "end": end,
+                "rows_in": counts.rows_in, "rows_ok": counts.rows_ok,
+                "rows_failed": counts.rows_failed, "rows_skipped": counts.rows_skipped,
+                "calls": counts.calls, "retries": counts.retries,
+                "seconds": round(self._clock() - self._began, 3),
+            },
+        )  # fmt: skip
+
+    def _who(self) -> dict[str, str]:
+        return {"caller": self._caller.name, "peer": self._caller.peer}
+
+
+def _idle(why: str) -> StreamError:
+    return StreamError(ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: {why}", retryable=True)
+
+
+def _poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
+    """Calls something on the loop from any thread; in vain once the loop is closed, for then the server has stopped."""
+
+    def post(callback: Callable[..., object], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(callback, *arguments)
+
+    return post
+
+
+async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
+    """The next message, or None at the end."""
+    return await anext(requests, None)

@@ -1,0 +1,154 @@
+"""Opening: checks an Open message against the function it asks for, before any row is sent."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from remote_udf.arrow import read_schema, write_schema
+from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, UnsupportedType
+from remote_udf.functions import VALUE
+from remote_udf.options import AGGREGATE_OPTIONS, ScalarOptions, canonical
+from remote_udf.process_calls import ProcessCall
+from remote_udf.segments import applied_from_proto, checked_segments
+from remote_udf.types import require_supported
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.aggregate.binding import bind_aggregate
+from udf_server.aggregate.declaration import Aggregate
+from udf_server.base.context import StreamContext
+from udf_server.base.functions import Function
+from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.function_host import FunctionHost, HostedFunction
+from udf_server.process.binding import bind_table, checked_process_segments
+from udf_server.process.declaration import ProcessTable
+from udf_server.runners.runner import Arguments
+from udf_server.security.access import Caller
+from udf_server.streams.session import PROTOCOL_VERSION
+
+__all__ = ["Opening", "open_function", "opened_message"]
+
+SMALL_BYTES = 64 << 10
+"""An Open message that is looked at on the event loop; most have a kilobyte."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A function ready to be called, and how this stream calls it."""
+
+    hosted: HostedFunction
+    function: Function
+    """What is called: the hosted function, or an aggregate one bound to the segments of this stream."""
+    context: StreamContext
+    options: ScalarOptions
+    options_text: Mapping[str, str]
+    """The options in force by the names of the function's kind."""
+    arguments: Arguments
+
+
+async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMetrics, caller: Caller) -> Opening:
+    """Finds the function, checks that the caller may call it, version, types and options, and runs its `open` hooks.
+
+    Raises StreamError with the code of what is wrong; the message names the function and what was
+    found and expected. Raises ProtocolViolation if the arguments' schema cannot be read.
+    """
+    # First, so that no other refusal tells whether there is such a function.
+    caller.require(request.function)
+    if request.protocol_version != PROTOCOL_VERSION:
+        raise _refused(
+            ErrorCode.UNSUPPORTED_PROTOCOL,
+            f"protocol revision {request.protocol_version}; this server speaks {PROTOCOL_VERSION}",
+        )
+    hosted = host.find(request.function, request.version, may_see=caller.may_call)
+    spec = hosted.spec
+    if request.fingerprint not in ("", spec.fingerprint):
+        raise _refused(
+            ErrorCode.FUNCTION_CHANGED,
+            f"function {spec.key} is not what this job was planned with; it is now {spec.signature}. "
+            "Look the function up again and restart the job, or give a changed function a new version",
+        )
+    if request.ByteSize() <= SMALL_BYTES:
+        opened = _bound(hosted, request, metrics)
+    else:
+        # Wide tables, or much broadcast state: not on the loop.
+        opened = await asyncio.get_running_loop().run_in_executor(None, _bound, hosted, request, metrics)
+    await hosted.open()
+    return opened
+
+
+def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics) -> Opening:
+    spec = hosted.spec
+    schema = read_schema(request.arguments)
+    context = StreamContext.from_proto(spec.name, spec.version, request.context)
+    try:
+        for field in schema:
+            require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
+        if isinstance(hosted.function, Aggregate):
+            return _aggregate(hosted, hosted.function, request, schema, context, metrics)
+        if isinstance(hosted.function, ProcessTable):
+            return _process(hosted, hosted.function, request, schema, context, metrics)
+        return _scalar(hosted, request, schema, context)
+    except UnsupportedType as error:
+        raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
+    except InvalidOption as error:
+        raise _refused(ErrorCode.INVALID_OPTION, str(error)) from error
+
+
+def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
+    spec = hosted.spec
+    options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
+    arguments = Arguments(schema, spec.check_arguments(schema.types))
+    return Opening(hosted, hosted.function, context, options, options.to_text(), arguments)
+
+
+def _aggregate(
+    hosted: HostedFunction, function: Aggregate, request: pb.Open, schema: pa.Schema, context: StreamContext,
+    metrics: ServerMetrics,
+) -> Opening:  # fmt: skip
+    spec = hosted.spec
+    known = (AGGREGATE_OPTIONS,)
+    options = hosted.aggregate_options(canonical(request.options, source=f"call of {spec.key}", known=known))
+    fields = applied_from_proto(request.applied)
+    if not fields:
+        raise _refused(ErrorCode.ARGUMENT_TYPE, f"function {spec.key}: nothing is wanted of its segments")
+    targets = checked_segments(spec, schema)
+    target = pa.schema([pa.field(name, type_) for name, type_ in zip(schema.names, targets, strict=True)])
+    bound = bind_aggregate(function, target, fields, metrics.bundles(spec.name, spec.version))
+    return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
+
+
+def _process(
+    hosted: HostedFunction, function: ProcessTable, request: pb.Open, schema: pa.Schema, context: StreamContext,
+    metrics: ServerMetrics,
+) -> Opening:  # fmt: skip
+    spec = hosted.spec
+    assert spec.process is not None
+    known = (AGGREGATE_OPTIONS,)
+    options = hosted.aggregate_options(canonical(request.options, source=f"call of {spec.key}", known=known))
+    call = ProcessCall.from_proto(request.process)
+    if len(call.tables) != len(spec.process.tables):
+        raise _refused(
+            ErrorCode.ARGUMENT_COUNT,
+            f"function {spec.key} takes {len(spec.process.tables)} tables, got {len(call.tables)}: {spec.signature}",
+        )
+    targets = checked_process_segments(function, call, schema)
+    bound = bind_table(function, call, metrics.processing(spec.name, spec.version))
+    return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
+
+
+def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: float) -> pb.ExecuteResponse:
+    """The answer to Open."""
+    spec = opening.function.spec
+    opened = pb.Opened(
+        version=spec.version,
+        result=write_schema(pa.schema([pa.field(VALUE, spec.result)])),
+        options=opening.options_text,
+        max_message_bytes=max_message_bytes,
+        execution=spec.to_proto().execution,
+    )
+    opened.progress_interval.FromNanoseconds(round(progress_seconds * 1e9))
+    return pb.ExecuteResponse(opened=opened)
+
+
+def _refused(code: ErrorCode, message: str) -> StreamError:
+    return StreamError(ErrorKind.PROTOCOL, code, message)

@@ -1,0 +1,194 @@
+"""The gRPC service: hands streams to ExecuteStream and lists functions. Translates, decides nothing."""
+
+import asyncio
+import collections
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from remote_udf.errors import ErrorCode, StreamError
+from remote_udf.messages import encode
+from remote_udf.v1 import message_pb2, service_pb2
+from remote_udf.version import __version__
+from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.security.access import Access, Caller
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.admission import Admission
+from udf_server.streams.execute_stream import ExecuteStream, audit
+from udf_server.streams.session import PROTOCOL_VERSION
+from udf_server.streams.stream_errors import error_message
+
+__all__ = ["SERVICE_NAME", "UdfService"]
+
+OPEN_SECONDS = 30.0
+"""How long a client may take to say what it opened its stream for, at most. Ours says so at once."""
+SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
+
+
+class UdfService:
+    """The methods of `remote_udf.v1.UdfService`. While draining it refuses new streams."""
+
+    def __init__(
+        self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
+        admission: Admission | None = None,
+    ) -> None:  # fmt: skip
+        self._access = access or Access(None)
+        self._admission = admission or Admission()
+        self._host = host
+        self._metrics = metrics
+        self._limits = limits
+        self._open: set[ExecuteStream] = set()
+        self._by_caller: collections.Counter[str] = collections.Counter()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.draining = False
+
+    @property
+    def streams(self) -> int:
+        """Streams open now."""
+        return len(self._open)
+
+    def drain(self) -> None:
+        """Refuses new streams and asks the open ones to go elsewhere. Safe to call twice."""
+        self.draining = True
+        for stream in self._open:
+            stream.drain()
+
+    def end_idle_streams(self) -> None:
+        """Ends those whose clients leave them open for nothing; for calling every second or so."""
+        idle = self._admission.limits.idle_seconds
+        for stream in list(self._open):
+            stream.end_if_idle(min(OPEN_SECONDS, idle), idle)
+
+    async def wait_idle(self) -> None:
+        """Returns when no stream is open."""
+        await self._idle.wait()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What to add to a gRPC server. Execute's messages stay bytes: see remote_udf.messages.
+
+        So does ListFunctionsRequest, which has no fields: what stands in it is not worth the loop's time.
+        """
+        return grpc.method_handlers_generic_handler(
+            SERVICE_NAME,
+            {
+                "Execute": grpc.stream_stream_rpc_method_handler(self.execute),
+                "ListFunctions": grpc.unary_unary_rpc_method_handler(
+                    self.list_functions,
+                    response_serializer=service_pb2.ListFunctionsResponse.SerializeToString,
+                ),
+            },
+        )
+
+    async def execute(self, requests: AsyncIterator[bytes], context: aio.ServicerContext[Any, Any]) -> None:
+        """One stream; see message.proto."""
+        answers = _Answers(context)
+        try:
+            caller = self._identify(context)
+        except StreamError as error:
+            # Before anything of the stream is read.
+            await answers.write(encode(error_message(error)))
+            return
+        who = caller.identity
+        refusal = self._refusal(who)
+        if refusal is not None:
+            self._metrics.rejected.labels(refusal.code).inc()
+            await answers.write(encode(message_pb2.ExecuteResponse(error=refusal)))
+            return
+        stream = ExecuteStream(
+            self._host, self._metrics, self._limits, caller=caller, admission=self._admission,
+            headers=context.invocation_metadata() or (),
+        )  # fmt: skip
+        self._by_caller[who] += 1
+        try:
+            await self._run(stream, requests, answers)
+            # A client that does not read what it was sent keeps its place, and nothing else.
+            await answers.sent()
+        finally:
+            self._by_caller[who] -= 1
+            if not self._by_caller[who]:
+                del self._by_caller[who]
+
+    async def _run(self, stream: ExecuteStream, requests: AsyncIterator[bytes], answers: "_Answers") -> None:
+        self._open.add(stream)
+        self._idle.clear()
+        try:
+            await stream.run(requests, answers.write)
+        finally:
+            self._open.discard(stream)
+            if not self._open:
+                self._idle.set()
+
+    async def list_functions(
+        self, request: bytes, context: aio.ServicerContext[Any, Any]
+    ) -> service_pb2.ListFunctionsResponse:
+        """Every function in every version that the caller may call."""
+        try:
+            caller = self._identify(context)
+        except StreamError as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        return service_pb2.ListFunctionsResponse(
+            functions=[
+                function.spec.to_proto() for function in self._host.registry if caller.may_call(function.spec.name)
+            ],
+            server_version=__version__,
+            protocol_versions=[PROTOCOL_VERSION],
+        )
+
+    def _identify(self, context: aio.ServicerContext[Any, Any]) -> Caller:
+        """Raises StreamError UNAUTHENTICATED, which is in the audit log then."""
+        metadata, peer = context.invocation_metadata() or (), context.peer()
+        try:
+            return self._access.identify(metadata, context.auth_context(), peer)
+        except StreamError as error:
+            self._metrics.rejected.labels(error.code).inc()
+            audit.warning("caller refused", extra={"peer": peer, "why": error.message})
+            raise
+
+    def _refusal(self, who: str) -> message_pb2.Error | None:
+        limits = self._admission.limits
+        if self.draining:
+            code, message = ErrorCode.SHUTTING_DOWN, "the server is shutting down"
+        elif (streams := self._by_caller.total()) >= limits.streams:
+            code, message = ErrorCode.OVERLOADED, f"the server has {streams} streams open and takes no more"
+        elif self._by_caller[who] >= limits.streams_per_caller:
+            code = ErrorCode.OVERLOADED
+            message = f"{who or 'the caller'} has {self._by_caller[who]} streams open here and gets no more"
+        else:
+            return None
+        error = message_pb2.Error(kind=message_pb2.Error.KIND_WORKER, code=code, message=message, retryable=True)
+        error.retry_after.FromSeconds(1)
+        return error
+
+
+class _Answers:
+    """What a handler writes to its client. Made in the handler, which it cancels if the client is gone.
+
+    gRPC cancels it too, but later, if at all.
+    """
+
+    def __init__(self, context: aio.ServicerContext[Any, Any]) -> None:
+        self._context = context
+        self._handler = asyncio.current_task()
+        self._under_way: asyncio.Future[None] | None = None
+
+    async def write(self, message: bytes) -> None:
+        # Whoever waits for it may give up. The message goes on, for gRPC cannot take it back.
+        self._under_way = asyncio.ensure_future(self._write(message))
+        await asyncio.shield(self._under_way)
+
+    async def sent(self) -> None:
+        """Returns once no message is under way: a handler that ended before could not end its stream any more."""
+        if self._under_way is not None:
+            await self._under_way
+
+    async def _write(self, message: bytes) -> None:
+        try:
+            await self._context.write(message)
+        except Exception:  # gRPC's own class is private
+            assert self._handler is not None
+            self._handler.cancel()
+            raise asyncio.CancelledError from None

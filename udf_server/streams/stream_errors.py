@@ -1,0 +1,44 @@
+"""What ends a stream before its time, as the Error message the client gets."""
+
+from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError, capped
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.base.errors import FunctionBlocked
+from udf_server.base.failures import describe, traceback_of
+
+__all__ = ["as_stream_error", "error_message"]
+
+_KINDS = {
+    ErrorKind.USER: pb.Error.KIND_USER,
+    ErrorKind.WORKER: pb.Error.KIND_WORKER,
+    ErrorKind.PROTOCOL: pb.Error.KIND_PROTOCOL,
+}
+
+
+def as_stream_error(error: Exception) -> StreamError:
+    """The StreamError of anything that ends a stream; INTERNAL, with the traceback, for a bug of the server."""
+    if isinstance(error, StreamError):
+        return error
+    if isinstance(error, ProtocolViolation):
+        return StreamError(ErrorKind.PROTOCOL, ErrorCode.PROTOCOL_VIOLATION, str(error))
+    if isinstance(error, UnicodeDecodeError):
+        # Of the names in a schema. Values were validated, and what a function raises is a row's error.
+        message = f"a name in the schema is not UTF-8: {error.reason}"
+        return StreamError(ErrorKind.PROTOCOL, ErrorCode.PROTOCOL_VIOLATION, message)
+    if isinstance(error, FunctionBlocked):
+        return StreamError(ErrorKind.WORKER, ErrorCode.OVERLOADED, str(error), retryable=True)
+    message = f"the server failed: {describe(error)}"
+    return StreamError(ErrorKind.WORKER, ErrorCode.INTERNAL, message, traceback=capped(traceback_of(error)))
+
+
+def error_message(error: StreamError) -> pb.ExecuteResponse:
+    """The Error message; its text is cut to what may travel."""
+    message = pb.Error(
+        kind=_KINDS[error.kind],
+        code=error.code,
+        message=capped(error.message),
+        traceback=error.traceback,
+        retryable=error.retryable,
+    )
+    if error.retry_after is not None:
+        message.retry_after.FromNanoseconds(round(error.retry_after * 1e9))
+    return pb.ExecuteResponse(error=message)
