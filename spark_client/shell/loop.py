@@ -24,7 +24,7 @@ SHOW TABLES;           the tables there are, and DESCRIBE name; their columns
 \\help                  this
 \\quit                  the end; so is Ctrl-D"""
 
-_OURS = re.compile(r"^(?:spark_client|remote_udf)\.errors\.\w+: ", re.MULTILINE)
+_OURS = re.compile(r"^(?:spark_client\.base|remote_udf)\.errors\.\w+: ", re.MULTILINE)
 
 
 class Shell:
