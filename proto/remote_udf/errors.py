@@ -6,8 +6,8 @@
     ├── UnsupportedType             a type that cannot cross the wire; the caller's or author's fault
     ├── ProtocolViolation           the other end broke the protocol; a bug or another kind of peer
     └── StreamError                 the server ended a stream with an Error message
-        udf_server.base.errors           adds what plugin authors and operators meet
-        spark_client.base.errors         adds what a Spark job meets
+        udf_server.base.errors      adds what plugin authors and operators meet
+        spark_client.base.errors    adds what a Spark job meets
 
 A row that fails is not an exception but an outcome (`remote_udf.outcomes`); `ErrorCode` names both.
 """

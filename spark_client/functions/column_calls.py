@@ -1,7 +1,7 @@
 """A Column that is a call of a remote function remembers which call, so that whole-row execution finds it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import Column
@@ -32,9 +32,7 @@ def with_call(column: Column, call: ColumnCall) -> Column:
 
     def alias(*names: str, **options: Any) -> Column:
         renamed = kind.alias(column, *names, **options)
-        return with_call(
-            renamed, ColumnCall(call.spec, call.arguments, call.options, names[0] if len(names) == 1 else None)
-        )
+        return with_call(renamed, replace(call, alias=names[0] if len(names) == 1 else None))
 
     # On the instance: the class is Spark's, classic or Connect, and stays as it is.
     vars(column).update({_ATTRIBUTE: call, "alias": alias, "name": alias})

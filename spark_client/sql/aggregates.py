@@ -16,7 +16,7 @@ from remote_udf.row_kinds import ROW_KIND
 from spark_client.base.changelogs import CHANGE_TYPE
 from spark_client.base.identifiers import hidden
 from spark_client.functions.aggregate import AggregateExpression
-from spark_client.planning.aggregate.planner import plan_aggregation
+from spark_client.planning.aggregate.planner import plan_group_by
 from spark_client.planning.aggregate.query import GroupBy
 from spark_client.sql.calls import (
     CLAUSES,
@@ -153,7 +153,7 @@ class GroupedSelect:
         panes = over_panes(self._workspace, self._source, items) if remotes_only else None
         base = panes or self._source.base(items)
         keys = list(self._keys.values())
-        return plan_aggregation(GroupBy(base, keys, self._grouping.sets, order_by, None), expressions)
+        return plan_group_by(GroupBy(base, keys, self._grouping.sets, order_by, None), expressions)
 
     def _explain(self) -> None:
         trees = [aggregate_of(tree) for _, tree in self._aggregates.values() if tree is not None]

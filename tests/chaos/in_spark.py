@@ -161,7 +161,7 @@ def cluster():
 
 
 def run(script, rows, *, times=1, master=""):
-    """The tally of a job that writes what it got, and what it printed; the last of so many runs tells."""
+    """The tally of a job that writes what it got, and what it printed in the last of its runs."""
     server, began = ChaosServer(), time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -210,7 +210,7 @@ def stream_restarted(scale, seed):
 
 def short_tasks(scale, seed):
     """240 short tasks on the server's host, each with a stream and shared memory of its own"""
-    # So many rows of a task that they go through shared memory.
+    # Enough rows of a task for shared memory.
     tally, printed = run(SHORT, max(2_400_000 // scale, 1_200_000))
     resident = [int(size) for line in printed.splitlines() if line.startswith("resident") for size in line.split()[1:]]
     if resident:

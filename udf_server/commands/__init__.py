@@ -1,1 +1,1 @@
-"""The command `udf-server`: serve, list, check, new-plugin, health."""
+"""The command `udf-server`: what serves functions, shows them, checks plugins and writes new ones."""

@@ -11,7 +11,7 @@ from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.changes import plan_changes
-from spark_client.planning.aggregate.planner import plan_aggregation, plan_fired
+from spark_client.planning.aggregate.planner import plan_fired, plan_group_by
 from spark_client.planning.aggregate.query import GroupBy
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 from spark_client.windows.emitting import emit_options
@@ -56,8 +56,8 @@ class RemoteGrouping:
             if options.fires and (
                 self.emission or {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(map(str, self.keys))
             ):
-                return plan_fired(self._aggregation, aggregates, options)
-        return plan_aggregation(self._aggregation, aggregates)
+                return plan_fired(self._group_by, aggregates, options)
+        return plan_group_by(self._group_by, aggregates)
 
     def changelog(self, *aggregates: AggregateExpression, per: str | Column = "row") -> DataFrame:
         """The changes of each key's values: a column `row_kind`, the key's columns, then one per remote aggregate.
@@ -70,10 +70,10 @@ class RemoteGrouping:
         partition, in order. The rows of a key are held in memory. Raises PlanError for streams, and what
         `agg` raises.
         """
-        return plan_changes(self._aggregation, aggregates, per)
+        return plan_changes(self._group_by, aggregates, per)
 
     @property
-    def _aggregation(self) -> GroupBy:
+    def _group_by(self) -> GroupBy:
         return GroupBy(self.frame, self.keys, self.sets, self.order_by, self.is_changelog)
 
 

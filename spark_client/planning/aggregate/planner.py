@@ -1,4 +1,4 @@
-"""GroupBy: plans remote aggregates into partial, shuffle, merge, beside Spark's own aggregates.
+"""Plans remote aggregates as partial, shuffle and merge, beside Spark's own aggregates.
 
 (a) mapInArrow: rows of a partition become accumulators, bundle by bundle; (b) Spark's groupBy gathers
 the accumulators of a key and computes its own aggregates; (c) mapInArrow: accumulators become values.
@@ -35,10 +35,10 @@ from spark_client.planning.operators import OutputField, apply_operator, hidden_
 from spark_client.windows.columns import WINDOW_TIME
 from spark_client.windows.updates import without_updates
 
-__all__ = ["plan_aggregation", "plan_fired"]
+__all__ = ["plan_fired", "plan_group_by"]
 
 
-def plan_aggregation(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
+def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
     """Keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
     for expression in expressions:
         if not isinstance(expression, (AggregateExpression, Column)):
@@ -111,7 +111,7 @@ class _Planner:
         if self._query.keys and any(remote.call.spec.sees_key for remote in self._query.remotes):
             key_struct = len(names)
             shown = zip(keys, self._query.unique_key_names, strict=False)  # the grouping set is not shown
-            columns = [plain[hidden(f"{place[key]}")].alias(name) for key, name in shown]
+            columns = [plain[hidden(place[key])].alias(name) for key, name in shown]
             plain = plain.select("*", F.struct(*columns).alias(hidden("key")))
         calls = tuple(self._finishing_call(remote, place, key_struct) for remote in self._query.remotes)
         output = [

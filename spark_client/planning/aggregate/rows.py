@@ -1,4 +1,4 @@
-"""The rows of an group_by: hidden columns for everything it names, brought together and sorted where it must be."""
+"""The rows of a GROUP BY: hidden columns for everything it names, brought together and sorted where it must be."""
 
 from collections.abc import Sequence
 

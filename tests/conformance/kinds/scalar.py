@@ -196,7 +196,7 @@ def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def target_of(bound: Sequence[Bound], name: str, arguments: int) -> Target | None:
-    """The function of that name that takes so many arguments, or the first of that name."""
+    """The function of that name with that number of arguments, or the first of that name."""
     same = [each for each in bound if each.words.name.lower() == name.lower() and each.spec is not None]
     fitting = [each for each in same if len(each.words.arguments) == arguments]
     if not same:
