@@ -16,6 +16,8 @@ from tests.fuzz.http2 import EXECUTE
 from tests.udf_server.streams import batch, finish, opening
 
 NAP_SECONDS = 0.02
+WORK_SECONDS = 0.002
+"""CPU time of a piece of work that shows how much of a core a process gets."""
 CALL_SECONDS = 30.0
 
 
@@ -31,7 +33,7 @@ class Neighbour:
 
     @staticmethod
     def _nothing():
-        return {"calls": 0, "slowest": 0.0, "what": "", "machine": 0.0, "problems": []}
+        return {"calls": 0, "slowest": 0.0, "what": "", "machine": 0.0, "worked": 0.0, "waited": 0.0, "problems": []}
 
     def take(self):
         seen, self.seen = self.seen, self._nothing()
@@ -45,6 +47,14 @@ class Neighbour:
             time.sleep(NAP_SECONDS)
             # What is late here is so because of the machine.
             self.seen["machine"] = max(self.seen["machine"], time.monotonic() - began - NAP_SECONDS)
+            self._work()
+
+    def _work(self):
+        began, cpu = time.monotonic(), time.thread_time()
+        while (worked := time.thread_time() - cpu) < WORK_SECONDS:
+            pass
+        self.seen["worked"] += worked
+        self.seen["waited"] += time.monotonic() - began
 
     def _timed(self, what, call):
         began = time.monotonic()
