@@ -37,12 +37,17 @@ def test_what_is_taken_from_pieces_is_what_is_taken_from_the_whole(column, data)
     assert found.equals(whole.take(pa.array(rows)))
 
 
+def leaves(type_):
+    return sum(leaves(type_.field(index).type) for index in range(type_.num_fields)) or 1
+
+
 @given(COLUMNS)
 def test_each_row_takes_at_least_its_own_bytes_and_all_take_about_what_the_column_does(column):
     for chunk in column.chunks:
         widths = row_bytes(chunk)
         assert len(widths) == len(chunk)
-        assert row_bytes(chunk.slice(1)).tolist() == widths[1:].tolist() or chunk.type.bit_width % 8
+        # The bits that say what is null take whole bytes, however few rows they are for.
+        assert np.abs(row_bytes(chunk.slice(1)) - widths[1:]).max(initial=0) <= leaves(chunk.type)
         assert widths.sum() >= sum(len(value) for value in chunk.to_pylist() if isinstance(value, (str, bytes)))
 
 
