@@ -6,7 +6,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from remote_udf.functions import FunctionKind, FunctionSpec
-from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
@@ -17,19 +16,19 @@ from spark_client.executor.stream.in_process import local_transport
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.directory import Functions, list_functions
 from spark_client.functions.registration import register_function
-from spark_client.functions.scalar import RemoteFunction
+from spark_client.functions.scalar import RemoteFunction, SparkFunction
 from spark_client.functions.version_pins import pinned
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, select_over
-from spark_client.planning.process.inputs import inputs_of, names_of
+from spark_client.planning.process.inputs import ByTable, Mode, Names, inputs_of, names_of
 from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.planner import plan_process
 from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.sql.explaining import plan_of, query_of, scalar_stages
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.parsing import Text
+from spark_client.sql.parsing import Parameters, Text
 from spark_client.sql.statements import run_text
 from spark_client.summary.collector import Collector, collecting, context_of, require_reports
 from spark_client.summary.job_summary import JobSummary
@@ -107,15 +106,15 @@ class RemoteSession:
         self._collector = collector or Collector()
         self._functions = functions
         self._uids = StreamUids()
-        self._planned: dict[Any, Any] = {}
-        self._registered: dict[str, Mapping[str, Any]] = {}
+        self._planned: dict[object, SparkFunction] = {}
+        self._registered: dict[str, Mapping[str, object]] = {}
         """Options by name, of functions given by `register`: `sql` must not change them."""
 
     def functions(self) -> FunctionList:
         """Every function in every version, by name, then version: a list, which notebooks show as a table."""
         return FunctionList(self._functions)
 
-    def function(self, name: str, **options: Any) -> Any:
+    def function(self, name: str, **options: object) -> Any:
         """The function "name" in its highest version, or "name@version", with call options.
 
         A RemoteFunction or a RemoteAggregate, by its kind. Raises UnknownFunction, with what there is.
@@ -163,7 +162,7 @@ class RemoteSession:
         identifiers = identifiers_of(self.spark)
         return RemoteGrouping(frame, keys, [positions_of(chosen, keys, identifiers) for chosen in sets])
 
-    def register(self, *names: str, prefix: str = "", **options: Any) -> list[str]:
+    def register(self, *names: str, prefix: str = "", **options: object) -> list[str]:
         """Makes functions known to SQL and returns the names they got there.
 
         Without names, all scalar functions: the highest version as `name`, and every version as `name@version`
@@ -179,7 +178,7 @@ class RemoteSession:
         self._registered |= {name.casefold(): options for name in registered}
         return registered
 
-    def sql(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> DataFrame:
+    def sql(self, text: str, args: Parameters = None, **fields: object) -> DataFrame:
         """Runs Spark SQL in which remote functions are called as Spark's own; `args` and `fields` as in `spark.sql`.
 
         `SELECT shop, my_avg(price) FILTER (WHERE price > 0) FROM sales GROUP BY ROLLUP (shop)`: remote
@@ -193,7 +192,7 @@ class RemoteSession:
         """
         return run_text(self._sql_functions(), Text(text, args, fields))
 
-    def explain(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **fields: Any) -> Explanation:
+    def explain(self, text: str, args: Parameters = None, **fields: object) -> Explanation:
         """What `sql` makes of a query, as text; the query is planned and not run, that of an INSERT or CREATE alone.
 
         A line per stage, from the inside out: window functions, aggregates and where each is computed, the
@@ -213,7 +212,9 @@ class RemoteSession:
     def _sql_functions(self) -> SqlFunctions:
         return SqlFunctions(self, self._functions, self._registered)
 
-    def with_columns(self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Any) -> DataFrame:
+    def with_columns(
+        self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: object
+    ) -> DataFrame:
         """`frame` with a column per call: `remote.with_columns(df, {"where": geocode("address")})`.
 
         All calls of a row are under way together, and equal calls of a row are made once. Calls may be
@@ -232,7 +233,7 @@ class RemoteSession:
             return add_over(frame, overs)
         return plan_with_columns(self.spark, self.config, frame, calls, options)
 
-    def select(self, frame: DataFrame, *columns: str | Column | OverExpression, **options: Any) -> DataFrame:
+    def select(self, frame: DataFrame, *columns: str | Column | OverExpression, **options: object) -> DataFrame:
         """The given columns, calls among them: `remote.select(df, "id", geocode("address").alias("where"))`.
 
         As `with_columns` in everything else.
@@ -253,11 +254,11 @@ class RemoteSession:
 
     def process(
         self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None = None, *,
-        partition_by: str | Sequence[str] | Mapping[str, Any] | None = None,
-        order_by: str | Sequence[str] | Mapping[str, Any] = (), on_time: str | Sequence[str] = (),
-        uid: str | None = None, changelog_mode: ChangelogMode | Mapping[str, ChangelogMode] | None = None,
-        upsert_key: str | Sequence[str] | Mapping[str, Any] = (), options: Mapping[str, Any] | None = None,
-        **arguments: Any,
+        partition_by: Names | ByTable[Names] = None,
+        order_by: Names | ByTable[Names] = (), on_time: str | Sequence[str] = (),
+        uid: str | None = None, changelog_mode: Mode | ByTable[Mode] = None,
+        upsert_key: Names | ByTable[Names] = (), options: Mapping[str, object] | None = None,
+        **arguments: object,
     ) -> DataFrame:  # fmt: skip
         """The result of a process table function: `remote.process("sessions", df, partition_by="user", on_time="ts")`.
 

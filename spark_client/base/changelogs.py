@@ -1,7 +1,6 @@
 """Changelogs: DataFrames whose rows say what they do to a table."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -33,7 +32,7 @@ def kind_column(frame: DataFrame) -> str | None:
     return names.get(ROW_KIND) or names.get(CHANGE_TYPE)
 
 
-def mode_metadata(mode: ChangelogMode, upsert_key: Sequence[str]) -> dict[str, Any]:
+def mode_metadata(mode: ChangelogMode, upsert_key: Sequence[str]) -> dict[str, object]:
     """What a column of kinds says of its changelog, wherever it goes."""
     return {
         MODE: {

@@ -4,7 +4,6 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
 
 from remote_udf.functions import FunctionSpec
 from spark_client.base.config import ClientConfig
@@ -71,7 +70,7 @@ def session_html(config: ClientConfig, functions: FunctionList, facts: Mapping[s
     )
 
 
-def function_html(spec: FunctionSpec, config: ClientConfig, options: Mapping[str, Any]) -> str:
+def function_html(spec: FunctionSpec, config: ClientConfig, options: Mapping[str, object]) -> str:
     """A function: signature, description, and where it is."""
     facts = {"version": spec.version, "kind": str(spec.kind), "server": config.target, "owner": spec.owner}
     facts["options"] = ", ".join(f"{name}={without_secret(value)}" for name, value in options.items())
@@ -90,7 +89,7 @@ def how_connected(config: ClientConfig) -> str:
     return ", ".join(parts)
 
 
-def without_secret(value: Any) -> str:
+def without_secret(value: object) -> str:
     """An option as text, without the user and password that a URI may have."""
     return _USER_INFORMATION.sub("://...@", str(value))
 

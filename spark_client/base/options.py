@@ -1,7 +1,6 @@
 """Options of a call from the call itself and from the Spark session, and the caller's error policy."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -35,8 +34,8 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
     a misspelled one would otherwise never be noticed.
     """
     prefix = SESSION_PREFIXES[kind] + "."
-    general: dict[str, Any] = {}
-    special: dict[str, Any] = {}
+    general: dict[str, object] = {}
+    special: dict[str, object] = {}
     for key, value in spark.conf.getAll.items():
         if not key.startswith(prefix):
             continue
@@ -51,7 +50,7 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
 
 
 def call_options(
-    given: Mapping[str, Any], session: Mapping[str, str], function: str, kind: FunctionKind = FunctionKind.SCALAR
+    given: Mapping[str, object], session: Mapping[str, str], function: str, kind: FunctionKind = FunctionKind.SCALAR
 ) -> tuple[dict[str, str], ErrorPolicy]:
     """The server's options and this end's policy, the call's over the session's.
 
@@ -70,7 +69,7 @@ def call_options(
     return {name: text for name, text in merged.items() if name in _KNOWN[kind][0]}, policy
 
 
-def buckets_of(given: Mapping[str, Any], session: Mapping[str, str], function: str) -> int:
+def buckets_of(given: Mapping[str, object], session: Mapping[str, str], function: str) -> int:
     """The option `buckets`, the call's over the session's. Raises InvalidOption."""
     called = canonical(given, source=f"call of {function}", known=_KNOWN[FunctionKind.PROCESS])
     option = STREAM_OPTIONS["buckets"]

@@ -3,7 +3,6 @@
 import dataclasses
 import uuid
 from collections.abc import Mapping
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,13 +28,13 @@ class RemoteAggregate:
     spec: FunctionSpec
     spark: SparkSession = dataclasses.field(repr=False)
     config: ClientConfig = dataclasses.field(repr=False)
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
-    def with_options(self, **options: Any) -> "RemoteAggregate":
+    def with_options(self, **options: object) -> "RemoteAggregate":
         """The same function with call options set, such as `size=10_000`; they win over all others."""
         return dataclasses.replace(self, options={**self.options, **options})
 
-    def __call__(self, *arguments: Any) -> "AggregateExpression":
+    def __call__(self, *arguments: object) -> "AggregateExpression":
         """The aggregate over these arguments: Columns, names of columns, or literals of another type.
 
         Raises PlanError for a wrong number.
@@ -60,9 +59,9 @@ class AggregateExpression:
     """An aggregate of a query: what stands in `agg` beside Spark's own."""
 
     function: RemoteAggregate
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     name: str | None = None
-    condition: Any = None
+    condition: Column | None = None
     is_distinct: bool = False
 
     def alias(self, name: str) -> "AggregateExpression":

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark.sql import Column
 
@@ -21,8 +20,8 @@ class ColumnCall:
     """
 
     spec: FunctionSpec
-    arguments: tuple[Any, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    arguments: tuple[object, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
     alias: str | None = None
 
 
@@ -30,7 +29,7 @@ def with_call(column: Column, call: ColumnCall) -> Column:
     """The same column, remembering the call; so does what its `alias` returns."""
     kind = type(column)
 
-    def alias(*names: str, **options: Any) -> Column:
+    def alias(*names: str, **options: object) -> Column:
         renamed = kind.alias(column, *names, **options)
         return with_call(renamed, replace(call, alias=names[0] if len(names) == 1 else None))
 

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import overload
 
 from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import FunctionSpec, split_name, version_key
@@ -31,7 +31,11 @@ class Functions(Sequence[FunctionSpec]):
         # The last of a name in the list is its highest version.
         self.versions: Mapping[str, str] = {spec.name: spec.version for spec in self._functions} | dict(versions or {})
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> FunctionSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[FunctionSpec]: ...
+    def __getitem__(self, index: int | slice) -> FunctionSpec | list[FunctionSpec]:
         return self._functions[index]
 
     def __len__(self) -> int:

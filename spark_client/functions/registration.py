@@ -1,14 +1,13 @@
 """Makes remote functions known to Spark SQL."""
 
 import dataclasses
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, quoted
 from spark_client.base.options import session_options
-from spark_client.functions.scalar import RemoteFunction
+from spark_client.functions.scalar import RemoteFunction, SparkFunction
 
 __all__ = ["EMPTY", "ONCE", "register_empty", "register_function", "register_once"]
 
@@ -51,7 +50,7 @@ def register_empty(function: RemoteFunction, name: str) -> str | None:
     return _register_without_arguments(function.spark, f"{EMPTY}{name}", udf)
 
 
-def _register_without_arguments(spark: SparkSession, name: str, udf: Any) -> str:
+def _register_without_arguments(spark: SparkSession, name: str, udf: SparkFunction) -> str:
     carrier = hidden(name.replace("@", "_").replace(".", "_"))
     registered = spark.udf.register(carrier, udf)
     result = registered.returnType.simpleString()

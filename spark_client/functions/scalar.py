@@ -3,7 +3,7 @@
 import dataclasses
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
@@ -21,7 +21,20 @@ from spark_client.base.types import spark_type
 from spark_client.executor.scalar.column import evaluate_scalar, result_type
 from spark_client.functions.column_calls import ColumnCall, with_call
 
-__all__ = ["FunctionDoc", "RemoteFunction", "column_of", "plan_call"]
+__all__ = ["FunctionDoc", "RemoteFunction", "SparkFunction", "column_of", "plan_call"]
+
+
+class SparkFunction(Protocol):
+    """What `pyspark.sql.functions.arrow_udf` returns, classic or Connect."""
+
+    def __call__(self, *args: Column | str) -> Column: ...
+
+    def asNondeterministic(self) -> "SparkFunction": ...  # noqa: N802 - Spark's name
+
+
+class _HasSpec(Protocol):
+    @property
+    def spec(self) -> FunctionSpec: ...
 
 
 class FunctionDoc:
@@ -30,7 +43,7 @@ class FunctionDoc:
     def __init__(self, text: str | None) -> None:
         self._text = text
 
-    def __get__(self, instance: Any, owner: type) -> str | None:
+    def __get__(self, instance: "_HasSpec | None", owner: type) -> str | None:
         return self._text if instance is None else f"{instance.spec.signature}\n\n{instance.spec.description}"
 
 
@@ -46,18 +59,18 @@ class RemoteFunction:
     spec: FunctionSpec
     spark: SparkSession = dataclasses.field(repr=False)
     config: ClientConfig = dataclasses.field(repr=False)
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    _planned: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    _planned: dict[object, SparkFunction] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     """Spark's functions made so far. Spark merges equal calls only if they are calls of one object."""
 
-    def with_options(self, **options: Any) -> "RemoteFunction":
+    def with_options(self, **options: object) -> "RemoteFunction":
         """The same function with call options set, such as `timeout="2 s"`; they win over all others.
 
         Raises InvalidOption when the function is called, for one that is unknown or malformed.
         """
         return dataclasses.replace(self, options={**self.options, **options})
 
-    def __call__(self, *arguments: Any, **named: Any) -> Column:
+    def __call__(self, *arguments: object, **named: object) -> Column:
         """The column of the function's values.
 
         An argument is a Column, the name of one, or any other Python value, which is taken as a
@@ -84,8 +97,8 @@ class RemoteFunction:
     __doc__ = FunctionDoc(__doc__)
 
     def user_defined_function(
-        self, arguments: int | None, options: Mapping[str, Any], session: Mapping[str, str]
-    ) -> Any:
+        self, arguments: int | None, options: Mapping[str, object], session: Mapping[str, str]
+    ) -> SparkFunction:
         """Calls with so many arguments and these options as a Spark scalar Arrow-iterator UDF; always the same one."""
         call = plan_call(self.spec, self.config, arguments, options, session)
         key = (self.spec.key, arguments, tuple(sorted(call.options.items())), call.policy)
@@ -93,7 +106,7 @@ class RemoteFunction:
             self._planned[key] = self._new_user_defined_function(call)
         return self._planned[key]
 
-    def _new_user_defined_function(self, call: ScalarCall) -> Any:
+    def _new_user_defined_function(self, call: ScalarCall) -> SparkFunction:
         if call.policy.on_error is OnError.DEAD_LETTER:
             raise PlanError(
                 f"call of {self.spec.key}: a dead letter holds whole rows; use with_columns or select of the "
@@ -108,7 +121,7 @@ class RemoteFunction:
         function = F.arrow_udf(evaluate, spark_type(result_type(call)))  # type: ignore[call-overload]
         return function if self.spec.deterministic else function.asNondeterministic()
 
-    def _positional(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+    def _positional(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> list[object]:
         positional = list(arguments)
         names = [parameter.name for parameter in self.spec.parameters]
         rest = dict(named)
@@ -133,7 +146,7 @@ def plan_call(
     spec: FunctionSpec,
     config: ClientConfig,
     arguments: int | None,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     session: Mapping[str, str],
 ) -> ScalarCall:
     """A call with its options resolved as far as this end knows them, and an identity of its own."""
@@ -148,7 +161,7 @@ def plan_call(
     )
 
 
-def column_of(argument: Any) -> Column:
+def column_of(argument: object) -> Column:
     """A Column as it is, a string as the name of one, anything else as a literal."""
     if isinstance(argument, Column):
         return argument

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from datetime import timedelta
-from typing import Any
+from typing import TypeAlias
 
 from pyspark.sql import Column
 
@@ -40,6 +40,10 @@ class Months:
         return Months(-self.count)
 
 
+Offset: TypeAlias = int | float | str | timedelta | Months
+"""A bound of a RANGE frame."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class WindowSpec:
     """What `Window.partitionBy(...)` and its siblings return; every method returns another one."""
@@ -65,7 +69,7 @@ class WindowSpec:
         _require_order(frame)
         return dataclasses.replace(self, explicit=frame)
 
-    def rangeBetween(self, start: Any, end: Any) -> "WindowSpec":  # noqa: N802
+    def rangeBetween(self, start: Offset, end: Offset) -> "WindowSpec":  # noqa: N802
         """The frame by value: offsets to the one column of the order. 0 is the current row and its equals.
 
         For an order by time an offset is a timedelta or text such as "20 minutes", "-20 minutes" or "-3 months".
@@ -114,7 +118,7 @@ def _rows_bound(bound: int) -> float | None:
 _NUMBER, _TIME, _CALENDAR = "number", "time", "months"
 
 
-def _range_bound(bound: Any) -> tuple[float | None, str]:
+def _range_bound(bound: Offset) -> tuple[float | None, str]:
     """The offset and of which kind it is."""
     if isinstance(bound, Months):
         return bound.count, _CALENDAR

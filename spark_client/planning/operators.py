@@ -6,7 +6,7 @@ or a backtick, or be those of others, have hidden names while an operator runs, 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ class OutputField(NamedTuple):
 
     name: str
     type: DataType
-    metadata: Mapping[str, Any] = {}
+    metadata: Mapping[str, object] = {}
 
 
 def with_hidden_names(frame: DataFrame, width: int | None = None) -> DataFrame:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
@@ -45,7 +44,7 @@ def _table(columns: list[str], rows: list[Row], more: bool) -> str:
     return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, cells), count])
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     text = "NULL" if value is None else str(value).replace("\n", "\\n")
     return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
 

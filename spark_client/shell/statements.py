@@ -1,10 +1,9 @@
 """Statements: where one ends and the next begins in what was typed or in a file."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from spark_client.sql.dialect import RemoteSpark
 
@@ -35,7 +34,7 @@ def split_statements(text: str) -> tuple[list[str], str]:
     return statements, text[begin:] if first < len(tokens) else ""
 
 
-def _tokens(text: str) -> Sequence[Any] | None:
+def _tokens(text: str) -> Sequence[Token] | None:
     try:
         return list(RemoteSpark().tokenize(text))
     except SqlglotError:

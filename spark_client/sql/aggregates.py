@@ -6,7 +6,6 @@ the SELECT (expressions over aggregates, HAVING, ORDER BY, windows) is over its 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -64,7 +63,7 @@ class GroupedSelect:
         self._grouping = with_time(source, grouping)
         self._keys = key_names(workspace, source, self._grouping.keys)
         self._hidden = HiddenColumns(workspace, source)
-        self._aggregates: dict[str, tuple[str, Any]] = {}
+        self._aggregates: dict[str, tuple[str, Node | None]] = {}
         """Name and tree, by what is the same; the tree of a grouping set's number is None."""
         self._remote = has_aggregate(select, self._functions, remote=True) or (planned and not self._names_kind())
 
@@ -165,7 +164,7 @@ class GroupedSelect:
         self._explain()
         keys = self._grouping.keys
         items = {self._keys[self._source.same(key)]: key for key in keys}
-        items |= dict(self._aggregates.values())
+        items |= {name: tree for name, tree in self._aggregates.values() if tree is not None}
         query = self._source.selecting([exp.alias_(tree.copy(), name, quoted=True) for name, tree in items.items()])
         query.set("group", self._group_clause())
         return self._source.run(query)

@@ -1,11 +1,13 @@
 """Arguments of calls; any may be a table: `f(r => TABLE t PARTITION BY k ORDER BY ts, on_time => DESCRIPTOR(ts))`."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokens import TokenType
+
+from spark_client.sql.nodes import Node
 
 __all__ = ["ArgumentsParser", "TableArgument"]
 
@@ -33,10 +35,10 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         TokenType.SESSION, TokenType.SHOW, TokenType.TRIGGER, TokenType.UPDATE, TokenType.USE,
     }  # fmt: skip
 
-    def _parse_function_args(self, alias: bool = False) -> Any:
+    def _parse_function_args(self, alias: bool = False) -> list[Node]:
         return self._parse_csv(lambda: self._parse_argument(alias))
 
-    def _parse_argument(self, alias: bool) -> Any:
+    def _parse_argument(self, alias: bool) -> Node | None:
         name = None
         if self._next and self._next.token_type is TokenType.FARROW:
             name = self._parse_id_var()
@@ -52,7 +54,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
             self.raise_error("an argument is missing")
         return value if name is None else self.expression(exp.Kwarg(this=name, expression=value))
 
-    def _parse_table_argument(self) -> Any:
+    def _parse_table_argument(self) -> Node | None:
         after = [each.token_type for each in self._tokens[self._index + 1 : self._index + 3]]
         query = after[:1] == [TokenType.L_PAREN]
         named = len(after) == 2 and after[0] in self.ID_VAR_TOKENS and after[1] in _AFTER_TABLE
@@ -62,7 +64,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
             return None
         return self._parse_keys(self._parse_table())
 
-    def _parse_keys(self, table: Any) -> Any:
+    def _parse_keys(self, table: Node | None) -> Node:
         """What follows a table: one column, or several in parentheses."""
         argument = self.expression(TableArgument(this=table))
         if self._match(TokenType.PARTITION_BY):
@@ -71,7 +73,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
             argument.set("order_by", self._parse_columns(lambda: self._parse_ordered(self._parse_name)))
         return argument
 
-    def _parse_columns(self, one: Callable[[], Any]) -> Any:
+    def _parse_columns(self, one: Callable[[], Node | None]) -> list[Node | None]:
         if self._curr and self._curr.token_type is TokenType.L_PAREN:
             return self._parse_wrapped_csv(one)
         column = one()
@@ -79,7 +81,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
             self.raise_error("the name of a column is expected")
         return [column]
 
-    def _parse_name(self) -> Any:
+    def _parse_name(self) -> Node | None:
         """A column of any name, such as `timestamp`; else an expression, which the reader refuses."""
         begin = self._index
         name = self._parse_id_var()
@@ -88,6 +90,6 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         self._retreat(begin)
         return self._parse_disjunction()
 
-    def _parse_descriptor(self) -> Any:
+    def _parse_descriptor(self) -> Node:
         name = self._tokens[self._index - 2].text
         return self.expression(exp.Anonymous(this=name, expressions=self._parse_csv(self._parse_name)))

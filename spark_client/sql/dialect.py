@@ -12,6 +12,7 @@ from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.errors import PlanError
 from spark_client.sql.arguments import ArgumentsParser, TableArgument
+from spark_client.sql.nodes import Node
 
 __all__ = ["TOO_DEEP", "RemoteSpark", "generate"]
 
@@ -72,12 +73,12 @@ class RemoteSpark(Spark):
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
             name: how for name, how in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
         }
-        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, type[Node]]] = {}
         # Both are true of Spark, but FROM a, b would become a CROSS JOIN, and JOIN b one ON true.
         JOINS_HAVE_EQUAL_PRECEDENCE = False
         ADD_JOIN_ON_TRUE = False
 
-        def _parse_type(self, *args: Any, **options: Any) -> Any:
+        def _parse_type(self, *args: Any, **options: object) -> Any:
             """Literals keep what was written: DATE '2024-01-01' is no CAST, and its column has another name."""
             begin = self._index
             node = super()._parse_type(*args, **options)
@@ -88,7 +89,7 @@ class RemoteSpark(Spark):
                 node.meta[_AS_WRITTEN] = self.sql[read[0].start : read[-1].end + 1]
             return node
 
-        def _parse_words(self, name: str) -> Any:
+        def _parse_words(self, name: str) -> Node:
             """The arguments of SUBSTRING(a FROM 2 FOR 3) and its like."""
             arguments, between = [self._parse_bitwise()], []
             while self._match(TokenType.COMMA) or self._match_texts(_WORDS[name]):
@@ -101,14 +102,14 @@ class RemoteSpark(Spark):
                 call.meta[_AS_WRITTEN] = between
             return call
 
-        def _parse_with_unit(self) -> Any:
+        def _parse_with_unit(self) -> Node:
             name = self._tokens[self._index - 2].text
             arguments = self._parse_function_args()
             if len(arguments) == 3 and isinstance(arguments[0], exp.Column) and not arguments[0].table:
                 arguments[0] = exp.var(arguments[0].name)
             return self.expression(exp.Anonymous(this=name, expressions=arguments))
 
-        def _parse_row_format(self, match_row: bool = False) -> Any:
+        def _parse_row_format(self, match_row: bool = False) -> Node | None:
             """What stands between the directory of an INSERT and its query: USING csv OPTIONS (header 'true')."""
             if not match_row or not self._match(TokenType.USING):
                 return super()._parse_row_format(match_row=match_row)
@@ -123,7 +124,7 @@ class RemoteSpark(Spark):
             """What is not understood is refused, or left to Spark."""
 
         # sqlglot knows sums in these, and no conditions: ROLLUP (a IS NULL).
-        def _parse_cube_or_rollup(self, with_prefix: bool = False) -> Any:
+        def _parse_cube_or_rollup(self, with_prefix: bool = False) -> Node | None:
             kinds = ((TokenType.CUBE, exp.Cube), (TokenType.ROLLUP, exp.Rollup))
             kind = next((kind for token, kind in kinds if self._match(token)), None)
             if kind is None:
@@ -131,27 +132,27 @@ class RemoteSpark(Spark):
             inside = [] if with_prefix else self._parse_wrapped_csv(self._parse_disjunction)
             return self.expression(kind(expressions=inside))
 
-        def _parse_grouping_set(self) -> Any:
+        def _parse_grouping_set(self) -> Node | None:
             return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
 
     class Generator(Spark.Generator):  # type: ignore[misc, valid-type]  # noqa: D106
         # Spark has nested common table expressions, and QUALIFY.
         TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
-        EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[Any]] = set()
+        EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[Node]]] = set()
         TRANSFORMS = {
             kind: how for kind, how in Spark.Generator.TRANSFORMS.items() if kind not in _WRITTEN_OTHERWISE
         } | {TableArgument: lambda self, argument: self._table_argument(argument)}
 
-        TYPE_MAPPING: ClassVar[dict[Any, str]] = {**Spark.Generator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}
+        TYPE_MAPPING: ClassVar[dict[exp.DType, str]] = {**Spark.Generator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}
 
-        def _table_argument(self, expression: Any) -> str:
+        def _table_argument(self, expression: Node) -> str:
             text = f"TABLE {self.sql(expression, 'this')}"
             for words, part in (("PARTITION BY", "partition_by"), ("ORDER BY", "order_by")):
                 if expression.args.get(part):
                     text += f" {words} ({self.expressions(expression, key=part, flat=True)})"
             return text
 
-        def datatype_sql(self, expression: Any) -> str:
+        def datatype_sql(self, expression: Node) -> str:
             """Times have microseconds in Spark: TIMESTAMP(3) is Flink's, and so is TIMESTAMP_LTZ(3)."""
             if expression.this in _TIMES and expression.expressions:
                 expression = exp.DataType(this=expression.this)
@@ -160,16 +161,16 @@ class RemoteSpark(Spark):
                 return f"TIME({expression.expressions[0].name})"
             return super().datatype_sql(expression)
 
-        def cast_sql(self, expression: Any, safe_prefix: str | None = None) -> str:
+        def cast_sql(self, expression: Node, safe_prefix: str | None = None) -> str:
             return expression.meta.get(_AS_WRITTEN) or super().cast_sql(expression, safe_prefix)
 
-        def interval_sql(self, expression: Any) -> str:
+        def interval_sql(self, expression: Node) -> str:
             return expression.meta.get(_AS_WRITTEN) or super().interval_sql(expression)
 
-        def add_sql(self, expression: Any) -> str:
+        def add_sql(self, expression: Node) -> str:
             return expression.meta.get(_AS_WRITTEN) or super().add_sql(expression)
 
-        def anonymous_sql(self, expression: Any) -> str:
+        def anonymous_sql(self, expression: Node) -> str:
             between = expression.meta.get(_AS_WRITTEN)
             if between is None:
                 return super().anonymous_sql(expression)
@@ -177,7 +178,7 @@ class RemoteSpark(Spark):
             return f"{expression.name}({''.join(map(''.join, zip(arguments, [*between, ''], strict=True)))})"
 
 
-def generate(node: Any) -> str:
+def generate(node: Node) -> str:
     """The tree as Spark SQL. Raises PlanError for one that is too deep."""
     try:
         return str(node.sql(dialect=RemoteSpark, normalize_functions=False, comments=False))
@@ -185,9 +186,9 @@ def generate(node: Any) -> str:
         raise PlanError(TOO_DEEP) from None
 
 
-def _joined(sql: str, tokens: list[Any]) -> list[Any]:
+def _joined(sql: str, tokens: list[Token]) -> list[Token]:
     """`1L` as one token, which sqlglot reads as a cast, and `'a' 'b'`, which it reads as a call of concat."""
-    found: list[Any] = []
+    found: list[Token] = []
     for token in tokens:
         before = found[-1] if found else token
         if token is not before and before.token_type is token.token_type is TokenType.STRING:

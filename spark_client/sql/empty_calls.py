@@ -6,11 +6,10 @@ column stands in its place, under a hidden name: Spark knows one function of a n
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from spark_client.base.identifiers import quoted
 from spark_client.functions.registration import EMPTY
@@ -45,7 +44,7 @@ def with_shown_names(frame: DataFrame) -> DataFrame:
     return frame.toDF(*(name.replace(EMPTY, "") for name in frame.columns))
 
 
-def _is_empty_call(tokens: Sequence[Any]) -> bool:
+def _is_empty_call(tokens: Sequence[Token]) -> bool:
     name, opening, closing = tokens
     is_call = opening.token_type is TokenType.L_PAREN and closing.token_type is TokenType.R_PAREN
     return is_call and name.token_type is not TokenType.STRING

@@ -21,7 +21,7 @@ class _Session(Protocol):
 
     spark: SparkSession
 
-    def function(self, name: str, **options: Any) -> Any: ...
+    def function(self, name: str, **options: object) -> Any: ...
 
     @property
     def process(self) -> Callable[..., DataFrame]: ...
@@ -30,7 +30,7 @@ class _Session(Protocol):
 class SqlFunctions(FunctionNames):
     """What names mean in SQL, and calls of what they mean. Every name may have a version: "name@version"."""
 
-    def __init__(self, session: _Session, functions: Functions, registered: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, session: _Session, functions: Functions, registered: Mapping[str, Mapping[str, object]]) -> None:
         """`registered` has the options of functions by the names that the user gave them, without regard to case."""
         super().__init__(session.spark, functions)
         self._session = session
@@ -47,7 +47,7 @@ class SqlFunctions(FunctionNames):
         expression: AggregateExpression = self._session.function(name)(*arguments)
         return expression
 
-    def process(self, name: str, tables: Mapping[str, DataFrame], /, **call: Any) -> DataFrame:
+    def process(self, name: str, tables: Mapping[str, DataFrame], /, **call: object) -> DataFrame:
         """As `RemoteSession.process`."""
         return self._session.process(name, tables, **call)
 

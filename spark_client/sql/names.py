@@ -6,7 +6,6 @@ function of that name is called with its version, `` `median@1`(x) ``.
 
 import functools
 from collections.abc import Iterable
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -66,7 +65,7 @@ class FunctionNames:
         """An aggregate of Spark's, or `grouping` and `grouping_id`, which stand where aggregates do."""
         return name.lower() in _OVER_AGGREGATES or self._class_of(name).startswith(_AGGREGATES)
 
-    def _class_in_spark(self, name: str) -> Any:
+    def _class_in_spark(self, name: str) -> str:
         """The class that stands for a function in Spark; "" if it knows none."""
         try:
             return self.spark.catalog.getFunction(quoted(name)).className or ""

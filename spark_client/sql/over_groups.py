@@ -1,7 +1,6 @@
 """Expressions over groups: in what is left of a SELECT with GROUP BY, keys and aggregates are columns."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 from sqlglot import exp
 
@@ -95,8 +94,8 @@ class OverGroups:
             return node.copy()
         raise error_at(node, f"{node.sql()} is neither in GROUP BY nor in an aggregate")
 
-    def _is_output(self, node: Any, outputs: set[str]) -> bool:
+    def _is_output(self, node: Node, outputs: set[str]) -> bool:
         return alias_in(node, outputs, self._source.key) and not self._source.shows(node)
 
-    def _is_alias(self, node: Any, known: set[str]) -> bool:
+    def _is_alias(self, node: Node, known: set[str]) -> bool:
         return alias_in(node, known, self._source.key) and not self._source.is_of_relation(node)

@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from sqlglot import exp
@@ -17,7 +17,10 @@ from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import TOO_DEEP, RemoteSpark
 from spark_client.sql.nodes import Node
 
-__all__ = ["Text", "error_at", "in_place", "place_of", "place_of_token"]
+__all__ = ["Parameters", "Text", "error_at", "in_place", "place_of", "place_of_token"]
+
+Parameters: TypeAlias = dict[str, Any] | list[Any] | None
+"""Values of the parameters of a text, by name or by position, as `spark.sql` takes them."""
 
 _FIELD = "__remote_sql_field_{}"
 _NOT_OURS = {
@@ -35,8 +38,8 @@ class Text:
     """What the user gave: SQL, and values for its parameters and its fields in braces, as `spark.sql` takes them."""
 
     sql: str
-    args: Any
-    fields: Mapping[str, Node]
+    args: Parameters
+    fields: Mapping[str, object]
     part: Sequence[Token] = ()
     """The tokens of one statement, if the text has several."""
 

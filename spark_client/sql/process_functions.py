@@ -4,7 +4,7 @@ Each call in the tree becomes the DataFrame that the call makes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -85,8 +85,8 @@ class ProcessFunctions:
     def _frame(self, call: exp.Anonymous, ctes: Sequence[Node]) -> DataFrame:
         spec = self._functions.spec(call.name)
         tables: dict[str, GivenTable] = {}
-        scalars: dict[str, Any] = {}
-        system: dict[str, Any] = {}
+        scalars: dict[str, object] = {}
+        system: dict[str, object] = {}
         types = {parameter.name: parameter.type for parameter in spec.parameters}
         where = place_of(call)
         try:
@@ -120,11 +120,12 @@ class ProcessFunctions:
                     order_by={name: table.order_by for name, table in tables.items()}, **_changes(system), **scalars,
                 )  # fmt: skip
 
-            if self._shared is None or system.get("uid") is None:
+            uid = system.get("uid")
+            if self._shared is None or not isinstance(uid, str):
                 return make()
             # What is the same for calls that are the same, wherever they stand in the text.
             written = {name: generate(value) for name, value in arguments.items()}
-            return self._shared.frame(system["uid"], (spec.key, written, [cte.sql() for cte in ctes]), make)
+            return self._shared.frame(uid, (spec.key, written, [cte.sql() for cte in ctes]), make)
         except PlanError as error:
             raise in_place(where, error) from None
         except AnalysisException as error:
@@ -142,7 +143,7 @@ class ProcessFunctions:
             visible.append(known)
         return without_time(self._workspace.run(self._rewrite(tree, visible), visible))
 
-    def _evaluated(self, value: Node, type_: pa.DataType) -> Any:
+    def _evaluated(self, value: Node, type_: pa.DataType) -> object:
         """The value of a constant expression, as Spark has it."""
         if any(isinstance(node, _NOT_CONSTANT) for node in value.walk()):
             _refused(f"a scalar argument is a constant, not {generate(value)}")
@@ -191,10 +192,10 @@ def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Node]) -> dict[st
     return named
 
 
-def _changes(system: Mapping[str, Any]) -> dict[str, Any]:
+def _changes(system: Mapping[str, object]) -> dict[str, object]:
     """What a call says of changelogs: modes from texts such as '+I,+U,-D', of all tables or by table, and their key."""
     said = {"upsert_key": system["upsert_key"]} if "upsert_key" in system else {}
-    given, key_only = system.get("changelog_mode"), system.get("key_only_deletes", False)
+    given, key_only = system.get("changelog_mode"), bool(system.get("key_only_deletes"))
     try:
         if isinstance(given, list):
             said["changelog_mode"] = {
@@ -209,7 +210,7 @@ def _changes(system: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _plain(value: pa.Scalar, type_: pa.DataType) -> Any:
+def _plain(value: pa.Scalar, type_: pa.DataType) -> object:
     """The Python value; a struct as a dictionary with the names of the argument's fields, by position."""
     if not value.is_valid:
         return None

@@ -1,7 +1,6 @@
 """Rewriting: every SELECT with remote aggregates, from the inside out, becomes one over a DataFrame."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from sqlglot import exp
@@ -68,9 +67,10 @@ class Rewriting:
     def _query(self, query: Node, ctes: Sequence[Node], outermost: bool) -> Node:
         windowed = any(self._is_window(node) for node in query.walk())
         visible = list(ctes)
-        own: Any = query.args.get("with_")
+        own = query.args.get("with_")
+        recursive = own is not None and own.args.get("recursive")
         for cte in own.expressions if own is not None else ():
-            if own.args.get("recursive") and any(is_remote(node, self._functions) for node in cte.walk()):
+            if recursive and any(is_remote(node, self._functions) for node in cte.walk()):
                 raise error_at(cte, f"{cte.alias}: a recursive query cannot have remote aggregates")
             self._inside(cte, visible)
             visible.append(cte)

@@ -1,13 +1,11 @@
 """Shared calls: calls of process table functions that several statements have in common, by their uid."""
 
 from collections.abc import Callable
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_client.base.errors import PlanError
-from spark_client.sql.nodes import Node
 
 __all__ = ["SharedCalls", "readable"]
 
@@ -25,7 +23,7 @@ class SharedCalls:
     """Calls with a `uid` of several statements: those that are the same are one operator."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Node, DataFrame, DataFrame]] = {}
+        self._known: dict[str, tuple[object, DataFrame, DataFrame]] = {}
 
     def results(self) -> list[DataFrame]:
         """The result of each operator, to be kept while statements read it."""
@@ -35,7 +33,7 @@ class SharedCalls:
         """What statements read of the result of each operator, by its uid."""
         return {uid: frame for uid, (_, _, frame) in self._known.items()}
 
-    def frame(self, uid: str, definition: Any, make: Callable[[], DataFrame]) -> DataFrame:
+    def frame(self, uid: str, definition: object, make: Callable[[], DataFrame]) -> DataFrame:
         """The result of the call. Raises PlanError for another call of the same uid."""
         if uid not in self._known:
             result = make()

@@ -11,7 +11,6 @@ and where a subquery names columns from around it, the SELECT stays as it is.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType
@@ -201,10 +200,10 @@ def _aliases(source: Source, select: Node) -> set[str]:
     return {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias) and not is_own(item)}
 
 
-def _clause(node: Any, select: Node) -> str:
+def _clause(node: Node, select: Node) -> str:
     """The part of a SELECT that a node stands in."""
-    while node.parent is not select:
-        node = node.parent
+    while (parent := node.parent) is not None and parent is not select:
+        node = parent
     return str(node.arg_key)
 
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TypeGuard
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -37,11 +37,11 @@ class Source:
         """Whether a table of it has that name or alias."""
         return self.key(name) in self._relations
 
-    def is_of_relation(self, node: Any) -> bool:
+    def is_of_relation(self, node: exp.Column) -> bool:
         """Whether a column, or a field of one, is named by its table: `t.x` or `t.x.field`."""
         return len(node.parts) > 1 and self.names_relation(node.parts[0].name)
 
-    def shows(self, node: Any) -> bool:
+    def shows(self, node: exp.Column) -> bool:
         """Whether the SELECT shows the column `x` of its table `t` that `t.x` names: no field of an item `t` then."""
         if not self.names_relation(node.table):
             return False
@@ -152,7 +152,7 @@ def is_column(tree: Node) -> bool:
     return isinstance(tree, exp.Column) and not tree.table and not isinstance(tree.this, exp.Star)
 
 
-def alias_in(node: Node, aliases: Collection[str], key: Callable[[str], str]) -> bool:
+def alias_in(node: Node, aliases: Collection[str], key: Callable[[str], str]) -> TypeGuard[exp.Column]:
     """Whether a column is one of the aliases, of which these are the keys, or a field of one."""
     return isinstance(node, exp.Column) and key(node.parts[0].name) in aliases
 

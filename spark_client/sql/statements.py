@@ -1,7 +1,6 @@
 """What `RemoteSession.sql` does: runs a text, with its remote functions, as Spark would without them."""
 
 from collections import Counter
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -13,6 +12,7 @@ from spark_client.base.identifiers import quoted
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.joined_calls import without_derived_calls
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import Text, error_at
 from spark_client.sql.process_functions import ProcessFunctions
 from spark_client.sql.rewriting import Rewriting
@@ -66,7 +66,7 @@ class _Run:
     def _workspace(self, text: Text) -> Workspace:
         return Workspace(self._functions, text, self._single)
 
-    def _rewritten(self, text: Text) -> tuple[Workspace, Any] | None:
+    def _rewritten(self, text: Text) -> tuple[Workspace, Node] | None:
         """The statement rewritten; None for one without remote aggregates and table functions."""
         functions = self._functions
         for name in functions.of_kind(FunctionKind.SCALAR, text.called):
@@ -124,11 +124,11 @@ class _Run:
         return None if rewritten is tree else workspace.run(rewritten)
 
 
-def _is_view(tree: Any) -> bool:
+def _is_view(tree: Node) -> bool:
     return isinstance(tree, exp.Create) and tree.kind == "VIEW"
 
 
-def _create_view(workspace: Workspace, create: Any) -> DataFrame:
+def _create_view(workspace: Workspace, create: Node) -> DataFrame:
     """A temporary view of a DataFrame, which Spark's own statement cannot make."""
     kinds = create.args["properties"].expressions if create.args.get("properties") else []
     if not any(isinstance(kind, exp.TemporaryProperty) for kind in kinds):

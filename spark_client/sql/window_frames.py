@@ -42,7 +42,7 @@ def read_window(
         return spec
     if frame.args.get("exclude"):
         raise error_at(window, "EXCLUDE is no part of a window in Spark")
-    bounds = [_bound(frame, side, window, workspace) for side in ("start", "end")]
+    bounds: list[Any] = [_bound(frame, side, window, workspace) for side in ("start", "end")]
     try:
         between = spec.rowsBetween if frame.args["kind"].upper() == "ROWS" else spec.rangeBetween
         spec = between(*bounds)
@@ -78,7 +78,7 @@ def _order(ordered: Node, hide: Callable[[Node], str]) -> list[str | Descending]
     return columns
 
 
-def _bound(frame: Node, side: str, window: Node, workspace: Workspace) -> Any:
+def _bound(frame: Node, side: str, window: Node, workspace: Workspace) -> int | float | datetime.timedelta | Months:
     value = frame.args.get(side)
     kind = str(frame.args.get(f"{side}_side") or "").upper()
     if value is None or value == "CURRENT ROW":

@@ -6,7 +6,6 @@ does not have the shape, the query stays as it is.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -61,7 +60,7 @@ def join_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> No
     if joins:
         return _joined(workspace, select, ctes)
     where = select.args.get("where")
-    found = [part for part in _parts(where) if _subquery(part) is not None]
+    found = [(part, subquery) for part in _parts(where) if (subquery := _subquery(part)) is not None]
     if not found:
         return select
     left = _Side(workspace, source.this, ctes)
@@ -129,11 +128,12 @@ def _missed(workspace: Workspace, select: Node, join: Node) -> str:
     return "ON must have equality of window_start and of window_end, connected by AND"
 
 
-def _filtered(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Side, found: Sequence[Node]) -> Node:
+def _filtered(
+    workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Side, found: Sequence[tuple[Node, exp.Select]]
+) -> Node:
     """EXISTS and IN, which Spark does not know on streams: rows with a partner; their opposites: rows without one."""
     changed = None
-    for part in found:
-        subquery = _subquery(part)
+    for part, subquery in found:
         inner = subquery.args["from_"].this if subquery.args.get("from_") is not None else None
         if inner is None or subquery.args.get("joins") or subquery.args.get("group"):
             continue
@@ -150,7 +150,7 @@ def _filtered(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _S
 def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Side, right: _Side, part: Node) -> None:
     same = next(each for each in _parts(select.args["where"]) if each == part)
     subquery = _subquery(same)
-    assert left.time is not None and right.time is not None
+    assert subquery is not None and left.time is not None and right.time is not None
     on = exp.and_(
         right.qualified(subquery.args["where"].this),
         exp.EQ(this=left.column(left.time), expression=right.column(right.time)),
@@ -219,7 +219,7 @@ def _equal_windows(workspace: Workspace, parts: Sequence[Node]) -> bool:
     return {WINDOW_START, WINDOW_END} <= equal
 
 
-def _subquery(part: Node) -> Any:
+def _subquery(part: Node) -> exp.Select | None:
     """The SELECT inside of EXISTS, IN and their opposites; None for any other condition."""
     tested = part.unnest()
     tested = tested.this.unnest() if isinstance(tested, exp.Not) else tested

@@ -9,7 +9,6 @@ Spark ranks no rows of a stream, so the inner query becomes `window_top_n`. In b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -169,7 +168,7 @@ def _bound(workspace: Workspace, part: Node, name: str) -> tuple[int, int] | Non
         low, high = number(part.args["low"]), number(part.args["high"])
         return (low, high) if low is not None and high is not None else None
     turned = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
-    kind: Any = type(part)
+    kind: type[Node] = type(part)
     if kind not in turned:
         return None
     if is_rank(part.this):

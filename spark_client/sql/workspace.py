@@ -8,7 +8,6 @@ import copy
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 from sqlglot import exp
@@ -16,6 +15,7 @@ from sqlglot import exp
 from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import Text
 
 __all__ = ["HIDDEN", "Workspace"]
@@ -29,14 +29,14 @@ class Workspace:
 
     def __init__(
         self, functions: SqlFunctions, text: Text,
-        ready: "Callable[[Workspace, Any, Sequence[Any]], Any] | None" = None,
+        ready: "Callable[[Workspace, Node, Sequence[Node]], Node] | None" = None,
     ) -> None:  # fmt: skip
         self.functions = functions
         self.spark = functions.spark
         self.identifiers = identifiers_of(self.spark)
         self.ready = ready
         self._args = text.args
-        self._values: dict[str, Any] = {}
+        self._values: dict[str, object] = {}
         self._names: dict[str, str] = {}
         self._numbers = itertools.count()
         self.stages: list[str] = []
@@ -49,14 +49,14 @@ class Workspace:
         """A new name."""
         return f"{HIDDEN}{what}_{next(self._numbers)}"
 
-    def table(self, frame: DataFrame) -> Any:
+    def table(self, frame: DataFrame) -> exp.Table:
         """The tree of a table that is this DataFrame."""
         name = self.hidden("frame")
         self._values[name] = frame
         self._names[name] = name
         return exp.to_table(name)
 
-    def frame_of(self, table: Any) -> DataFrame | None:
+    def frame_of(self, table: Node | None) -> DataFrame | None:
         """The DataFrame that a table in the tree stands for, if it is one of `table`."""
         value = self._values.get(self._names.get(table.name, "")) if table is not None else None
         return value if isinstance(value, DataFrame) else None
@@ -67,7 +67,7 @@ class Workspace:
         same.ready = None
         return same
 
-    def run(self, tree: Any, ctes: Sequence[Any] = ()) -> DataFrame:
+    def run(self, tree: Node, ctes: Sequence[Node] = ()) -> DataFrame:
         """The DataFrame of a query, or of what a statement returns, with these common table expressions."""
         if self.ready is not None:
             tree = self.ready(self.as_is(), tree, ctes)
@@ -81,7 +81,7 @@ class Workspace:
         return self.spark.sql(filled if used else text, args=self._args, **{name: self._values[name] for name in used})
 
 
-def _with(tree: Any, ctes: Sequence[Any], identifiers: Identifiers) -> Any:
+def _with(tree: Node, ctes: Sequence[Node], identifiers: Identifiers) -> Node:
     if not ctes:
         return tree
     whole = tree.copy()

@@ -3,7 +3,7 @@
 import threading
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from pyspark import Accumulator, SparkContext
 from pyspark.accumulators import AccumulatorParam
@@ -84,7 +84,7 @@ class _ReportsParam(AccumulatorParam[Reports]):
 class _Accumulated:
     """Reports into the accumulator. Travels with the plan."""
 
-    def __init__(self, accumulator: "Accumulator[Any]") -> None:
+    def __init__(self, accumulator: "Accumulator[Reports]") -> None:
         self._accumulator = accumulator
 
     def report(self, report: TaskReport) -> None:
@@ -94,7 +94,7 @@ class _Accumulated:
 class ReportFiles:
     """Reports in the files of `FiledReports`, read by Spark itself: what runs this may see no such directory."""
 
-    def __init__(self, spark: Any, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark, self._path = spark, path
         self._known: set[str] = set()
 
@@ -112,7 +112,7 @@ class ReportFiles:
         return new
 
 
-def collecting(spark: Any, directory: str | None) -> tuple[Reporter | None, Collector]:
+def collecting(spark: SparkSession, directory: str | None) -> tuple[Reporter | None, Collector]:
     """What plans of this session carry to report, and where that arrives.
 
     A classic session reports by an accumulator. One of Spark Connect has none: it reports by files below
@@ -137,6 +137,6 @@ def require_reports(reporter: Reporter | None) -> None:
         )
 
 
-def context_of(spark: Any) -> SparkContext | None:
+def context_of(spark: object) -> SparkContext | None:
     """The context of a classic session; None of Spark Connect."""
     return spark.sparkContext if isinstance(spark, SparkSession) else None

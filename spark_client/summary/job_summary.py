@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from types import TracebackType
-from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +22,7 @@ __all__ = ["JobSummary", "SummaryRow"]
 TASKS_KEPT = 20_000
 """Tasks whose attempts are told apart. Those before have long ended."""
 
-_COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], Any]]] = {
+_COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], object]]] = {
     "function": ("string", lambda row: row.function),
     "stage": ("int", lambda row: row.stage),
     "tasks": ("bigint", lambda row: row.tasks),
@@ -89,7 +88,7 @@ class JobSummary:
         self._progress: Progress | None = None
         if progress:
             seconds = PROGRESS_SECONDS if progress is True else float(progress)
-            self._progress = Progress(self.total, context and context.statusTracker(), seconds)
+            self._progress = Progress(self.total, context.statusTracker() if context is not None else None, seconds)
 
     def __enter__(self) -> "JobSummary":
         self._began, self._ended = self._clock(), 0.0

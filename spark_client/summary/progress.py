@@ -4,7 +4,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
+
+from pyspark import StatusTracker
 
 from spark_client.base.figures import Figures
 
@@ -17,8 +19,8 @@ class Progress:
     """Prints on a thread of its own, which the driver's end ends."""
 
     def __init__(
-        self, total: Callable[[], tuple[int, Figures]], tracker: Any, seconds: float = PROGRESS_SECONDS,
-        out: TextIO | None = None, clock: Callable[[], float] = time.monotonic,
+        self, total: Callable[[], tuple[int, Figures]], tracker: StatusTracker | None,
+        seconds: float = PROGRESS_SECONDS, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`total` gives tasks and figures so far; `tracker` is Spark's StatusTracker, or None. Raises ValueError."""
         if not seconds > 0:

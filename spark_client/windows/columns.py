@@ -6,8 +6,6 @@ window is ahead of: Spark wants one such column per stream, and a time without z
 watermark, which is an instant.
 """
 
-from typing import Any
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -127,7 +125,7 @@ def _shown(time: Column, type_: T.DataType) -> Column:
     return time.cast("timestamp_ntz") if isinstance(type_, T.TimestampType) else time
 
 
-def with_metadata(frame: DataFrame, name: str, metadata: dict[str, Any]) -> DataFrame:
+def with_metadata(frame: DataFrame, name: str, metadata: dict[str, object]) -> DataFrame:
     """As DataFrame.withMetadata, for a column of any name: Spark's own cannot have a dot or a backtick in it."""
     if are_plain([name]):
         return frame.withMetadata(name, metadata)
@@ -136,7 +134,7 @@ def with_metadata(frame: DataFrame, name: str, metadata: dict[str, Any]) -> Data
     return frame.toDF(*places).withMetadata(places[names.index(name)], metadata).toDF(*names)
 
 
-def watermark_of(field: T.StructField) -> dict[str, Any] | None:
+def watermark_of(field: T.StructField) -> dict[str, object] | None:
     """The metadata that makes another column the one with the field's watermark; None if it has none."""
     return {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
 
@@ -145,6 +143,6 @@ def without_watermark(frame: DataFrame, field: T.StructField) -> DataFrame:
     """The frame with that column a plain time: the stream's time is another column now."""
     if WATERMARK not in field.metadata:
         return frame
-    kept: dict[str, Any] = {key: value for key, value in field.metadata.items() if key != WATERMARK}
+    kept: dict[str, object] = {key: value for key, value in field.metadata.items() if key != WATERMARK}
     # Spark takes a column that is given no metadata for one that keeps what it has.
     return with_metadata(frame, field.name, kept or {_PLAIN: True})

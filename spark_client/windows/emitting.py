@@ -1,7 +1,7 @@
 """Options of early fire, late fire and allowed lateness (FLIP-392), checked; `Firing` is what they mean."""
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
 
 from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.errors import InvalidOption
@@ -15,14 +15,14 @@ EMIT_PREFIX = "spark.remoteudf.emit"
 """`<prefix>.<option>` in the Spark session is for every window aggregate on a stream."""
 
 
-def _switch(value: Any) -> bool:
+def _switch(value: object) -> bool:
     text = str(value).strip().lower()
     if text not in ("true", "false"):
         raise InvalidOption(f"{value!r} is neither true nor false")
     return text == "true"
 
 
-def _delay(value: Any) -> float:
+def _delay(value: str | timedelta) -> float:
     if isinstance(value, str) and value.strip().startswith("-"):
         return -parse_seconds(value.strip().lstrip("-"))
     return parse_seconds(value)
@@ -63,7 +63,7 @@ EMIT_OPTIONS: Mapping[str, Option] = {option.name: option for option in _ALL}
 """Options of `RemoteGrouping.emit` and of the session, by name; Flink has them below `table.exec.emit`."""
 
 
-def emit_options(given: Mapping[str, Any], session: Mapping[str, str]) -> EmitOptions:
+def emit_options(given: Mapping[str, object], session: Mapping[str, str]) -> EmitOptions:
     """The options of a call over those of the session, which stand below EMIT_PREFIX.
 
     Raises InvalidOption for what is unknown or malformed, PlanError for what makes no sense together.
@@ -94,7 +94,7 @@ def emit_options(given: Mapping[str, Any], session: Mapping[str, str]) -> EmitOp
     return EmitOptions(early, late, round(lateness * 1000))
 
 
-def _fire(values: Mapping[str, Any], name: str, shown: str) -> int | None:
+def _fire(values: Mapping[str, float], name: str, shown: str) -> int | None:
     """Milliseconds, None if it is off."""
     delay = values.get(f"{name}-delay")
     if not values.get(f"{name}-enabled", delay is not None):

@@ -10,7 +10,6 @@ remember, in their metadata, that this is asked for.
 """
 
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -69,7 +68,7 @@ def without_updates(frame: DataFrame) -> DataFrame:
     if end is None:
         return frame
     # Spark takes a column that is given no metadata for one that keeps what it has.
-    kept: dict[str, Any] = {key: value for key, value in end.metadata.items() if key != _STEP}
+    kept: dict[str, object] = {key: value for key, value in end.metadata.items() if key != _STEP}
     return with_metadata(frame, end.name, kept or {_PLAIN: True})
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -308,7 +307,12 @@ class _Results:
         return slice(begin, self._row)
 
     def _picked(
-        self, starting: pa.Array | None, values: pa.Array, after: Integers, segment: Integers, at_start: Any
+        self,
+        starting: pa.Array | None,
+        values: pa.Array,
+        after: Integers,
+        segment: Integers,
+        at_start: npt.NDArray[np.bool_],
     ) -> Iterator[Evaluated]:
         """The value after so many steps of all, or of a segment before its first."""
         if at_start.any():

@@ -7,9 +7,9 @@ window fires: +I for the first, -U and +U where it changed, -D where no rows are
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.row_kinds import RowKind
@@ -72,10 +72,10 @@ class _Window:
     """A key's window. Values and accumulators as Python has them."""
 
     count: int
-    accumulators: list[Any]
-    states: list[Any]
-    values: list[Any]
-    emitted: list[Any] | None
+    accumulators: list[object]
+    states: list[object]
+    values: list[object]
+    emitted: list[object] | None
     firing: Firing
 
 
@@ -87,7 +87,7 @@ class FiredBucket:
         self._opening = opening
         self._keys: list[pa.Array] = []
         self._windows: list[_Window] = []
-        self._out: list[tuple[RowKind, int, list[Any]]] = []
+        self._out: list[tuple[RowKind, int, list[object]]] = []
         if saved:
             self._load(pa.ipc.open_stream(saved).read_all())
 
@@ -186,7 +186,7 @@ class FiredBucket:
             self._keys = [combined(each).take(pa.array(firsts[order])) for each in both]
         for _ in range(int(codes.max(initial=-1)) + 1 - before):
             remotes, runnings = len(plan.remotes), len(plan.runnings)
-            values = [None] * len(plan.shown)
+            values: list[object] = [None] * len(plan.shown)
             self._windows.append(_Window(0, [None] * remotes, [None] * runnings, values, None, Firing()))
         return [int(code) for code in codes]
 
@@ -227,13 +227,13 @@ class FiredBucket:
                 window.values[at] = value
 
     def _apply_runnings(
-        self, rows: pa.Table, grouping: Grouping, windows: Sequence[_Window], added: np.ndarray[Any, Any]
+        self, rows: pa.Table, grouping: Grouping, windows: Sequence[_Window], added: npt.NDArray[np.int64]
     ) -> None:
         order = np.arange(rows.num_rows) if grouping.order is None else grouping.order
         bounds = list(zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True))
         in_order = added[order].tolist()
         for number, running in enumerate(self._plan.runnings):
-            values: list[Any] = [None] * rows.num_rows
+            values: list[object] = [None] * rows.num_rows
             if running.column is not None:
                 values = rows.column(running.column).take(pa.array(order)).to_pylist()
             at = self._plan.shown.index((False, number))
@@ -266,13 +266,13 @@ class FiredBucket:
         return pa.table(columns, names=list(self._plan.names))
 
 
-def _sums(grouping: Grouping, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _sums(grouping: Grouping, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     totals = np.zeros(grouping.segments, np.int64)
     np.add.at(totals, grouping.codes, values)
     return totals
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     """Equal values; NaN is equal to itself."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)

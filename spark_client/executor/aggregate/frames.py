@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Context
 from fractions import Fraction
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from spark_client.executor.segments.keys import combined, run_starts
 __all__ = ["Steps", "bounds_of", "recomputed", "slid", "stretches"]
 
 Integers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]
+Side = Literal["left", "right"]
 Limits = Sequence[pa.ChunkedArray | None]
 _WIDE = Context(prec=80)
 _MOST = 1 << 63
@@ -160,7 +162,7 @@ class _Offsets:
             self.alone |= np.isnan(self.values)
         self.starts, self.rows, self.of_time = starts, rows, frame.of_time
 
-    def search(self, offset: float, plain: Integers, limit: pa.ChunkedArray | None, side: Any) -> Integers:
+    def search(self, offset: float, plain: Integers, limit: pa.ChunkedArray | None, side: Side) -> Integers:
         """Per row, where `its value + offset` would stand, which is the `limit` if there is one.
 
         Nulls see each other only, and so do NaNs: `plain`.
@@ -190,7 +192,7 @@ class _Offsets:
             found[begin:stop] = begin + np.searchsorted(values, targets + shift, side=side)
         return found
 
-    def _shift(self, offset: float, side: Any) -> Any:
+    def _shift(self, offset: float, side: Side) -> float:
         """The offset in the unit of the values: for whole numbers the last one that is still within it."""
         if self.unit is None:
             return offset
@@ -202,7 +204,7 @@ class _Offsets:
 
 def _range_bound(
     offset: float | None, whole: Integers, peers: Integers, values: "_Offsets | None",
-    limit: pa.ChunkedArray | None, *, side: Any,
+    limit: pa.ChunkedArray | None, *, side: Side,
 ) -> Integers:  # fmt: skip
     if offset is None:
         return whole
@@ -211,7 +213,7 @@ def _range_bound(
     return values.search(offset, peers, limit, side)
 
 
-def _numbers(array: pa.Array, *, of_time: bool) -> tuple[npt.NDArray[Any], Fraction | None]:
+def _numbers(array: pa.Array, *, of_time: bool) -> tuple[Numbers, Fraction | None]:
     """The values as numbers to compute with, and what one of the frame's offset is in them; None for floats."""
     type_ = array.type
     if pa.types.is_floating(type_):

@@ -100,7 +100,7 @@ class Running:
         return float(total) if pa.types.is_floating(self.result) else int(total)
 
 
-def _exact(value: Any) -> bool:
+def _exact(value: object) -> bool:
     return isinstance(value, decimal.Decimal)
 
 

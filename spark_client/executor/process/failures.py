@@ -1,7 +1,8 @@
 """Segments that failed fail the job: a row that is missing might have changed everything after it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+
+import pyarrow as pa
 
 from remote_udf.errors import capped
 from spark_client.base.errors import FunctionFailed
@@ -20,7 +21,7 @@ def require_success(segments: Segments, completed: Completed) -> None:
     require_segments(segments.plan, segments.keys, completed)
 
 
-def require_segments(plan: ProcessPlan, keys: Callable[[], Sequence[Any]], completed: Completed) -> None:
+def require_segments(plan: ProcessPlan, keys: Callable[[], Sequence[pa.Array]], completed: Completed) -> None:
     """The same, for segments with these columns of keys."""
     errors = completed.errors[0]
     if not errors:
@@ -36,9 +37,9 @@ def require_segments(plan: ProcessPlan, keys: Callable[[], Sequence[Any]], compl
     )
 
 
-def _shown(value: object) -> str:
+def _shown(value: pa.Scalar) -> str:
     try:
-        text = repr(value.as_py())  # type: ignore[attr-defined]
+        text = repr(value.as_py())
     except (ValueError, OverflowError):
         text = "(a value Python cannot hold)"
     return text if len(text) <= KEY_LIMIT else text[:KEY_LIMIT] + "..."

@@ -1,7 +1,6 @@
 """Rows of the result from what segments emitted, as batches of bounded size."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +55,7 @@ class OutputRows:
 
     def _batches(self, processed: pa.StructArray, first: int) -> Iterator[pa.RecordBatch]:
         """Of consecutive segments from this one on."""
-        lists: Any = processed.field(OUTPUT)
+        lists: pa.ListArray = processed.field(OUTPUT)
         segment = first + np.repeat(np.arange(len(processed)), np.diff(lists.offsets.to_numpy()))
         flat = lists.flatten()
         if not len(flat):
@@ -80,7 +79,7 @@ class OutputRows:
             sizes += self._through_bytes[origins]
         return sizes
 
-    def _batch(self, flat: Any, segment: Integers, origins: Integers | None) -> pa.RecordBatch:
+    def _batch(self, flat: pa.StructArray, segment: Integers, origins: Integers | None) -> pa.RecordBatch:
         values = flat.field(VALUE_OF_ROW).flatten()
         columns = []
         for (source, which), target in zip(self._plan.output, self._plan.schema, strict=True):
@@ -126,7 +125,7 @@ def cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     return column.cast(type_)
 
 
-def _offsets(column: Any) -> tuple[pa.Array, int, int]:
+def _offsets(column: pa.ListArray | pa.MapArray) -> tuple[pa.Array, int, int]:
     """Offsets from 0 on, and which of the values they are about."""
     offsets = column.offsets.to_numpy()
     begin = int(offsets[0]) if len(offsets) else 0

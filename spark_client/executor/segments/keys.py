@@ -1,7 +1,6 @@
 """Keys: which rows of a batch have equal keys, without looking at them one by one in Python."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +94,7 @@ def _codes_of_near(column: pa.Array) -> tuple[Integers, int] | None:
     return _compact(codes.to_numpy(), high - low + 1)
 
 
-def _codes_of_objects(values: list[Any]) -> tuple[Integers, int]:
+def _codes_of_objects(values: list[object]) -> tuple[Integers, int]:
     known: dict[str, int] = {}
     codes = np.fromiter((known.setdefault(repr(value), len(known)) for value in values), np.int64, len(values))
     return codes, len(known)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from remote_udf.errors import ProtocolViolation
@@ -16,7 +17,7 @@ __all__ = ["COMPACT_BELOW", "Answer", "Chunk", "IntArray", "Rows", "as_array"]
 COMPACT_BELOW = 4
 """Rows are let go when fewer than one in so many is unanswered."""
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
+IntArray = npt.NDArray[np.int64]
 Rows = range | IntArray
 """Positions of rows: consecutive ones, which is nearly always, or any."""
 
@@ -55,7 +56,7 @@ class Chunk:
     """When it, or the chunk its rows were in before, was first sent; 0.0 before."""
     parts: dict[int, Parts] = field(default_factory=dict)
     """Of rows without an answer, counted from the first: what came of their values."""
-    _open: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    _open: npt.NDArray[np.bool_] | None = None
     """True for rows without an answer; None while there is none at all."""
     _held: IntArray | None = None
     """The rows `columns` holds, after compaction; None for all."""

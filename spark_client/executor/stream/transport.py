@@ -3,7 +3,7 @@
 import queue
 import random
 from collections.abc import Container, Iterator, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import grpc
 
@@ -40,6 +40,9 @@ _NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an h
 """Words of gRPC's that tell what answers from nobody who does, for which it has no status of its own."""
 
 
+_Call: TypeAlias = "grpc.CallFuture[service_pb2.ListFunctionsResponse]"
+
+
 class NoGrpcServer(TransportLost):
     """What answers speaks no HTTP/2: a web server, say. Or a proxy does, while the server behind it is away."""
 
@@ -70,8 +73,8 @@ class GrpcTransport:
     def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
         listed = self._listed()
         asked = random.sample(listed, min(len(listed), MOST_ASKED))
-        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        calls: dict[Any, tuple[Endpoint, Channel]] = {}
+        done: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        calls: dict[_Call, tuple[Endpoint, Channel]] = {}
         for endpoint in asked:
             call, channel = self._ask(endpoint, seconds, done)
             calls[call] = endpoint, channel
@@ -100,10 +103,10 @@ class GrpcTransport:
             raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
         return answers
 
-    def _ask(self, endpoint: Endpoint, seconds: float, done: "queue.SimpleQueue[Any]") -> tuple[Any, Channel]:
+    def _ask(self, endpoint: Endpoint, seconds: float, done: queue.SimpleQueue[_Call]) -> tuple[_Call, Channel]:
         metadata = self._security.metadata()
 
-        def begin(channel: grpc.Channel) -> "grpc.CallFuture[service_pb2.ListFunctionsResponse]":
+        def begin(channel: grpc.Channel) -> _Call:
             method = channel.unary_unary(
                 f"/{SERVICE_NAME}/ListFunctions",
                 request_serializer=service_pb2.ListFunctionsRequest.SerializeToString,

@@ -7,7 +7,6 @@ them. See spark_client.executor.aggregate.fired_windows.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame
@@ -103,7 +102,7 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
     packed = plain.mapInArrow(packed_windows, packed_type)
     timeout = GroupStateTimeout.ProcessingTimeTimeout if options.needs_clock else GroupStateTimeout.EventTimeTimeout
 
-    def fire(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    def fire(key: tuple[int, int], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         yield from fired(plan, int(key[0]), frames, state)
 
     changes = packed.groupBy(LAST, BUCKET).applyInPandasWithState(
@@ -129,7 +128,9 @@ def _argument(number: int) -> str:
     return hidden(f"builtin_{number}")
 
 
-def _value_names(query: AggregateQuery, builtins: Sequence[Builtin]) -> Iterator[tuple[Any, str]]:
+def _value_names(
+    query: AggregateQuery, builtins: Sequence[Builtin]
+) -> Iterator[tuple[AggregateExpression | Column, str]]:
     for remote in query.remotes:
         yield remote.expression, remote.name
     own = [each for each in query.expressions if isinstance(each, Column)]

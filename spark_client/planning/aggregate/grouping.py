@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 
@@ -29,10 +28,10 @@ class RemoteGrouping:
     order_by: Sequence[str | Column] = ()
     is_changelog: bool | None = None
     """Whether the frame is a changelog; None if its columns say so."""
-    emission: Mapping[str, Any] = field(default_factory=dict)
+    emission: Mapping[str, object] = field(default_factory=dict)
     """Options of `emit`."""
 
-    def emit(self, **options: Any) -> "RemoteGrouping":
+    def emit(self, **options: object) -> "RemoteGrouping":
         """Window aggregates of a stream with early fire, late fire and allowed lateness.
 
         `early_fire_delay="1 s"`, `late_fire_delay="0 s"`, `allow_lateness="1 minute"`; see the options in the docs.

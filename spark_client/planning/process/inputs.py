@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,10 +15,17 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.types import arrow_type
 
-__all__ = ["OrderBy", "ProcessInput", "inputs_of", "named", "names_of"]
+__all__ = ["ByTable", "Mode", "Names", "OrderBy", "ProcessInput", "inputs_of", "named", "names_of"]
 
 OrderBy = tuple[str, bool, bool]
 """A column, whether it is descending, whether nulls are last."""
+_Value = TypeVar("_Value")
+ByTable: TypeAlias = Mapping[str, _Value]
+"""A value for each table, by the name of its argument."""
+Names: TypeAlias = str | Sequence[str] | None
+"""One column or several."""
+Mode: TypeAlias = ChangelogMode | str | None
+"""A changelog mode, or its text such as "+I,+U,-D"."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,8 @@ class ProcessInput:
 
 
 def inputs_of(
-    spec: FunctionSpec, tables: DataFrame | Mapping[str, DataFrame] | None, *, partition_by: Any, order_by: Any,
-    changelog_mode: Any,
+    spec: FunctionSpec, tables: DataFrame | ByTable[DataFrame] | None, *, partition_by: Names | ByTable[Names],
+    order_by: Names | ByTable[Names], changelog_mode: Mode | ByTable[Mode],
 ) -> dict[str, ProcessInput]:  # fmt: skip
     """The tables by argument. What is not a mapping from argument to value is for every table that takes it.
 
@@ -107,7 +114,9 @@ def _parsed(spec: FunctionSpec, table: str, text: str) -> ChangelogMode:
         raise PlanError(f"function {spec.key}, changelog_mode of table {table!r}: {error}") from None
 
 
-def _by_argument(spec: FunctionSpec, tables: Any, names: Sequence[str]) -> Mapping[str, Any]:
+def _by_argument(
+    spec: FunctionSpec, tables: DataFrame | Mapping[str, DataFrame] | None, names: Sequence[str]
+) -> Mapping[str, object]:
     if tables is None:
         return {}
     if isinstance(tables, Mapping):
@@ -119,16 +128,16 @@ def _by_argument(spec: FunctionSpec, tables: Any, names: Sequence[str]) -> Mappi
     return {names[0]: tables}
 
 
-def _of(given: Any, name: str, argument: TableArgument) -> Any:
+def _of(given: Names | ByTable[Names], name: str, argument: TableArgument) -> Names:
     """What is meant for a table: its own of a mapping; anything else is for tables that are not broadcast."""
     if isinstance(given, Mapping):
         return given.get(name)
     return None if argument.has(ArgumentTrait.BROADCAST_SEMANTIC_TABLE) else given
 
 
-def names_of(given: Any, what: str) -> list[str]:
+def names_of(given: Names, what: str) -> list[str]:
     """Names, from one or several. Raises PlanError for what is no name."""
-    names = [given] if isinstance(given, str) else list(given)
+    names = [given] if isinstance(given, str) else list(given or ())
     for name in names:
         if not isinstance(name, str):
             raise PlanError(f"{what} takes names of columns, not {name!r}; add an expression to the table as a column")

@@ -6,7 +6,6 @@ own window functions find that row; on a stream it would take state, and the cal
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
@@ -17,7 +16,7 @@ from remote_udf.table_arguments import ArgumentTrait, ChangelogMode, TableArgume
 from spark_client.base.changelogs import kind_code
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, quoted
-from spark_client.planning.process.inputs import ProcessInput, named, names_of
+from spark_client.planning.process.inputs import ByTable, Names, ProcessInput, named, names_of
 
 __all__ = ["normalised", "normalised_inputs"]
 
@@ -25,7 +24,7 @@ POSITION, KIND, ROW, BEFORE, CHANGES = (hidden(name) for name in ("at", "kind", 
 
 
 def normalised_inputs(
-    spec: FunctionSpec, inputs: Mapping[str, ProcessInput], upsert_key: str | Sequence[str] | Mapping[str, Any]
+    spec: FunctionSpec, inputs: Mapping[str, ProcessInput], upsert_key: Names | ByTable[Names]
 ) -> dict[str, ProcessInput]:
     """Every table as `normalised`; an `upsert_key` that is no mapping is for all of them."""
     assert spec.process is not None

@@ -10,7 +10,6 @@ they have one. The end of the input is the watermark at the end of time, so that
 import dataclasses
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,7 +45,8 @@ __all__ = ["plan_process"]
 
 def plan_process(
     spark: SparkSession, config: ClientConfig, spec: FunctionSpec, inputs: Mapping[str, ProcessInput], *,
-    scalars: Mapping[str, Any], on_time: Sequence[str], uid: str | None, options: Mapping[str, Any], uids: StreamUids,
+    scalars: Mapping[str, object], on_time: Sequence[str], uid: str | None,
+    options: Mapping[str, object], uids: StreamUids,
 ) -> DataFrame:  # fmt: skip
     """The result. Raises PlanError, which says what is wrong with the call, InvalidOption or UnsupportedType."""
     try:

@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -19,10 +18,10 @@ class StreamUids:
     """
 
     def __init__(self) -> None:
-        self._results: dict[tuple[int, str], tuple[weakref.ref[DataFrame], weakref.ref[DataFrame], Any]] = {}
+        self._results: dict[tuple[int, str], tuple[weakref.ref[DataFrame], weakref.ref[DataFrame], object]] = {}
 
     def result(
-        self, function: str, streams: Sequence[DataFrame], uid: str, definition: Any, make: Callable[[], DataFrame]
+        self, function: str, streams: Sequence[DataFrame], uid: str, definition: object, make: Callable[[], DataFrame]
     ) -> DataFrame:
         """The result of a call: calls of one uid that are the same are one. Raises PlanError if they differ."""
         for stream in streams:
@@ -40,7 +39,7 @@ class StreamUids:
             self._results[(id(stream), uid)] = (weakref.ref(stream), weakref.ref(result), definition)
         return result
 
-    def _known(self, stream: DataFrame, uid: str) -> tuple[DataFrame, Any] | None:
+    def _known(self, stream: DataFrame, uid: str) -> tuple[DataFrame, object] | None:
         """The result and the definition of a call that is still there. Those of others are dropped."""
         for key, (known, made, _) in list(self._results.items()):
             if known() is None or made() is None:

@@ -8,7 +8,6 @@ column where it belongs.
 import dataclasses
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -63,7 +62,11 @@ _Item = tuple[Source, int | _Node]
 
 
 def plan_with_columns(
-    spark: SparkSession, config: ClientConfig, frame: DataFrame, calls: Mapping[str, object], options: Mapping[str, Any]
+    spark: SparkSession,
+    config: ClientConfig,
+    frame: DataFrame,
+    calls: Mapping[str, object],
+    options: Mapping[str, object],
 ) -> DataFrame:
     """`frame` with a column per call, and after it an error column with on-error `column`.
 
@@ -94,7 +97,7 @@ def plan_select(
     config: ClientConfig,
     frame: DataFrame,
     columns: Sequence[str | Column],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
 ) -> DataFrame:
     """The given columns of `frame`, calls among them; error columns follow their call. Raises as above."""
     planner = _Planner(spark, config, options)
@@ -133,7 +136,7 @@ def _columns_of(node: _Node) -> list[_Item]:
 
 
 class _Planner:
-    def __init__(self, spark: SparkSession, config: ClientConfig, options: Mapping[str, Any]) -> None:
+    def __init__(self, spark: SparkSession, config: ClientConfig, options: Mapping[str, object]) -> None:
         self._spark = spark
         self._config = config
         self._options = {name.replace("-", "_"): value for name, value in options.items()}
@@ -210,7 +213,7 @@ class _Planner:
         """Whether each of the names is the text of one column."""
         return are_plain(names) and not self._identifiers.repeated(names)
 
-    def _argument(self, argument: Any) -> str | int:
+    def _argument(self, argument: object) -> str | int:
         """The position of the passed column the argument names, or the name of a hidden column made for it."""
         if isinstance(argument, str) and (position := self._passed.get(self.same(argument))) is not None:
             return position

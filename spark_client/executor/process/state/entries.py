@@ -1,7 +1,6 @@
 """Entries: the keys of a bucket that a call is about, with what is kept of each."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +50,7 @@ class Entries:
         taken = pa.array(first_rows)
         self.hashes: Integers = np.concatenate([combined(stored.column(HASH)).to_numpy(), hashes[first_rows]])
         self.keys = pa.concat_arrays([before, keys.take(taken)])
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[str, pa.Array] = {}
         for name in (STATE, TIMERS, HELD):
             if name not in schema.names:
                 continue
@@ -102,7 +101,7 @@ class Entries:
         if HELD in self._kept:
             alive |= _lengths(self.held) > 0
         numbers = np.flatnonzero(alive)
-        columns: Sequence[Any] = [
+        columns: Sequence[pa.Array] = [
             pa.array(self.hashes), self.keys, *(self._kept[name] for name in schema.names if name in self._kept)
         ]  # fmt: skip
         return pa.Table.from_arrays(list(columns), schema=schema).take(pa.array(numbers)), numbers

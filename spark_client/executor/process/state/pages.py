@@ -6,11 +6,11 @@ bucket by linear hashing (Litwin 1980), which splits some pages and leaves the o
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import MapState
 
 __all__ = ["NEVER", "Pages", "page_of", "parents"]
 
@@ -23,7 +23,7 @@ Integers = npt.NDArray[np.int64]
 class Pages:
     """The pages of a bucket, in a map state. `count` and `total` (their bytes) are remembered by the caller."""
 
-    def __init__(self, state: Any, schema: pa.Schema, count: int, total: int) -> None:
+    def __init__(self, state: MapState, schema: pa.Schema, count: int, total: int) -> None:
         self._state = state
         self._schema = schema
         self.count = count

@@ -1,13 +1,13 @@
 """BucketProcessor: Spark's stateful processor for buckets of keys of a process table function."""
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 from remote_udf.segments import KEY
 from spark_client.executor.engine.groups import Completed
@@ -43,17 +43,22 @@ class BucketProcessor(StatefulProcessor):
         self._opening = opening
         self._engine: RowEngine | None = None
 
-    def init(self, handle: Any) -> None:
+    def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
         self._about = handle.getValueState("remote_udf_bucket", ABOUT)
         self._pages = handle.getMapState("remote_udf_pages", "page int", "keys binary")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+    def handleInputRows(self, key: object, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
         parcels = sorted(rows, key=lambda row: (row.part, row.place))
         batches = [batch for parcel in parcels for batch in read(parcel.rows)]
         yield from self._process(pa.Table.from_batches(batches), timerValues)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802, N803
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: object,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Row]:
         yield from self._process(None, timerValues, fired=True)
 
     def close(self) -> None:
@@ -65,7 +70,7 @@ class BucketProcessor(StatefulProcessor):
             finally:
                 engine.close()
 
-    def _process(self, table: pa.Table | None, times: Any, *, fired: bool = False) -> Iterator[Any]:
+    def _process(self, table: pa.Table | None, times: TimerValues, *, fired: bool = False) -> Iterator[Row]:
         engine = self._opened()
         try:
             for batches in _together(self._worked(engine, table, times, fired)):
@@ -83,7 +88,9 @@ class BucketProcessor(StatefulProcessor):
             self._engine.open(plan.segments)
         return self._engine
 
-    def _worked(self, engine: RowEngine, table: pa.Table | None, times: Any, fired: bool) -> Iterator[pa.RecordBatch]:
+    def _worked(
+        self, engine: RowEngine, table: pa.Table | None, times: TimerValues, fired: bool
+    ) -> Iterator[pa.RecordBatch]:
         plan = self._plan
         found = self._about.get()
         if found is None:
@@ -97,7 +104,7 @@ class BucketProcessor(StatefulProcessor):
         watermark = milliseconds * 1000 if milliseconds > 0 else None
         pages = Pages(self._pages, page_schema(plan.plan, orders=plan.orders), count, total)
 
-        def exchange(batch: pa.RecordBatch, keys: Any) -> Iterator[Completed]:
+        def exchange(batch: pa.RecordBatch, keys: Sequence[pa.Array]) -> Iterator[Completed]:
             for completed in engine.exchange_pieces(batch):
                 require_segments(plan.plan, lambda: keys, completed)
                 yield completed
