@@ -1,7 +1,7 @@
 """RemoteSession: the functions of one server in one Spark session. `connect` makes it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal, Unpack, overload
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -10,10 +10,12 @@ from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
+from spark_client.base.option_types import AggregateCallOptions, CallOptions, ProcessCallOptions, ScalarCallOptions
 from spark_client.base.security import Security
 from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
+from spark_client.functions.any_function import AnyFunction
 from spark_client.functions.directory import Functions, list_functions
 from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
@@ -114,11 +116,30 @@ class RemoteSession:
         """Every function in every version, by name, then version: a list, which notebooks show as a table."""
         return FunctionList(self._functions)
 
-    def function(self, name: str, **options: object) -> Any:
+    @overload
+    def function(
+        self, name: str, *, kind: Literal["scalar"], **options: Unpack[ScalarCallOptions]
+    ) -> RemoteFunction: ...
+    @overload
+    def function(
+        self, name: str, *, kind: Literal["aggregate"], **options: Unpack[AggregateCallOptions]
+    ) -> RemoteAggregate: ...
+    @overload
+    def function(self, name: str, *, kind: None = None, **options: Unpack[CallOptions]) -> AnyFunction: ...
+    def function(
+        self, name: str, *, kind: Literal["scalar", "aggregate"] | None = None, **options: object
+    ) -> RemoteFunction | RemoteAggregate | AnyFunction:
         """The function "name" in its highest version, or "name@version", with call options.
 
-        A RemoteFunction or a RemoteAggregate, by its kind. Raises UnknownFunction, with what there is.
+        A RemoteFunction or a RemoteAggregate, by its kind. With `kind`, an editor and a type checker know which of
+        them it is. Raises UnknownFunction, with what there is, or PlanError for a function of another kind.
         """
+        function = self._function(name, options)
+        if kind is not None and function.spec.kind != kind:
+            raise PlanError(f"function {function.spec.key} is of kind {function.spec.kind}, not {kind}")
+        return function
+
+    def _function(self, name: str, options: Mapping[str, object]) -> RemoteFunction | RemoteAggregate:
         spec = self._functions.find(name)
         if spec.kind is FunctionKind.AGGREGATE:
             return RemoteAggregate(spec, self.spark, self.config, options)
@@ -162,7 +183,7 @@ class RemoteSession:
         identifiers = identifiers_of(self.spark)
         return RemoteGrouping(frame, keys, [positions_of(chosen, keys, identifiers) for chosen in sets])
 
-    def register(self, *names: str, prefix: str = "", **options: object) -> list[str]:
+    def register(self, *names: str, prefix: str = "", **options: Unpack[ScalarCallOptions]) -> list[str]:
         """Makes functions known to SQL and returns the names they got there.
 
         Without names, all scalar functions: the highest version as `name`, and every version as `name@version`
@@ -174,7 +195,7 @@ class RemoteSession:
         wanted = list(names) or [
             name for spec in scalars for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
         ]
-        registered = [register_function(self.function(name, **options), prefix + name) for name in wanted]
+        registered = [register_function(self._function(name, options), prefix + name) for name in wanted]
         self._registered |= {name.casefold(): options for name in registered}
         return registered
 
@@ -210,10 +231,10 @@ class RemoteSession:
         return Explanation("\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", plan]))
 
     def _sql_functions(self) -> SqlFunctions:
-        return SqlFunctions(self, self._functions, self._registered)
+        return SqlFunctions(self.spark, self._functions, self._registered, self._function, self.process)
 
     def with_columns(
-        self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: object
+        self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Unpack[ScalarCallOptions]
     ) -> DataFrame:
         """`frame` with a column per call: `remote.with_columns(df, {"where": geocode("address")})`.
 
@@ -233,7 +254,9 @@ class RemoteSession:
             return add_over(frame, overs)
         return plan_with_columns(self.spark, self.config, frame, calls, options)
 
-    def select(self, frame: DataFrame, *columns: str | Column | OverExpression, **options: object) -> DataFrame:
+    def select(
+        self, frame: DataFrame, *columns: str | Column | OverExpression, **options: Unpack[ScalarCallOptions]
+    ) -> DataFrame:
         """The given columns, calls among them: `remote.select(df, "id", geocode("address").alias("where"))`.
 
         As `with_columns` in everything else.
@@ -257,7 +280,7 @@ class RemoteSession:
         partition_by: Names | ByTable[Names] = None,
         order_by: Names | ByTable[Names] = (), on_time: str | Sequence[str] = (),
         uid: str | None = None, changelog_mode: Mode | ByTable[Mode] = None,
-        upsert_key: Names | ByTable[Names] = (), options: Mapping[str, object] | None = None,
+        upsert_key: Names | ByTable[Names] = (), options: ProcessCallOptions | Mapping[str, object] | None = None,
         **arguments: object,
     ) -> DataFrame:  # fmt: skip
         """The result of a process table function: `remote.process("sessions", df, partition_by="user", on_time="ts")`.

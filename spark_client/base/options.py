@@ -9,7 +9,7 @@ from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS
 from spark_client.base.calls import ErrorPolicy
 from spark_client.base.errors import PlanError
 
-__all__ = ["SESSION_PREFIXES", "buckets_of", "call_options", "session_options"]
+__all__ = ["KNOWN_OPTIONS", "SESSION_PREFIXES", "buckets_of", "call_options", "session_options"]
 
 SESSION_PREFIXES = {
     FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
@@ -18,7 +18,7 @@ SESSION_PREFIXES = {
 }
 """`<prefix>.<function>.<option>` is for one function, `<prefix>.<option>` for all of the kind."""
 
-_KNOWN = {
+KNOWN_OPTIONS = {
     FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
     FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"]}),
     # Without one row per row, an error has nowhere to stand: it fails the job.
@@ -40,13 +40,13 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
         if not key.startswith(prefix):
             continue
         owner, _, option = key.removeprefix(prefix).rpartition(".")
-        checked = canonical({option: value}, source=f"session setting {key}", known=_KNOWN[kind])
+        checked = canonical({option: value}, source=f"session setting {key}", known=KNOWN_OPTIONS[kind])
         if not owner:
             general |= checked
         elif owner == function:
             special |= checked
     source = f"session settings below {prefix}"
-    return canonical(general | special, source=source, known=_KNOWN[kind])
+    return canonical(general | special, source=source, known=KNOWN_OPTIONS[kind])
 
 
 def call_options(
@@ -56,7 +56,7 @@ def call_options(
 
     Raises InvalidOption for what is unknown or malformed, PlanError for a policy that lacks something.
     """
-    called = canonical(given, source=f"call of {function}", known=_KNOWN[kind])
+    called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[kind])
     merged = {**session, **called}
     values = {option.attribute: option.parse(merged[name]) for name, option in CALLER_OPTIONS.items() if name in merged}
     policy = ErrorPolicy(**values)
@@ -66,12 +66,12 @@ def call_options(
         raise PlanError(f"call of {function}: on-error 'dead-letter' needs the option 'dead-letter', a directory")
     if policy.on_error is OnError.FAIL and (policy.max_errors is not None or policy.max_error_rate is not None):
         raise PlanError(f"call of {function}: an error budget has no meaning with on-error 'fail'; choose another one")
-    return {name: text for name, text in merged.items() if name in _KNOWN[kind][0]}, policy
+    return {name: text for name, text in merged.items() if name in KNOWN_OPTIONS[kind][0]}, policy
 
 
 def buckets_of(given: Mapping[str, object], session: Mapping[str, str], function: str) -> int:
     """The option `buckets`, the call's over the session's. Raises InvalidOption."""
-    called = canonical(given, source=f"call of {function}", known=_KNOWN[FunctionKind.PROCESS])
+    called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[FunctionKind.PROCESS])
     option = STREAM_OPTIONS["buckets"]
     text = {**session, **called}.get(option.name)
     buckets: int = option.default if text is None else option.parse(text)

@@ -3,6 +3,7 @@
 import dataclasses
 import uuid
 from collections.abc import Mapping
+from typing import Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +15,7 @@ from spark_client.base.calls import AggregateCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.notebooks import function_html
+from spark_client.base.option_types import AggregateCallOptions
 from spark_client.base.options import call_options, session_options
 from spark_client.functions.scalar import FunctionDoc, column_of
 from spark_client.functions.window import WindowSpec
@@ -30,7 +32,7 @@ class RemoteAggregate:
     config: ClientConfig = dataclasses.field(repr=False)
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
-    def with_options(self, **options: object) -> "RemoteAggregate":
+    def with_options(self, **options: Unpack[AggregateCallOptions]) -> "RemoteAggregate":
         """The same function with call options set, such as `size=10_000`; they win over all others."""
         return dataclasses.replace(self, options={**self.options, **options})
 

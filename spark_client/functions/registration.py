@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden, quoted
 from spark_client.base.options import session_options
+from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
 
 __all__ = ["EMPTY", "ONCE", "register_empty", "register_function", "register_once"]
@@ -18,7 +19,7 @@ EMPTY = hidden("empty_")
 """What begins the name of a call without arguments, of a function that has parameters."""
 
 
-def register_function(function: RemoteFunction, name: str) -> str:
+def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> str:
     """Registers a temporary function of this name, which it returns.
 
     Spark passes SQL's arguments by position only. A function without parameters becomes a SQL function

@@ -3,7 +3,7 @@
 import dataclasses
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, Unpack
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
@@ -16,6 +16,7 @@ from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.notebooks import function_html
+from spark_client.base.option_types import ScalarCallOptions
 from spark_client.base.options import call_options, session_options
 from spark_client.base.types import spark_type
 from spark_client.executor.scalar.column import evaluate_scalar, result_type
@@ -63,7 +64,7 @@ class RemoteFunction:
     _planned: dict[object, SparkFunction] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     """Spark's functions made so far. Spark merges equal calls only if they are calls of one object."""
 
-    def with_options(self, **options: object) -> "RemoteFunction":
+    def with_options(self, **options: Unpack[ScalarCallOptions]) -> "RemoteFunction":
         """The same function with call options set, such as `timeout="2 s"`; they win over all others.
 
         Raises InvalidOption when the function is called, for one that is unknown or malformed.

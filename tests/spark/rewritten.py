@@ -3,7 +3,7 @@
 import contextlib
 import io
 import re
-from types import SimpleNamespace
+from typing import Never
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,9 +21,13 @@ _NUMBERS = re.compile(r"(#|CTERelation(?:Def|Ref) |plan_id=|UnionLoop(?:Ref)? )(
 
 def rewritten(spark: SparkSession, sql: str) -> DataFrame:
     """The query parsed, gone through as one with remote functions, written and run."""
-    text, functions = Text(sql, None, {}), SqlFunctions(SimpleNamespace(spark=spark), Functions([]), {})
+    text, functions = Text(sql, None, {}), SqlFunctions(spark, Functions([]), {}, _refused, _refused)
     workspace = Workspace(functions, text, SingleCalls(functions))
     return workspace.run(Rewriting(workspace).statement(text.tree))
+
+
+def _refused(name: str, *_: object, **__: object) -> Never:
+    raise AssertionError(f"{name!r} is no remote function: there are none")
 
 
 def plan_of(frame: DataFrame) -> str:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Unpack
 
 from pyspark.sql import Column, DataFrame
 
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, identifiers_of
+from spark_client.base.option_types import EmitCallOptions
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.changes import plan_changes
@@ -31,7 +33,7 @@ class RemoteGrouping:
     emission: Mapping[str, object] = field(default_factory=dict)
     """Options of `emit`."""
 
-    def emit(self, **options: object) -> "RemoteGrouping":
+    def emit(self, **options: Unpack[EmitCallOptions]) -> "RemoteGrouping":
         """Window aggregates of a stream with early fire, late fire and allowed lateness.
 
         `early_fire_delay="1 s"`, `late_fire_delay="0 s"`, `allow_lateness="1 minute"`; see the options in the docs.
