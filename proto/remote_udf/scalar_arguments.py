@@ -4,32 +4,18 @@ pyarrow alone would make 1 of 1.99, a date of a datetime, UTC of a datetime with
 that a struct does not have.
 """
 
-import datetime
 import decimal
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.python_types import python_types
 from remote_udf.types import TIMESTAMP, spelled
 
 __all__ = ["scalar_array"]
-
-_LEAVES: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, ...]]] = [
-    # Arrow type, Python types it takes, subclasses of those it does not take.
-    (pa.types.is_boolean, (bool, np.bool_), ()),
-    (pa.types.is_integer, (int, np.integer), (bool,)),
-    (pa.types.is_floating, (float, int, decimal.Decimal, np.floating, np.integer), (bool,)),
-    (pa.types.is_decimal, (decimal.Decimal, int), (bool,)),
-    (pa.types.is_string, (str,), ()),
-    (pa.types.is_binary, (bytes, bytearray, memoryview), ()),
-    (pa.types.is_date, (datetime.date,), (datetime.datetime,)),
-    (pa.types.is_time, (datetime.time,), ()),
-    (pa.types.is_timestamp, (datetime.datetime,), ()),
-    (pa.types.is_duration, (datetime.timedelta,), ()),
-]
 
 
 def scalar_array(value: Any, type_: pa.DataType) -> pa.Array:
@@ -57,7 +43,9 @@ def _checked(value: Any, type_: pa.DataType) -> Any:
         return [(_key(key, type_), _checked(item, type_.item_type)) for key, item in pairs]
     if pa.types.is_struct(type_):
         return _fields(value, type_)
-    accepted, refused = next(((yes, no) for check, yes, no in _LEAVES if check(type_)), ((object,), ()))
+    accepted, refused = python_types(type_) or ((object,), ())
+    if pa.types.is_floating(type_):
+        accepted = (*accepted, decimal.Decimal)
     if isinstance(value, refused):
         raise _other_type(value, type_)
     return _exact(_required(value, accepted, type_), type_)

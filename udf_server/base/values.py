@@ -9,7 +9,6 @@ an error of its row.
 import copy
 import dataclasses
 import datetime
-import decimal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat, starmap
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from remote_udf.python_types import python_types
 from remote_udf.types import TIMESTAMP, spelled
 
 __all__ = [
@@ -74,21 +74,6 @@ class Codec(ABC):
         raise NotImplementedError
 
 
-_ACCEPTED: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, ...]]] = [
-    # Arrow type, Python types taken, subclasses of those that are not.
-    (pa.types.is_boolean, (bool, np.bool_), ()),
-    (pa.types.is_integer, (int, np.integer), (bool,)),
-    (pa.types.is_floating, (float, int, np.floating, np.integer), (bool,)),
-    (pa.types.is_decimal, (decimal.Decimal, int), (bool,)),
-    (pa.types.is_string, (str,), ()),
-    (pa.types.is_binary, (bytes, bytearray, memoryview), ()),
-    (pa.types.is_date, (datetime.date,), (datetime.datetime,)),
-    (pa.types.is_time, (datetime.time,), ()),
-    (pa.types.is_timestamp, (datetime.datetime,), ()),
-    (pa.types.is_duration, (datetime.timedelta,), ()),
-]
-
-
 class Leaf(Codec):
     """A type without parts. `scalar` is the numpy type the author asked for, if he did."""
 
@@ -99,8 +84,7 @@ class Leaf(Codec):
         self.plain = scalar is None and not self._by_numpy
         self.mutable = pa.types.is_binary(type_)
         self._scalar = scalar
-        row = next(((yes, no) for check, yes, no in _ACCEPTED if check(type_)), ((), ()))
-        self._accepted, self._refused = row
+        self._accepted, self._refused = python_types(type_) or ((), ())
         self._known: set[type] = {type(None)}
 
     def _decode(self, array: pa.Array) -> list[Any]:

@@ -21,6 +21,7 @@ from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import OpenStream, RowEngine
 from spark_client.executor.segments.cutting import BUNDLE_BYTES
 from spark_client.executor.segments.key_rows import rows_by_key
+from spark_client.executor.segments.tasks import run_sorted
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["map_grouped", "net_rows"]
@@ -32,12 +33,7 @@ def map_grouped(
     plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
     """Input batches, sorted by key, to output batches. Raises FunctionFailed, and what streams raise."""
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
-        return
-    with ExitStack() as cleanup:
-        task = _Task(plan, opening, cleanup)
-        yield from task.run(first, batches)
+    return run_sorted(lambda cleanup: _Task(plan, opening, cleanup), batches)
 
 
 class _Task:

@@ -22,6 +22,7 @@ from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, Segments, after
 from spark_client.executor.segments.cutting import tables_of
 from spark_client.executor.segments.key_rows import rows_by_key
+from spark_client.executor.segments.tasks import run_sorted
 from spark_client.executor.stream.opening import open_stream
 
 __all__ = ["END_OF_INPUT", "map_processed"]
@@ -36,12 +37,7 @@ def map_processed(
     plan: ProcessPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
     """Input batches, sorted by key, to rows of the result. Raises FunctionFailed, and what streams raise."""
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
-        return
-    with ExitStack() as cleanup:
-        task = _Task(plan, opening, cleanup)
-        yield from task.run(first, batches)
+    return run_sorted(lambda cleanup: _Task(plan, opening, cleanup), batches)
 
 
 class _Task:

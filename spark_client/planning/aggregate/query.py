@@ -8,7 +8,6 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
-from remote_udf.errors import StreamError
 from remote_udf.options import OnError
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
@@ -20,6 +19,7 @@ from spark_client.base.types import arrow_type
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.builtins import Builtin
+from spark_client.planning.argument_types import require_arguments
 from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 
@@ -227,13 +227,5 @@ class AggregateQuery:
         """The types of the arguments, which are checked."""
         columns, spec = expression.columns(), expression.spec
         fields = self.frame.select(*columns).schema.fields if columns else []
-        try:
-            spec.check_arguments(
-                [
-                    arrow_type(field.dataType, f"call of {spec.key}, argument {spec.parameter(i).name!r}")
-                    for i, field in enumerate(fields)
-                ]
-            )
-        except StreamError as error:
-            raise PlanError(error.message) from None
+        require_arguments(spec, fields)
         return [field.dataType for field in fields]

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
-from remote_udf.errors import StreamError
 from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
@@ -23,6 +22,7 @@ from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.scalar import column_of
 from spark_client.functions.window import Descending, WindowSpec
+from spark_client.planning.argument_types import require_arguments
 from spark_client.planning.key_columns import normalized, require_sorting
 from spark_client.planning.operators import OutputField, apply_operator, hidden_schema, with_hidden_names
 from spark_client.planning.sort_directions import is_direction
@@ -164,7 +164,7 @@ class _Operator:
         inputs = []
         for name, call in self._calls.items():
             columns = tuple(place[column] for column in arguments[name])
-            self._check_arguments(call, [fields[column] for column in columns])
+            require_arguments(call.expression.spec, [fields[column] for column in columns])
             planned = call.expression.plan((AppliedField.FINAL_VALUE,))
             only = place[conditions[name]] if name in conditions else None
             calendar, start, end = (getattr(call.window.frame, part) for part in ("of_months", "start", "end"))
@@ -250,19 +250,6 @@ class _Operator:
 
     def _partition_names(self) -> Sequence[str]:
         return self._frame.select(*self._window.partition).columns if self._window.partition else []
-
-    @staticmethod
-    def _check_arguments(call: OverExpression, fields: Sequence[StructField]) -> None:
-        spec = call.expression.spec
-        try:
-            spec.check_arguments(
-                [
-                    arrow_type(field.dataType, f"call of {spec.key}, argument {spec.parameter(i).name!r}")
-                    for i, field in enumerate(fields)
-                ]
-            )
-        except StreamError as error:
-            raise PlanError(error.message) from None
 
 
 def _check_offsets(call: OverExpression, type_: T.DataType) -> None:

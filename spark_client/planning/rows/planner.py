@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from remote_udf.errors import StreamError
 from remote_udf.options import OnError, OutputMode
 from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import are_plain, error_column, hidden, identifiers_of, texts_of
 from spark_client.base.options import session_options
-from spark_client.base.types import arrow_type, spark_type
+from spark_client.base.types import spark_type
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
@@ -27,6 +26,7 @@ from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map
 from spark_client.functions.aggregate import OverExpression
 from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import column_of, plan_call
+from spark_client.planning.argument_types import require_arguments
 from spark_client.planning.operators import apply_operator
 from spark_client.planning.over.planner import with_hidden_over
 
@@ -291,15 +291,7 @@ class _Planner:
             for argument in node.arguments
         ]
         blocking = [inner for inner in node.arguments if isinstance(inner, _Node) and inner.has_error]
-        spec = node.written.spec
-        types = [
-            arrow_type(fields[column].dataType, f"call of {spec.key}, argument {spec.parameter(position).name!r}")
-            for position, column in enumerate(columns)
-        ]
-        try:
-            spec.check_arguments(types)
-        except StreamError as error:
-            raise PlanError(error.message) from None
+        require_arguments(node.written.spec, [fields[column] for column in columns])
         mode = OutputMode.ORDERED if ordered else OutputMode.UNORDERED
         call = dataclasses.replace(node.call, options={**node.call.options, "output-mode": mode.value})
         errors = tuple(place[_hidden_name(Source.ERROR, inner)] for inner in blocking)

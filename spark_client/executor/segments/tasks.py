@@ -1,0 +1,24 @@
+"""Tasks over rows that are sorted by key: opened with the first row, closed at the end."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Protocol
+
+import pyarrow as pa
+
+__all__ = ["SortedTask", "run_sorted"]
+
+
+class SortedTask(Protocol):
+    """The work of one task of Spark. `first` is the first batch with rows; `batches` are those after it."""
+
+    def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
+
+
+def run_sorted(make: Callable[[ExitStack], SortedTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The output of a task. A task without rows is not made and has no output."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return
+    with ExitStack() as cleanup:
+        yield from make(cleanup).run(first, batches)
