@@ -3,7 +3,7 @@
 config       what `connect` was given, as it travels to executors; security: certificates and tokens
 calls        what a task must know to open the stream of one call; options: reading the options of a call
 errors       the tree of errors that users see
-figures      what a task counts
+statistics      what a task counts
 types        Spark types as Arrow types; identifiers: names of columns by the rules of the session
 changelogs   the column `row_kind`; notebooks: HTML that Jupyter shows
 """

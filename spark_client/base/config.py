@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from spark_client.base.figures import Reporter
 from spark_client.base.security import Security
+from spark_client.base.statistics import Reporter
 from spark_client.base.transport import Transport
 
 __all__ = ["ClientConfig"]
@@ -27,7 +27,7 @@ class ClientConfig:
     shared_memory: bool = True
     """Hand rows to a server on the same host through memory they share, where both can; otherwise by its socket."""
     reporter: Reporter | None = field(default=None, compare=False, repr=False)
-    """Takes the figures of each task's calls; see `RemoteSession.summary`."""
+    """Takes the statistics of each task's calls; see `RemoteSession.summary`."""
     in_process: Callable[[str], Transport] | None = field(default=None, compare=False, repr=False)
     """What runs the functions of a module or file in this process, for a target "local:..."; `connect` sets it."""
 

@@ -1,4 +1,4 @@
-"""FiledReports: figures of tasks as files in a directory, for drivers that no accumulator leads to."""
+"""FiledReports: statistics of tasks as files in a directory, for drivers that no accumulator leads to."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ import uuid
 import pyarrow as pa
 from pyarrow import fs
 
-from spark_client.base.figures import Figures, TaskReport
+from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.executor.files import file_system
 
 __all__ = ["FiledReports", "read_report"]
@@ -32,7 +32,7 @@ class FiledReports:
             system.create_dir(base, recursive=True)
             self._write(system, base, identity, text.encode())
         except (OSError, pa.ArrowException) as error:
-            log.warning("the figures of a task are lost, since %s cannot be written: %s", self.path, error)
+            log.warning("the statistics of a task are lost, since %s cannot be written: %s", self.path, error)
 
     @staticmethod
     def _write(system: fs.FileSystem, base: str, identity: str, content: bytes) -> None:
@@ -46,6 +46,6 @@ class FiledReports:
 def read_report(text: str) -> tuple[str, TaskReport]:
     """What `FiledReports` wrote: an identity that no other report has, and the report."""
     values = json.loads(text)
-    identity, figures = values.pop("id"), values.pop("figures")
-    latencies = {int(bucket): count for bucket, count in figures.pop("latencies").items()}
-    return identity, TaskReport(**values, figures=Figures(**figures, latencies=latencies))
+    identity, statistics = values.pop("id"), values.pop("statistics")
+    latencies = {int(bucket): count for bucket, count in statistics.pop("latencies").items()}
+    return identity, TaskReport(**values, statistics=Statistics(**statistics, latencies=latencies))

@@ -1,4 +1,4 @@
-"""Collecting: figures of tasks come to the driver, by an accumulator or in files, and go to open summaries."""
+"""Collecting: statistics of tasks come to the driver, by an accumulator or in files, and go to open summaries."""
 
 import threading
 import uuid
@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_client.base.errors import SummaryUnavailable
-from spark_client.base.figures import Reporter, TaskReport
+from spark_client.base.statistics import Reporter, TaskReport
 from spark_client.executor.report_files import FiledReports, read_report
 
 __all__ = ["Collector", "ReportFiles", "Sink", "collecting", "context_of", "require_reports"]

@@ -12,8 +12,8 @@ from types import TracebackType
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_client.base.figures import Figures, TaskReport
 from spark_client.base.notebooks import bar, table
+from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.summary.collector import Collector
 from spark_client.summary.progress import PROGRESS_SECONDS, Progress
 
@@ -26,27 +26,27 @@ _COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], object]]] = {
     "function": ("string", lambda row: row.function),
     "stage": ("int", lambda row: row.stage),
     "tasks": ("bigint", lambda row: row.tasks),
-    "rows": ("bigint", lambda row: row.figures.rows),
-    "ok": ("bigint", lambda row: row.figures.ok),
-    "failed": ("bigint", lambda row: row.figures.failed),
+    "rows": ("bigint", lambda row: row.statistics.rows),
+    "ok": ("bigint", lambda row: row.statistics.ok),
+    "failed": ("bigint", lambda row: row.statistics.failed),
     "on_error": ("string", lambda row: row.on_error),
-    "skipped": ("bigint", lambda row: row.figures.skipped),
-    "calls": ("bigint", lambda row: row.figures.calls),
-    "retries": ("bigint", lambda row: row.figures.retries),
-    "batches": ("bigint", lambda row: row.figures.batches),
-    "replays": ("bigint", lambda row: row.figures.replays),
-    "reconnects": ("bigint", lambda row: row.figures.reconnects),
-    "bytes_out": ("bigint", lambda row: row.figures.bytes_out),
-    "bytes_in": ("bigint", lambda row: row.figures.bytes_in),
-    "task_seconds": ("double", lambda row: row.figures.task_seconds),
-    "spark_seconds": ("double", lambda row: row.figures.spark_seconds),
-    "waiting_seconds": ("double", lambda row: row.figures.waiting_seconds),
-    "batch_seconds": ("double", lambda row: row.figures.batch_seconds),
-    "wire_seconds": ("double", lambda row: row.figures.wire_seconds),
-    "queue_seconds": ("double", lambda row: row.figures.queue_seconds),
-    "function_seconds": ("double", lambda row: row.figures.function_seconds),
-    "p50_seconds": ("double", lambda row: row.figures.quantile(0.5)),
-    "p99_seconds": ("double", lambda row: row.figures.quantile(0.99)),
+    "skipped": ("bigint", lambda row: row.statistics.skipped),
+    "calls": ("bigint", lambda row: row.statistics.calls),
+    "retries": ("bigint", lambda row: row.statistics.retries),
+    "batches": ("bigint", lambda row: row.statistics.batches),
+    "replays": ("bigint", lambda row: row.statistics.replays),
+    "reconnects": ("bigint", lambda row: row.statistics.reconnects),
+    "bytes_out": ("bigint", lambda row: row.statistics.bytes_out),
+    "bytes_in": ("bigint", lambda row: row.statistics.bytes_in),
+    "task_seconds": ("double", lambda row: row.statistics.task_seconds),
+    "spark_seconds": ("double", lambda row: row.statistics.spark_seconds),
+    "waiting_seconds": ("double", lambda row: row.statistics.waiting_seconds),
+    "batch_seconds": ("double", lambda row: row.statistics.batch_seconds),
+    "wire_seconds": ("double", lambda row: row.statistics.wire_seconds),
+    "queue_seconds": ("double", lambda row: row.statistics.queue_seconds),
+    "function_seconds": ("double", lambda row: row.statistics.function_seconds),
+    "p50_seconds": ("double", lambda row: row.statistics.quantile(0.5)),
+    "p99_seconds": ("double", lambda row: row.statistics.quantile(0.99)),
 }
 """Columns of `JobSummary.frame`: type, and what stands there."""
 
@@ -59,7 +59,7 @@ class SummaryRow:
     stage: int | None
     on_error: str
     tasks: int
-    figures: Figures
+    statistics: Statistics
 
 
 _Group = tuple[str, int | None, str]
@@ -80,10 +80,10 @@ class JobSummary:
         """`progress` is False, True, or seconds between two lines; without a context they say nothing of stages."""
         self._spark, self._collector, self._clock = spark, collector, clock
         self._lock = threading.Lock()
-        self._tasks: OrderedDict[_Task, tuple[int, _Group, Figures]] = OrderedDict()
+        self._tasks: OrderedDict[_Task, tuple[int, _Group, Statistics]] = OrderedDict()
         """By operation, function, and place of the task: its latest attempt."""
-        self._settled: dict[_Group, tuple[int, Figures]] = {}
-        """Tasks, and their figures, that are not told apart any more."""
+        self._settled: dict[_Group, tuple[int, Statistics]] = {}
+        """Tasks, and their statistics, that are not told apart any more."""
         self._began = self._ended = 0.0
         self._progress: Progress | None = None
         if progress:
@@ -122,14 +122,14 @@ class JobSummary:
         with self._lock:
             known = self._tasks.get(task)
             if known is None or report.task_attempt > known[0]:
-                figures = Figures()
-                self._tasks[task] = (report.task_attempt, group, figures)
+                statistics = Statistics()
+                self._tasks[task] = (report.task_attempt, group, statistics)
             elif report.task_attempt == known[0]:
                 # Spark may run the same operator several times in a task, as after coalesce.
-                figures = known[2]
+                statistics = known[2]
             else:
                 return
-            figures.add(report.figures)
+            statistics.add(report.statistics)
             while len(self._tasks) > TASKS_KEPT:
                 _, old = self._tasks.popitem(last=False)
                 _settle(self._settled, old[1], old[2])
@@ -139,23 +139,23 @@ class JobSummary:
         if self._began and not self._ended:
             self._collector.fetch()
         with self._lock:
-            groups: dict[_Group, tuple[int, Figures]] = {}
-            for group, (tasks, figures) in self._settled.items():
-                _settle(groups, group, figures, tasks)
-            for _, group, figures in self._tasks.values():
-                _settle(groups, group, figures)
+            groups: dict[_Group, tuple[int, Statistics]] = {}
+            for group, (tasks, statistics) in self._settled.items():
+                _settle(groups, group, statistics, tasks)
+            for _, group, statistics in self._tasks.values():
+                _settle(groups, group, statistics)
         found = [
-            SummaryRow(function, stage, on_error, tasks, figures)
-            for (function, stage, on_error), (tasks, figures) in groups.items()
+            SummaryRow(function, stage, on_error, tasks, statistics)
+            for (function, stage, on_error), (tasks, statistics) in groups.items()
         ]
         return sorted(found, key=lambda row: (-1 if row.stage is None else row.stage, row.function, row.on_error))
 
-    def total(self) -> tuple[int, Figures]:
-        """Tasks that have ended, and the sum of all figures. A task counts once for each of its calls."""
-        total, tasks = Figures(), 0
+    def total(self) -> tuple[int, Statistics]:
+        """Tasks that have ended, and the sum of all statistics. A task counts once for each of its calls."""
+        total, tasks = Statistics(), 0
         for row in self.rows():
             tasks += row.tasks
-            total.add(row.figures)
+            total.add(row.statistics)
         return tasks, total
 
     def text(self) -> str:
@@ -189,35 +189,37 @@ class JobSummary:
         return f"<summary of {self.seconds:.1f} s: {total.rows:,} rows in {tasks} tasks, {total.failed:,} failed>"
 
 
-def _settle(groups: dict[_Group, tuple[int, Figures]], group: _Group, figures: Figures, tasks: int = 1) -> None:
-    before, total = groups.setdefault(group, (0, Figures()))
-    total.add(figures)
+def _settle(
+    groups: dict[_Group, tuple[int, Statistics]], group: _Group, statistics: Statistics, tasks: int = 1
+) -> None:
+    before, total = groups.setdefault(group, (0, Statistics()))
+    total.add(statistics)
     groups[group] = (before + tasks, total)
 
 
 def _paragraph(row: SummaryRow) -> Iterator[str]:
-    figures = row.figures
+    statistics = row.statistics
     where = "stream" if row.stage is None else f"stage {row.stage}"
     yield (
-        f"{row.function}, {where}: {figures.rows:,} rows: {figures.ok:,} ok, {figures.failed:,} failed "
-        f"({row.on_error}), {figures.skipped:,} skipped"
+        f"{row.function}, {where}: {statistics.rows:,} rows: {statistics.ok:,} ok, {statistics.failed:,} failed "
+        f"({row.on_error}), {statistics.skipped:,} skipped"
     )
     yield (
-        f"  {figures.calls:,} calls, {figures.retries:,} of them retries; {figures.batches:,} batches, "
-        f"{figures.replays} replays, {figures.reconnects} reconnects; "
-        f"{_bytes(figures.bytes_out)} out, {_bytes(figures.bytes_in)} in"
+        f"  {statistics.calls:,} calls, {statistics.retries:,} of them retries; {statistics.batches:,} batches, "
+        f"{statistics.replays} replays, {statistics.reconnects} reconnects; "
+        f"{_bytes(statistics.bytes_out)} out, {_bytes(statistics.bytes_in)} in"
     )
     yield (
-        f"  {row.tasks:,} tasks of {figures.task_seconds:.2f} s in all: {figures.spark_seconds:.2f} s in Spark, "
-        f"{figures.waiting_seconds:.2f} s waiting for the server"
+        f"  {row.tasks:,} tasks of {statistics.task_seconds:.2f} s in all: {statistics.spark_seconds:.2f} s in Spark, "
+        f"{statistics.waiting_seconds:.2f} s waiting for the server"
     )
-    half, most = figures.quantile(0.5), figures.quantile(0.99)
+    half, most = statistics.quantile(0.5), statistics.quantile(0.99)
     if half is None or most is None:
         return
     yield (
         f"  a batch took {_seconds(half)} (p50), {_seconds(most)} (p99): "
-        f"{_share(figures.function_seconds, figures)} function, {_share(figures.queue_seconds, figures)} queue, "
-        f"{_share(figures.wire_seconds, figures)} wire"
+        f"{_share(statistics.function_seconds, statistics)} function, "
+        f"{_share(statistics.queue_seconds, statistics)} queue, {_share(statistics.wire_seconds, statistics)} wire"
     )
 
 
@@ -229,33 +231,33 @@ _GREEN, _RED, _GREY, _BLUE, _ORANGE = "#2e9e5b", "#e0443a", "#8c8c8c", "#4285f4"
 
 
 def _cells(row: SummaryRow) -> list[str]:
-    figures, half, most = row.figures, row.figures.quantile(0.5), row.figures.quantile(0.99)
+    statistics, half, most = row.statistics, row.statistics.quantile(0.5), row.statistics.quantile(0.99)
     outcomes = {
-        "ok": (figures.ok, _GREEN),
-        f"failed ({row.on_error})": (figures.failed, _RED),
-        "skipped": (figures.skipped, _GREY),
+        "ok": (statistics.ok, _GREEN),
+        f"failed ({row.on_error})": (statistics.failed, _RED),
+        "skipped": (statistics.skipped, _GREY),
     }
-    tasks = {"Spark": (figures.spark_seconds, _BLUE), "waiting": (figures.waiting_seconds, _ORANGE)}
+    tasks = {"Spark": (statistics.spark_seconds, _BLUE), "waiting": (statistics.waiting_seconds, _ORANGE)}
     batches = {
-        "function": (figures.function_seconds, _GREEN),
-        "queue": (figures.queue_seconds, _ORANGE),
-        "wire": (figures.wire_seconds, _BLUE),
+        "function": (statistics.function_seconds, _GREEN),
+        "queue": (statistics.queue_seconds, _ORANGE),
+        "wire": (statistics.wire_seconds, _BLUE),
     }
     return [
         escape(row.function),
         "stream" if row.stage is None else str(row.stage),
         f"{row.tasks:,}",
-        f"{figures.rows:,}",
+        f"{statistics.rows:,}",
         bar(outcomes),
-        f"{figures.retries:,}",
+        f"{statistics.retries:,}",
         "" if half is None or most is None else f"{_seconds(half)}, {_seconds(most)}",
-        f"{_seconds(figures.task_seconds)}{bar(tasks)}",
-        f"{_seconds(figures.batch_seconds)}{bar(batches)}",
+        f"{_seconds(statistics.task_seconds)}{bar(tasks)}",
+        f"{_seconds(statistics.batch_seconds)}{bar(batches)}",
     ]
 
 
-def _share(seconds: float, figures: Figures) -> str:
-    return f"{100 * seconds / figures.batch_seconds:.0f}%" if figures.batch_seconds else "0%"
+def _share(seconds: float, statistics: Statistics) -> str:
+    return f"{100 * seconds / statistics.batch_seconds:.0f}%" if statistics.batch_seconds else "0%"
 
 
 def _seconds(seconds: float) -> str:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from pyspark import StatusTracker
 
-from spark_client.base.figures import Figures
+from spark_client.base.statistics import Statistics
 
 __all__ = ["PROGRESS_SECONDS", "Progress"]
 
@@ -19,10 +19,10 @@ class Progress:
     """Prints on a thread of its own, which the driver's end ends."""
 
     def __init__(
-        self, total: Callable[[], tuple[int, Figures]], tracker: StatusTracker | None,
+        self, total: Callable[[], tuple[int, Statistics]], tracker: StatusTracker | None,
         seconds: float = PROGRESS_SECONDS, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`total` gives tasks and figures so far; `tracker` is Spark's StatusTracker, or None. Raises ValueError."""
+        """`total` gives tasks and statistics so far; `tracker` is Spark's StatusTracker, or None. Raises ValueError."""
         if not seconds > 0:
             raise ValueError(f"progress: {seconds} is not a number of seconds above 0")
         self._total, self._tracker, self._seconds = total, tracker, seconds
@@ -51,15 +51,15 @@ class Progress:
 
     def line(self) -> str:
         """What there is to say now. Rows count once their task has ended."""
-        tasks, figures = self._total()
+        tasks, statistics = self._total()
         now = self._clock()
-        rate = (figures.rows - self._rows) / max(now - self._then, 1e-9)
-        self._then, self._rows = now, figures.rows
+        rate = (statistics.rows - self._rows) / max(now - self._then, 1e-9)
+        self._then, self._rows = now, statistics.rows
         parts = [
             f"{now - self._began:.0f} s",
-            f"{figures.rows:,} rows in {tasks:,} tasks ({rate:,.0f} rows/s)",
-            f"{figures.failed:,} failed",
-            f"{figures.retries:,} retries",
+            f"{statistics.rows:,} rows in {tasks:,} tasks ({rate:,.0f} rows/s)",
+            f"{statistics.failed:,} failed",
+            f"{statistics.retries:,} retries",
         ]
         return ", ".join([*parts, *self._stages()])
 

@@ -23,13 +23,13 @@ def test_a_job_is_summed_up_over_its_tasks(remote, spark, capsys):
     frame.collect()
     with session.summary(progress=3600) as summary:
         assert frame.where("y is not null").count() == 900
-    (row,) = [row for row in summary.rows() if row.figures.rows]
-    figures = row.figures
+    (row,) = [row for row in summary.rows() if row.statistics.rows]
+    statistics = row.statistics
     assert (row.function, row.on_error, row.tasks) == ("checked@1", "null", 4)
-    assert (figures.rows, figures.ok, figures.failed, figures.calls) == (1000, 900, 100, 1000)
-    assert figures.batches >= 4 and figures.bytes_out > 8000 and figures.bytes_in > 8000
-    assert 0 < figures.function_seconds <= figures.batch_seconds
-    assert figures.quantile(0.5) <= figures.quantile(0.99)
+    assert (statistics.rows, statistics.ok, statistics.failed, statistics.calls) == (1000, 900, 100, 1000)
+    assert statistics.batches >= 4 and statistics.bytes_out > 8000 and statistics.bytes_in > 8000
+    assert 0 < statistics.function_seconds <= statistics.batch_seconds
+    assert statistics.quantile(0.5) <= statistics.quantile(0.99)
     (shown,) = summary.frame().select("function", "rows", "failed", "p99_seconds").collect()
     assert tuple(shown)[:3] == ("checked@1", 1000, 100)
     assert shown.p99_seconds > 0
@@ -42,7 +42,7 @@ def test_whole_rows_and_aggregates_are_in_it(remote, spark):
     with session.summary() as summary:
         session.with_columns(frame, {"y": session.function("checked", on_error="null")("id")}).collect()
         session.group_by(frame, (F.col("id") % 2).alias("k")).agg(session.function("total")("id")).collect()
-    found = {row.function: row.figures for row in summary.rows()}
+    found = {row.function: row.statistics for row in summary.rows()}
     assert found["checked@1"].rows == 9
     assert found["total@1"].rows > 0
     assert {row.function for row in summary.rows()} == {"checked@1", "total@1"}
@@ -59,9 +59,9 @@ def test_a_directory_takes_the_place_of_accumulators_on_spark_connect(spark, ser
         assert frame.where("y is not null").count() == 90
     frame.collect()
     assert before.rows() == []
-    (row,) = [row for row in summary.rows() if row.figures.rows]
+    (row,) = [row for row in summary.rows() if row.statistics.rows]
     assert (row.function, row.on_error, row.tasks) == ("checked@1", "null", 4)
-    assert (row.figures.rows, row.figures.ok, row.figures.failed) == (100, 90, 10)
+    assert (row.statistics.rows, row.statistics.ok, row.statistics.failed) == (100, 90, 10)
     assert summary.frame().select("rows").collect()[0].rows == 100
     classic = not type(spark).__module__.startswith("pyspark.sql.connect")
     assert len(list(tmp_path.glob("*/*.json"))) == (0 if classic else 8)
@@ -90,6 +90,6 @@ def test_micro_batches_of_a_stream_are_one_row(remote, spark, tmp_path):
         query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
     (row,) = summary.rows()
-    assert (row.stage, row.figures.rows) == (None, 18)
+    assert (row.stage, row.statistics.rows) == (None, 18)
     assert row.tasks >= 2
     assert "checked@1, stream: 18 rows" in summary.text()

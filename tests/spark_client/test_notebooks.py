@@ -13,9 +13,9 @@ import pytest
 
 from remote_udf.functions import FunctionKind, FunctionSpec, Parameter
 from spark_client.base.config import ClientConfig
-from spark_client.base.figures import Figures, TaskReport
 from spark_client.base.notebooks import Explanation, FunctionList, bar
 from spark_client.base.security import Security
+from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.functions.aggregate import RemoteAggregate
 from spark_client.functions.directory import Functions
 from spark_client.functions.scalar import RemoteFunction
@@ -67,15 +67,15 @@ def session(config=CONFIG, functions=(GEOCODE, SPREAD)):
 
 def summary():
     made = JobSummary(None, None, Collector())
-    figures = Figures(
+    statistics = Statistics(
         streams=1, rows=12_345, ok=12_300, failed=45, retries=17, task_seconds=8.0, spark_seconds=1.0,
         waiting_seconds=7.0, queue_seconds=2.0, function_seconds=9.0,
     )  # fmt: skip
     for _ in range(6):
-        figures.answered(2.1)
+        statistics.answered(2.1)
     with made:
-        made.take(TaskReport("geocode@2", "o", "null", 4, 0, 1, -1, figures))
-        made.take(TaskReport("spread@1", "p", "fail", 5, 0, 1, -1, Figures(rows=40, ok=40, task_seconds=0.2)))
+        made.take(TaskReport("geocode@2", "o", "null", 4, 0, 1, -1, statistics))
+        made.take(TaskReport("spread@1", "p", "fail", 5, 0, 1, -1, Statistics(rows=40, ok=40, task_seconds=0.2)))
     return made
 
 
@@ -103,7 +103,7 @@ def test_what_comes_from_plugins_is_escaped():
         "f", "1", FunctionKind.SCALAR, (Parameter("x", pa.struct([pa.field(EVIL, pa.string())])),), pa.string(), 1,
         description=EVIL, owner=EVIL,
     )  # fmt: skip
-    report = TaskReport(EVIL, "o", EVIL, 1, 0, 1, -1, Figures(rows=1, failed=1))
+    report = TaskReport(EVIL, "o", EVIL, 1, 0, 1, -1, Statistics(rows=1, failed=1))
     made = JobSummary(None, None, Collector())
     made.take(report)
     for shown in (

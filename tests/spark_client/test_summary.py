@@ -8,7 +8,7 @@ import pytest
 from pyspark.accumulators import Accumulator, _accumulatorRegistry
 
 from spark_client.base.errors import SummaryUnavailable
-from spark_client.base.figures import Figures, TaskReport
+from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.executor.report_files import FiledReports, read_report
 from spark_client.summary.collector import Collector, _Accumulated, _ReportsParam, collecting, require_reports
 from spark_client.summary.job_summary import JobSummary
@@ -28,9 +28,9 @@ class Tracker:
 
 
 def report(*, rows=10, stage=1, partition=0, attempt=1, micro_batch=-1, function="f@1", failed=0, operation="o"):
-    figures = Figures(streams=1, rows=rows, ok=rows - failed, failed=failed, task_seconds=1.0)
-    figures.answered(0.5)
-    return TaskReport(function, operation, "null", stage, partition, attempt, micro_batch, figures)
+    statistics = Statistics(streams=1, rows=rows, ok=rows - failed, failed=failed, task_seconds=1.0)
+    statistics.answered(0.5)
+    return TaskReport(function, operation, "null", stage, partition, attempt, micro_batch, statistics)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_old_tasks_are_folded_and_still_count(summary, collector, monkeypatch):
             collector.take([report(partition=partition)])
     assert len(summary._tasks) == 5
     assert (summary.total()[0], summary.total()[1].rows) == (12, 120)
-    assert summary.total()[1].latencies == {report().figures.latencies.copy().popitem()[0]: 12}
+    assert summary.total()[1].latencies == {report().statistics.latencies.copy().popitem()[0]: 12}
 
 
 def test_it_reads_as_text_and_html(summary, collector):
@@ -150,7 +150,7 @@ def test_reports_come_through_files_as_they_were(tmp_path):
 def test_a_directory_that_cannot_be_written_costs_the_report_and_not_the_task(tmp_path, caplog):
     (tmp_path / "taken").write_text("a file")
     FiledReports(str(tmp_path / "taken" / "below")).report(report())
-    assert "the figures of a task are lost" in caplog.text
+    assert "the statistics of a task are lost" in caplog.text
     FiledReports("nosuch://bucket/x").report(report())
     assert "nosuch" in caplog.text
 
@@ -192,11 +192,11 @@ def test_a_job_s_own_error_is_not_hidden_by_reports_that_cannot_be_read():
 
 def test_a_line_of_progress_has_rates_and_stages():
     now = [100.0]
-    figures = [Figures(rows=1_000, failed=2, retries=3)]
+    statistics = [Statistics(rows=1_000, failed=2, retries=3)]
     tracker = Tracker()
     tracker.stages = {4: (12, 200), 5: (0, 0)}
     out = io.StringIO()
-    progress = Progress(lambda: (7, figures[0]), tracker, 60, out, lambda: now[0])
+    progress = Progress(lambda: (7, statistics[0]), tracker, 60, out, lambda: now[0])
     now[0] += 2.0
     assert progress.line() == "2 s, 1,000 rows in 7 tasks (500 rows/s), 2 failed, 3 retries, stage 4: 12 of 200 tasks"
     progress.start()
@@ -207,7 +207,7 @@ def test_a_line_of_progress_has_rates_and_stages():
 
 def test_progress_prints_on_and_on():
     out = io.StringIO()
-    progress = Progress(lambda: (0, Figures()), Tracker(), 0.001, out)
+    progress = Progress(lambda: (0, Statistics()), Tracker(), 0.001, out)
     progress.start()
     while out.getvalue().count("\n") < 3:
         pass
@@ -216,4 +216,4 @@ def test_progress_prints_on_and_on():
 
 def test_progress_needs_seconds():
     with pytest.raises(ValueError, match="above 0"):
-        Progress(lambda: (0, Figures()), Tracker(), -1.0)
+        Progress(lambda: (0, Statistics()), Tracker(), -1.0)

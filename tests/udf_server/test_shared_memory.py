@@ -50,9 +50,9 @@ def answers(target, function, rows, *, shared_memory=True, **options):
         if not stream.has_room():
             found |= everything(stream)
     found |= everything(stream)
-    figures = stream.figures
+    statistics = stream.statistics
     stream.finish()
-    return found, figures
+    return found, statistics
 
 
 def compared(found):
@@ -73,12 +73,12 @@ def test_outcomes_are_the_same_with_and_without_shared_memory(serve, output_mode
     rows = range(60_000)
     for function in (plus_one, halved):
         name = function.spec.name
-        with_it, figures = answers(serving.target, function, rows, output_mode=output_mode)
+        with_it, statistics = answers(serving.target, function, rows, output_mode=output_mode)
         assert shared_streams(serving, name) == 1
         without, others = answers(serving.target, function, rows, shared_memory=False, output_mode=output_mode)
         assert shared_streams(serving, name) == 1
         assert compared(with_it) == compared(without)
-        assert figures.bytes_out == others.bytes_out > 8 * len(rows)
+        assert statistics.bytes_out == others.bytes_out > 8 * len(rows)
     assert with_it[6] == 3 and with_it[7].code is ErrorCode.FUNCTION_ERROR
 
 
@@ -109,9 +109,9 @@ def test_a_unix_socket_is_of_this_host_too(serve, tmp_path):
 
 def test_results_that_do_not_fit_the_memory_go_inside_their_messages(serve):
     serving = serve(repeated)
-    found, figures = answers(serving.target, repeated, [AREA_BYTES + 1, 3, AREA_BYTES // 2])
+    found, statistics = answers(serving.target, repeated, [AREA_BYTES + 1, 3, AREA_BYTES // 2])
     assert [len(found[row]) for row in range(3)] == [AREA_BYTES + 1, 3, AREA_BYTES // 2]
-    assert figures.bytes_in > AREA_BYTES
+    assert statistics.bytes_in > AREA_BYTES
 
 
 # What a caller may do with it.

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.state import GroupState
 from spark_client.base.identifiers import hidden
 from spark_client.executor.aggregate.fired import FiredBucket, FirePlan, Step
 from spark_client.executor.aggregate.segment_columns import group_by_key
-from spark_client.executor.parcels import read, written
+from spark_client.executor.packed_batches import read, written
 
 __all__ = ["BUCKET", "LAST", "OVER", "ROWS", "fired", "packed_windows"]
 
@@ -18,7 +18,7 @@ LAST, OVER, BUCKET, ROWS = (hidden(name) for name in ("last", "over", "bucket", 
 
 
 def packed_windows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a window and bucket as one parcel: the columns LAST, OVER, BUCKET and ROWS.
+    """The rows of a window and bucket as one packed batch: the columns LAST, OVER, BUCKET and ROWS.
 
     The first three columns of the batches are LAST, OVER and BUCKET.
     """
@@ -29,22 +29,22 @@ def packed_windows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         grouping = group_by_key([table.column(0), table.column(2)], table.num_rows)
         ordered = table if grouping.order is None else table.take(pa.array(grouping.order))
         rows = ordered.select(range(3, table.num_columns))
-        parcels = [
+        packed_batches = [
             written(rows.slice(start, end - start).to_batches())
             for start, end in zip(grouping.offsets[:-1], grouping.offsets[1:], strict=True)
         ]
         heads = table.take(pa.array(grouping.first_rows())).select(range(3))
-        whole = heads.append_column(ROWS, pa.array(parcels, pa.binary()))
+        whole = heads.append_column(ROWS, pa.array(packed_batches, pa.binary()))
         yield from whole.rename_columns([LAST, OVER, BUCKET, ROWS]).combine_chunks().to_batches()
 
 
 def fired(plan: FirePlan, last: int, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """The changes of one bucket of one window in one micro-batch, if any: a parcel in the column ROWS.
+    """The changes of one bucket of one window in one micro-batch, if any: a packed batch in the column ROWS.
 
     `last` is the window's last millisecond. State and timeout are set in Spark's `state`.
     """
-    parcels = [] if state.hasTimedOut else [bytes(each) for frame in frames for each in frame[ROWS]]
-    batches = [batch for parcel in parcels for batch in read(parcel)]
+    packed_batches = [] if state.hasTimedOut else [bytes(each) for frame in frames for each in frame[ROWS]]
+    batches = [batch for each in packed_batches for batch in read(each)]
     step = Step(last, state.getCurrentWatermarkMs(), state.getCurrentProcessingTimeMs())
     saved = bytes(state.get[0]) if state.exists else None
     bucket = FiredBucket(plan, saved)

@@ -18,7 +18,7 @@ from remote_udf.tracing import flush_spans
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch, ServerUnavailable
-from spark_client.base.figures import Figures, TaskReport
+from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
@@ -55,7 +55,7 @@ class CallStream:
         """
         self._span = span
         self.call = call
-        self.figures = Figures(streams=1)
+        self.statistics = Statistics(streams=1)
         """What has happened so far."""
         self._task = task
         self._began = clock()
@@ -171,25 +171,25 @@ class CallStream:
     @property
     def replays(self) -> int:
         """Times that rows were sent again."""
-        return self.figures.replays
+        return self.statistics.replays
 
     @property
     def moves(self) -> int:
         """Times that the stream went on on another connection, with nothing under way."""
-        return self.figures.reconnects
+        return self.statistics.reconnects
 
     def report(self, spark_seconds: float) -> None:
-        """Hands the figures to whom the plan says, the first time; so long was the task in Spark meanwhile."""
+        """Hands the statistics to whom the plan says, the first time; so long was the task in Spark meanwhile."""
         reporter, call, task = self.call.config.reporter, self.call, self._task
         if reporter is None or self._reported:
             return
         self._reported = True
-        figures = self.figures
-        figures.task_seconds, figures.spark_seconds = self._clock() - self._began, spark_seconds
+        statistics = self.statistics
+        statistics.task_seconds, statistics.spark_seconds = self._clock() - self._began, spark_seconds
         reporter.report(
             TaskReport(
                 call.spec.key, call.operation_id, call.policy.on_error.value, task.stage, task.partition,
-                task.task_attempt, task.micro_batch, figures,
+                task.task_attempt, task.micro_batch, statistics,
             )
         )  # fmt: skip
 
@@ -205,10 +205,11 @@ class CallStream:
     def _end_span(self, error: str = "") -> None:
         if self._span is NO_SPAN:
             return
-        figures = self.figures
+        statistics = self.statistics
         self._span.set(
-            rows=figures.rows, ok=figures.ok, failed=figures.failed, skipped=figures.skipped, retries=figures.retries,
-            batches=figures.batches, replays=figures.replays, reconnects=figures.reconnects,
+            rows=statistics.rows, ok=statistics.ok, failed=statistics.failed, skipped=statistics.skipped,
+            retries=statistics.retries, batches=statistics.batches, replays=statistics.replays,
+            reconnects=statistics.reconnects,
         )  # fmt: skip
         self._span.end(error)
         # Spark ends its workers without a word. Nothing waits for this.
@@ -222,7 +223,7 @@ class CallStream:
         size = sum(map(len, payload)) if payload is not None else 0
         if size > connection.payload_bytes or len(chunk.rows) > connection.message_rows:
             return self._send_halves(chunk, size, waited)
-        self.figures.bytes_out += size
+        self.statistics.bytes_out += size
         chunk.sent_at = chunk.sent_at or self._clock()
         connection.send(chunk, payload, waited)
         self._pending.add(chunk)
@@ -241,8 +242,8 @@ class CallStream:
     def _refused(self, chunk: Chunk, error: RowError) -> Answer:
         """The same error for every row of a chunk that is not on its way."""
         count = len(chunk.rows)
-        self.figures.rows += count
-        self.figures.failed += count
+        self.statistics.rows += count
+        self.statistics.failed += count
         nulls = pa.nulls(count, self.call.result_type)
         return Answer(chunk.owner, chunk.rows, nulls, dict.fromkeys(range(count), error))
 
@@ -260,7 +261,7 @@ class CallStream:
                 raise
             return self._recover(error, error.retry_after or 0.0)
         finally:
-            self.figures.waiting_seconds += self._clock() - asked
+            self.statistics.waiting_seconds += self._clock() - asked
         kind = envelope.WhichOneof("response")
         if kind == "progress" and envelope.progress.draining:
             self._connection.distrust()
@@ -293,14 +294,14 @@ class CallStream:
         counts.rows_skipped += result.skipped
         counts.calls += result.calls
         counts.retries += result.retries
-        figures = self.figures
-        figures.rows += result.rows
-        figures.ok += result.rows - len(errors) - result.skipped
-        figures.failed += len(errors)
-        figures.skipped += result.skipped
-        figures.calls += result.calls
-        figures.retries += result.retries
-        figures.bytes_in += len(data)
+        statistics = self.statistics
+        statistics.rows += result.rows
+        statistics.ok += result.rows - len(errors) - result.skipped
+        statistics.failed += len(errors)
+        statistics.skipped += result.skipped
+        statistics.calls += result.calls
+        statistics.retries += result.retries
+        statistics.bytes_in += len(data)
         if self.ordered:
             return self._pending.answer(result.first_row, values, errors, result.parts)
         return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
@@ -309,18 +310,18 @@ class CallStream:
         """Keeps a part of a value until its answer comes. Only the answer ends the time since a server was lost."""
         if not self.call.takes_parts or not self.ordered or result.rows or result.errors or result.skipped:
             raise ProtocolViolation("a part of a value that was not asked for, or that answers rows")
-        self.figures.bytes_in += len(data)
+        self.statistics.bytes_in += len(data)
         self._pending.add_part(result.first_row, result.part, data, self._connection.schema)
         return []
 
     def _answered(self, chunk: Chunk) -> None:
-        self.figures.answered(self._clock() - chunk.sent_at)
+        self.statistics.answered(self._clock() - chunk.sent_at)
 
     def _check_finished(self, finished: pb.Finished) -> None:
         self._check_counts(finished.counts)
-        figures, times = self.figures, finished.times
-        figures.queue_seconds += times.queue.ToNanoseconds() / 1e9
-        figures.function_seconds += times.function.ToNanoseconds() / 1e9
+        statistics, times = self.statistics, finished.times
+        statistics.queue_seconds += times.queue.ToNanoseconds() / 1e9
+        statistics.function_seconds += times.function.ToNanoseconds() / 1e9
 
     def _check_counts(self, theirs: pb.StreamCounts) -> None:
         ours = self._counts
@@ -348,7 +349,7 @@ class CallStream:
             error = RowError(ErrorCode.SERVER_UNAVAILABLE, str(unavailable), attempts=0, retryable=True)
             return self._refused(chunk, error)
         self._connection, self._moving, self._counts = connection, False, pb.StreamCounts()
-        self.figures.reconnects += 1
+        self.statistics.reconnects += 1
         self._span.event("reconnect")
         return None
 
@@ -390,7 +391,7 @@ class CallStream:
             if self._done:  # closed meanwhile
                 self._connection.close(cancel=True)
                 return []
-            self.figures.replays += 1
+            self.statistics.replays += 1
             self._moving = False
             waited = self._clock() - self._lost_at
             self._span.event("replay", rows=self._pending.rows, waited=waited)

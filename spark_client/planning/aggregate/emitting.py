@@ -24,7 +24,7 @@ from spark_client.executor.aggregate.fired_windows import BUCKET, LAST, OVER, RO
 from spark_client.executor.aggregate.firing import EmitOptions
 from spark_client.executor.aggregate.running import Running
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.executor.parcels import unpacked
+from spark_client.executor.packed_batches import unpacked
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.builtins import Builtin, known_builtin
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy

@@ -1,6 +1,6 @@
 """Streams with keys: buckets of keys in Spark's transformWithState.
 
-    rows ─ mapInArrow: parcels by bucket ─ groupBy(bucket).transformWithState ─ mapInArrow: rows of the result
+    rows ─ mapInArrow: packed by bucket ─ groupBy(bucket).transformWithState ─ mapInArrow: rows of the result
 
 Spark has state, timers and watermark; one call of the server carries all keys of a bucket.
 """
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from spark_client.base.calls import ProcessTableCall
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import hidden
-from spark_client.executor.parcels import unpacked
+from spark_client.executor.packed_batches import unpacked
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.state.packing import packed
 from spark_client.executor.process.state.plan import StatePlan
@@ -27,7 +27,7 @@ __all__ = ["StateSettings", "require_streams", "with_state"]
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-PARCELS = "bucket int, part int, place long, rows binary"
+PACKED_BATCHES = "bucket int, part int, place long, rows binary"
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ def with_state(
         rows_first=upstream.rows_first,
     )  # fmt: skip
 
-    parcels = apply_operator(base.select("*", hashed.alias(hidden("hash"))), packed, buckets, PARCELS)
+    packed_batches = apply_operator(base.select("*", hashed.alias(hidden("hash"))), packed, buckets, PACKED_BATCHES)
     # With processing time Spark runs micro-batches without end, which a query for what is available never survives.
     time_mode = "eventTime" if upstream.has_watermark else "none"
-    processed = parcels.groupBy("bucket").transformWithState(
+    processed = packed_batches.groupBy("bucket").transformWithState(
         BucketProcessor(state), "rows binary", "append", time_mode
     )  # fmt: skip
     return processed.mapInArrow(unpacked, schema)

@@ -12,10 +12,10 @@ from remote_udf.options import AGGREGATE_OPTIONS, canonical
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from spark_client.base.calls import ErrorPolicy, ProcessTableCall
 from spark_client.base.config import ClientConfig
-from spark_client.executor.parcels import read
+from spark_client.executor.packed_batches import read
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.state.entries import page_schema
-from spark_client.executor.process.state.packing import PARCEL, packed
+from spark_client.executor.process.state.packing import PACKED_SCHEMA, packed
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.stream.call_stream import CallStream
@@ -122,9 +122,9 @@ class Stream:
         store, times, found = self.store, Times(watermark, now), []
         processor = BucketProcessor(self.plan, self.opened)
         processor.init(store)
-        for bucket, parcels in self._parcels(rows).items():
+        for bucket, packed_batches in self._packed_batches(rows).items():
             store.bucket = bucket
-            found += processor.handleInputRows((bucket,), iter(parcels), times)
+            found += processor.handleInputRows((bucket,), iter(packed_batches), times)
         for bucket, pending in list(store.timers.items()):
             for time in sorted(pending):
                 if time <= watermark:
@@ -134,7 +134,7 @@ class Stream:
         processor.close()
         return [tuple(row.values()) for each in found for batch in read(each.rows) for row in batch.to_pylist()]
 
-    def _parcels(self, rows):
+    def _packed_batches(self, rows):
         by_bucket = defaultdict(list)
         if not rows:
             return by_bucket
@@ -149,9 +149,9 @@ class Stream:
             ],
             names=["key", "time", "row", "hash"],
         )  # fmt: skip
-        for parcels in packed(self.plan.buckets, [batch]):
-            for each in parcels.to_pylist():
-                by_bucket[each["bucket"]].append(Row(**{name: each[name] for name in PARCEL.names}))
+        for packed_batches in packed(self.plan.buckets, [batch]):
+            for each in packed_batches.to_pylist():
+                by_bucket[each["bucket"]].append(Row(**{name: each[name] for name in PACKED_SCHEMA.names}))
         return by_bucket
 
     def keys(self):

@@ -1,4 +1,4 @@
-"""The rows of one bucket in one input batch, as a parcel."""
+"""The rows of one bucket in one input batch, as a packed batch."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_client.executor.parcels import written
+from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import combined
 from spark_client.executor.stream.task import current_task
 
-__all__ = ["PARCEL", "bucket_of", "packed"]
+__all__ = ["PACKED_SCHEMA", "bucket_of", "packed"]
 
-PARCEL = pa.schema([
+PACKED_SCHEMA = pa.schema([
     pa.field("bucket", pa.int32()), pa.field("part", pa.int32()), pa.field("place", pa.int64()),
     pa.field("rows", pa.binary()),
 ])  # fmt: skip
@@ -27,7 +27,7 @@ def bucket_of(hashes: Integers, buckets: int) -> Integers:
 
 
 def packed(buckets: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows, whose last column is the hash of their key, as parcels. Rows of a bucket keep their order."""
+    """Rows, whose last column is the hash of their key, as packed batches. Rows of a bucket keep their order."""
     part = current_task().partition
     for place, batch in enumerate(batches):
         if not batch.num_rows:
@@ -37,12 +37,12 @@ def packed(buckets: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
         present, starts = np.unique(codes[order], return_index=True)
         ordered = batch.take(pa.array(order)) if len(present) > 1 else batch
         bounds = np.append(starts, batch.num_rows)
-        parcels = [written([ordered.slice(a, b - a)]) for a, b in itertools.pairwise(bounds)]
+        packed_rows = [written([ordered.slice(a, b - a)]) for a, b in itertools.pairwise(bounds)]
         count = len(present)
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array(present.astype(np.int32)), pa.array(np.full(count, part, np.int32)),
-                pa.array(np.full(count, place, np.int64)), pa.array(parcels, pa.binary()),
+                pa.array(np.full(count, place, np.int64)), pa.array(packed_rows, pa.binary()),
             ],
-            schema=PARCEL,
+            schema=PACKED_SCHEMA,
         )  # fmt: skip

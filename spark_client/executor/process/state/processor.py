@@ -12,7 +12,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 from remote_udf.segments import KEY
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
-from spark_client.executor.parcels import read, written
+from spark_client.executor.packed_batches import read, written
 from spark_client.executor.process.failures import require_segments
 from spark_client.executor.process.output import cast
 from spark_client.executor.process.segment_batches import rows_of
@@ -29,11 +29,11 @@ ABOUT = "description string, pages int, bytes bigint, watermark bigint, alarm bi
 """Of a bucket: what wrote it, how many pages it has and what they take, the last watermark, the timer set in
 Spark (milliseconds), and per page when something is due."""
 
-PARCEL_BYTES = 4 << 20
+PACKED_BYTES = 4 << 20
 
 
 class BucketProcessor(StatefulProcessor):
-    """Gets parcels of rows of a bucket, gives parcels of rows of the result.
+    """Gets packed batches of rows of a bucket, gives packed batches of rows of the result.
 
     One timer of Spark per bucket stands for the earliest of all its keys.
     """
@@ -49,8 +49,8 @@ class BucketProcessor(StatefulProcessor):
         self._pages = handle.getMapState("remote_udf_pages", "page int", "keys binary")
 
     def handleInputRows(self, key: object, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
-        parcels = sorted(rows, key=lambda row: (row.part, row.place))
-        batches = [batch for parcel in parcels for batch in read(parcel.rows)]
+        packed_batches = sorted(rows, key=lambda row: (row.part, row.place))
+        batches = [batch for each in packed_batches for batch in read(each.rows)]
         yield from self._process(pa.Table.from_batches(batches), timerValues)
 
     def handleExpiredTimer(  # noqa: N802
@@ -152,7 +152,7 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
-        if sum(each.nbytes for each in held) >= PARCEL_BYTES:
+        if sum(each.nbytes for each in held) >= PACKED_BYTES:
             yield held
             held = []
     if held:

@@ -1,4 +1,4 @@
-"""Parcels: rows as an Arrow stream in a binary column, which Spark's operators with state move as one row.
+"""Packed batches: rows as an Arrow stream in a binary column, which Spark's operators with state move as one row.
 
 Those operators hand rows to Python one by one, or as pandas, where types and nulls would not be those of Arrow.
 """
@@ -12,14 +12,14 @@ __all__ = ["read", "unpacked", "written"]
 
 
 def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of parcels, which are the only column."""
+    """The rows of packed batches, which are the only column."""
     for batch in batches:
-        for parcel in batch.column(0):
-            yield from pa.ipc.open_stream(parcel.as_buffer())
+        for packed in batch.column(0):
+            yield from pa.ipc.open_stream(packed.as_buffer())
 
 
 def written(batches: Iterable[pa.RecordBatch]) -> bytes:
-    """Batches of one schema, of which there is at least one, as one parcel."""
+    """Batches of one schema, of which there is at least one, as one value."""
     sink, writer = io.BytesIO(), None
     for batch in batches:
         if writer is None:
@@ -30,6 +30,6 @@ def written(batches: Iterable[pa.RecordBatch]) -> bytes:
     return sink.getvalue()
 
 
-def read(parcel: bytes) -> list[pa.RecordBatch]:
-    """The batches of a parcel."""
-    return list(pa.ipc.open_stream(parcel))
+def read(packed: bytes) -> list[pa.RecordBatch]:
+    """The batches that were written as one."""
+    return list(pa.ipc.open_stream(packed))

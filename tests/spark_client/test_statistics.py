@@ -1,4 +1,4 @@
-"""Figures of calls: how they add up, and what a stream counts."""
+"""Statistics of calls: how they add up, and what a stream counts."""
 
 import pyarrow as pa
 import pytest
@@ -10,7 +10,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.config import ClientConfig
-from spark_client.base.figures import SMALLEST_SECONDS, Figures, bucket_of, latency
+from spark_client.base.statistics import SMALLEST_SECONDS, Statistics, bucket_of, latency
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import (
@@ -48,7 +48,7 @@ def test_latencies_beyond_all_bounds_have_a_bucket():
 
 @given(st.lists(seconds, min_size=1, max_size=50), st.lists(seconds, max_size=50))
 def test_quantiles_of_a_sum_are_those_of_all_values(some, others):
-    one, other = Figures(), Figures()
+    one, other = Statistics(), Statistics()
     for value in some:
         one.answered(value)
     for value in others:
@@ -62,13 +62,13 @@ def test_quantiles_of_a_sum_are_those_of_all_values(some, others):
 
 
 def test_without_batches_there_is_no_quantile():
-    assert Figures().quantile(0.5) is None
+    assert Statistics().quantile(0.5) is None
 
 
 def test_every_figure_is_added():
-    one = Figures(*range(1, 19), latencies={3: 1})
-    one.add(Figures(*range(1, 19), latencies={3: 1, 4: 1}))
-    assert one == Figures(*range(2, 38, 2), latencies={3: 2, 4: 1})
+    one = Statistics(*range(1, 19), latencies={3: 1})
+    one.add(Statistics(*range(1, 19), latencies={3: 1, 4: 1}))
+    assert one == Statistics(*range(2, 38, 2), latencies={3: 2, 4: 1})
 
 
 class Reports(list):
@@ -109,14 +109,14 @@ def test_a_stream_counts_rows_bytes_and_where_its_batches_were():
     stream.report(0.25)
     stream.report(0.25)
     (report,) = reports
-    figures = report.figures
+    statistics = report.statistics
     assert (report.function, report.operation_id, report.on_error) == ("plus_one@1", "operation", "fail")
-    assert (figures.rows, figures.ok, figures.failed, figures.skipped) == (3, 1, 1, 1)
-    assert (figures.retries, figures.calls, figures.batches) == (4, 6, 1)
-    assert figures.bytes_out > 24 and figures.bytes_in > 24
-    assert (figures.task_seconds, figures.spark_seconds, figures.waiting_seconds) == (3.0, 0.25, 2.0)
-    assert (figures.batch_seconds, figures.queue_seconds, figures.function_seconds) == (2.0, 0.5, 1.2)
-    assert figures.wire_seconds == pytest.approx(0.3)
+    assert (statistics.rows, statistics.ok, statistics.failed, statistics.skipped) == (3, 1, 1, 1)
+    assert (statistics.retries, statistics.calls, statistics.batches) == (4, 6, 1)
+    assert statistics.bytes_out > 24 and statistics.bytes_in > 24
+    assert (statistics.task_seconds, statistics.spark_seconds, statistics.waiting_seconds) == (3.0, 0.25, 2.0)
+    assert (statistics.batch_seconds, statistics.queue_seconds, statistics.function_seconds) == (2.0, 0.5, 1.2)
+    assert statistics.wire_seconds == pytest.approx(0.3)
 
 
 def test_a_batch_that_is_sent_again_has_taken_all_the_time_since_it_was_first():
@@ -133,8 +133,8 @@ def test_a_batch_that_is_sent_again_has_taken_all_the_time_since_it_was_first():
     stream = stream_of(call, Scripted(dies, honest), clock=clock, sleep=clock.sleep)
     stream.submit(chunk_of([1, 2]))
     assert everything(stream) == {0: 2, 1: 3}
-    assert stream.figures.replays == 1
-    assert stream.figures.quantile(0.5) == pytest.approx(3.0, rel=0.1)
+    assert stream.statistics.replays == 1
+    assert stream.statistics.quantile(0.5) == pytest.approx(3.0, rel=0.1)
 
 
 def test_rows_that_are_not_sent_are_no_calls():
@@ -145,7 +145,7 @@ def test_rows_that_are_not_sent_are_no_calls():
     stream = stream_of(call_of(plus_one), Scripted(server))
     (answer,) = stream.submit(chunk_of([1]))
     assert answer.errors[0].code is ErrorCode.ARGUMENT_TOO_LARGE
-    assert (stream.figures.failed, stream.figures.calls) == (1, 0)
+    assert (stream.statistics.failed, stream.statistics.calls) == (1, 0)
 
 
 class Outage(Exception):
@@ -202,11 +202,15 @@ def test_calls_are_the_calls_that_were_made_whatever_fails_and_on_both_ends(serv
     assert sorted(row for row, value in found.items() if isinstance(value, RowError)) == list(range(3, 80, 10))
     stream.finish()
     stream.report(0.0)
-    figures = reports[0].figures
-    assert (figures.rows, figures.failed, figures.skipped) == (80, 8, 8)
-    assert figures.calls == len(called) == serving.metric("udf_calls_total", function=function.spec.name, version="1")
-    assert figures.retries == serving.metric("udf_retries_total", function=function.spec.name, version="1")
-    assert figures.retries == 8 if "batches" not in function.spec.name else 1 <= figures.retries < figures.calls
+    statistics = reports[0].statistics
+    assert (statistics.rows, statistics.failed, statistics.skipped) == (80, 8, 8)
+    assert (
+        statistics.calls == len(called) == serving.metric("udf_calls_total", function=function.spec.name, version="1")
+    )
+    assert statistics.retries == serving.metric("udf_retries_total", function=function.spec.name, version="1")
+    assert (
+        statistics.retries == 8 if "batches" not in function.spec.name else 1 <= statistics.retries < statistics.calls
+    )
 
 
 def test_a_real_server_tells_what_share_was_its_own(serve):
@@ -225,11 +229,11 @@ def test_a_real_server_tells_what_share_was_its_own(serve):
         ordered=True,
     )
     assert sum(completed.table.num_rows for completed in engine.run(iter(batches))) == 200
-    figures = reports[0].figures
-    assert figures.rows == figures.ok == 200
-    assert 0.05 <= figures.function_seconds <= figures.batch_seconds
-    assert 0.0 <= figures.queue_seconds <= figures.batch_seconds
-    assert figures.spark_seconds + figures.waiting_seconds <= figures.task_seconds
+    statistics = reports[0].statistics
+    assert statistics.rows == statistics.ok == 200
+    assert 0.05 <= statistics.function_seconds <= statistics.batch_seconds
+    assert 0.0 <= statistics.queue_seconds <= statistics.batch_seconds
+    assert statistics.spark_seconds + statistics.waiting_seconds <= statistics.task_seconds
 
 
 def test_time_in_spark_is_input_and_output(serve):
@@ -249,5 +253,5 @@ def test_time_in_spark_is_input_and_output(serve):
     for _ in engine.run(batches()):
         clock.now += 10.0  # Spark takes one
     # The first batch is there before the stream is.
-    assert reports[0].figures.spark_seconds == 2 * 2.0 + 3 * 10.0
-    assert reports[0].figures.task_seconds == 34.0
+    assert reports[0].statistics.spark_seconds == 2 * 2.0 + 3 * 10.0
+    assert reports[0].statistics.task_seconds == 34.0

@@ -1,11 +1,11 @@
-"""Figures: what a call did in one task, counted per message and not per row, and how such figures add up."""
+"""Statistics: what a call did in one task, counted per message and not per row, and how such statistics add up."""
 
 import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["Figures", "Reporter", "TaskReport", "bucket_of", "latency"]
+__all__ = ["Reporter", "Statistics", "TaskReport", "bucket_of", "latency"]
 
 SMALLEST_SECONDS = 0.0001
 BUCKETS_PER_DOUBLING = 4
@@ -15,7 +15,7 @@ MOST_BUCKETS = 120
 
 
 @dataclass(slots=True)
-class Figures:
+class Statistics:
     """Of one call: in one stream, or summed over many. Times are in seconds.
 
     `rows` have an outcome: `ok`, `failed` or `skipped` (null among the arguments of a function that skips them).
@@ -65,8 +65,8 @@ class Figures:
         bucket = bucket_of(seconds)
         self.latencies[bucket] = self.latencies.get(bucket, 0) + 1
 
-    def add(self, other: "Figures") -> None:
-        """Adds the figures of another stream."""
+    def add(self, other: "Statistics") -> None:
+        """Adds the statistics of another stream."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for bucket, count in other.latencies.items():
@@ -82,7 +82,7 @@ class Figures:
         return None
 
 
-_SUMS = tuple(each.name for each in dataclasses.fields(Figures) if each.name != "latencies")
+_SUMS = tuple(each.name for each in dataclasses.fields(Statistics) if each.name != "latencies")
 
 
 def bucket_of(seconds: float) -> int:
@@ -99,7 +99,7 @@ def latency(bucket: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The figures of one call in one attempt at a task."""
+    """The statistics of one call in one attempt at a task."""
 
     function: str
     operation_id: str
@@ -108,7 +108,7 @@ class TaskReport:
     partition: int
     task_attempt: int
     micro_batch: int
-    figures: Figures
+    statistics: Statistics
 
 
 class Reporter(Protocol):
