@@ -14,12 +14,11 @@ from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
 from remote_udf.options import AggregateOptions
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.spans import NO_SPAN, Span
-from remote_udf.tracing import flush_spans
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch, ServerUnavailable
-from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.base.transport import Transport, TransportLost
+from spark_client.executor.stream.accounts import Accounts
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
@@ -55,11 +54,9 @@ class CallStream:
         """
         self._span = span
         self.call = call
-        self.statistics = Statistics(streams=1)
+        self._accounts = Accounts(call, task, span, clock)
+        self.statistics = self._accounts.statistics
         """What has happened so far."""
-        self._task = task
-        self._began = clock()
-        self._reported = False
         self._clock = clock
         # With some spread, so that the tasks of a job do not all move at once.
         self._max_age = call.config.max_stream_seconds * random.uniform(0.75, 1.0)
@@ -77,7 +74,6 @@ class CallStream:
         """When the server was lost and no result has come since; None while all is well."""
         self._losses = 0
         """Times it was lost since then."""
-        self._counts = pb.StreamCounts()
         self._moving = False
         """The connection gets no more rows: it is to end once those on it are answered, and another one to begin."""
         seconds = call.config.connect_seconds
@@ -85,7 +81,7 @@ class CallStream:
         try:
             self._connection = self._connector.connect(clock() + seconds, max(seconds, timeout))
         except BaseException as error:
-            self._end_span(type(error).__name__)
+            self._accounts.end_span(type(error).__name__)
             raise
         options = self._connection.options
         self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
@@ -164,7 +160,7 @@ class CallStream:
         try:
             while not self._done:
                 self._receive_one()
-            return self._counts
+            return self._accounts.counts
         finally:
             self.close()
 
@@ -180,18 +176,7 @@ class CallStream:
 
     def report(self, spark_seconds: float) -> None:
         """Hands the statistics to whom the plan says, the first time; so long was the task in Spark meanwhile."""
-        reporter, call, task = self.call.config.reporter, self.call, self._task
-        if reporter is None or self._reported:
-            return
-        self._reported = True
-        statistics = self.statistics
-        statistics.task_seconds, statistics.spark_seconds = self._clock() - self._began, spark_seconds
-        reporter.report(
-            TaskReport(
-                call.spec.key, call.operation_id, call.policy.on_error.value, task.stage, task.partition,
-                task.task_attempt, task.micro_batch, statistics,
-            )
-        )  # fmt: skip
+        self._accounts.report(spark_seconds)
 
     def close(self) -> None:
         """Gives up whatever is under way. Safe to call twice."""
@@ -200,20 +185,7 @@ class CallStream:
         self._connector.close()
         self._connection.close(cancel=not done)
         self._pending.close()
-        self._end_span("" if done or not self._pending.rows else "closed with rows under way")
-
-    def _end_span(self, error: str = "") -> None:
-        if self._span is NO_SPAN:
-            return
-        statistics = self.statistics
-        self._span.set(
-            rows=statistics.rows, ok=statistics.ok, failed=statistics.failed, skipped=statistics.skipped,
-            retries=statistics.retries, batches=statistics.batches, replays=statistics.replays,
-            reconnects=statistics.reconnects,
-        )  # fmt: skip
-        self._span.end(error)
-        # Spark ends its workers without a word. Nothing waits for this.
-        threading.Thread(target=flush_spans, name="remote-udf-spans", daemon=True).start()
+        self._accounts.end_span("" if done or not self._pending.rows else "closed with rows under way")
 
     # Sending.
 
@@ -242,8 +214,7 @@ class CallStream:
     def _refused(self, chunk: Chunk, error: RowError) -> Answer:
         """The same error for every row of a chunk that is not on its way."""
         count = len(chunk.rows)
-        self.statistics.rows += count
-        self.statistics.failed += count
+        self._accounts.refused(count)
         nulls = pa.nulls(count, self.call.result_type)
         return Answer(chunk.owner, chunk.rows, nulls, dict.fromkeys(range(count), error))
 
@@ -288,20 +259,7 @@ class CallStream:
             raise ProtocolViolation(f"an error for row {max(errors)} of a result of {result.rows} rows")
         self._lost_at, self._losses = None, 0
         self._sizing.answered(result.rows)
-        counts = self._counts
-        counts.rows_ok += result.rows - len(errors) - result.skipped
-        counts.rows_failed += len(errors)
-        counts.rows_skipped += result.skipped
-        counts.calls += result.calls
-        counts.retries += result.retries
-        statistics = self.statistics
-        statistics.rows += result.rows
-        statistics.ok += result.rows - len(errors) - result.skipped
-        statistics.failed += len(errors)
-        statistics.skipped += result.skipped
-        statistics.calls += result.calls
-        statistics.retries += result.retries
-        statistics.bytes_in += len(data)
+        self._accounts.received(result, len(errors), len(data))
         if self.ordered:
             return self._pending.answer(result.first_row, values, errors, result.parts)
         return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
@@ -318,19 +276,7 @@ class CallStream:
         self.statistics.answered(self._clock() - chunk.sent_at)
 
     def _check_finished(self, finished: pb.Finished) -> None:
-        self._check_counts(finished.counts)
-        statistics, times = self.statistics, finished.times
-        statistics.queue_seconds += times.queue.ToNanoseconds() / 1e9
-        statistics.function_seconds += times.function.ToNanoseconds() / 1e9
-
-    def _check_counts(self, theirs: pb.StreamCounts) -> None:
-        ours = self._counts
-        ours.rows_in = self._connection.rows_sent
-        if self._pending.rows or ours != theirs:
-            raise AccountingMismatch(
-                f"function {self.call.spec.key}: rows do not add up; sent and received here: {_shown(ours)}, "
-                f"unanswered {self._pending.rows}; the server says: {_shown(theirs)}"
-            )
+        self._accounts.finish_connection(finished, self._connection.rows_sent, self._pending.rows)
 
     # Losing a server and going on with another.
 
@@ -348,7 +294,8 @@ class CallStream:
         except ServerUnavailable as unavailable:
             error = RowError(ErrorCode.SERVER_UNAVAILABLE, str(unavailable), attempts=0, retryable=True)
             return self._refused(chunk, error)
-        self._connection, self._moving, self._counts = connection, False, pb.StreamCounts()
+        self._connection, self._moving = connection, False
+        self._accounts.start_connection()
         self.statistics.reconnects += 1
         self._span.event("reconnect")
         return None
@@ -421,12 +368,6 @@ class CallStream:
         Not before there is a server: the room in the window would be taken for room on one.
         """
         rest = self._pending.rest()
-        self._pending, self._counts = Pending(self._answered), pb.StreamCounts()
+        self._pending = Pending(self._answered)
+        self._accounts.start_connection()
         return rest
-
-
-def _shown(counts: pb.StreamCounts) -> str:
-    return (
-        f"in {counts.rows_in}, ok {counts.rows_ok}, failed {counts.rows_failed}, skipped {counts.rows_skipped}, "
-        f"calls {counts.calls}, retries {counts.retries}"
-    )

@@ -1,0 +1,102 @@
+"""Accounts: what a stream did, for statistics of the job, its span and the comparison with the counts of the server."""
+
+import threading
+from collections.abc import Callable
+
+from remote_udf.spans import NO_SPAN, Span
+from remote_udf.tracing import flush_spans
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.calls import ScalarCall
+from spark_client.base.errors import AccountingMismatch
+from spark_client.base.statistics import Statistics, TaskReport
+from spark_client.executor.stream.task import TaskInfo
+
+__all__ = ["Accounts"]
+
+
+class Accounts:
+    """`statistics` are of the whole stream, `counts` of its present connection."""
+
+    def __init__(self, call: ScalarCall, task: TaskInfo, span: Span, clock: Callable[[], float]) -> None:
+        self.statistics = Statistics(streams=1)
+        self.counts = pb.StreamCounts()
+        self._call = call
+        self._task = task
+        self._span = span
+        self._clock = clock
+        self._began = clock()
+        self._reported = False
+
+    def received(self, result: pb.Result, failed: int, size: int) -> None:
+        """Counts a result message of this many failed rows and bytes."""
+        counts, statistics = self.counts, self.statistics
+        ok = result.rows - failed - result.skipped
+        counts.rows_ok += ok
+        counts.rows_failed += failed
+        counts.rows_skipped += result.skipped
+        counts.calls += result.calls
+        counts.retries += result.retries
+        statistics.rows += result.rows
+        statistics.ok += ok
+        statistics.failed += failed
+        statistics.skipped += result.skipped
+        statistics.calls += result.calls
+        statistics.retries += result.retries
+        statistics.bytes_in += size
+
+    def refused(self, rows: int) -> None:
+        """Counts rows that fail here and do not reach a server."""
+        self.statistics.rows += rows
+        self.statistics.failed += rows
+
+    def start_connection(self) -> None:
+        """Counts anew, since the server's counts are those of a connection."""
+        self.counts = pb.StreamCounts()
+
+    def finish_connection(self, finished: pb.Finished, rows_sent: int, unanswered: int) -> None:
+        """Takes the server's times. Raises AccountingMismatch if its counts are not those of this end."""
+        ours = self.counts
+        ours.rows_in = rows_sent
+        if unanswered or ours != finished.counts:
+            raise AccountingMismatch(
+                f"function {self._call.spec.key}: rows do not add up; sent and received here: {_shown(ours)}, "
+                f"unanswered {unanswered}; the server says: {_shown(finished.counts)}"
+            )
+        self.statistics.queue_seconds += finished.times.queue.ToNanoseconds() / 1e9
+        self.statistics.function_seconds += finished.times.function.ToNanoseconds() / 1e9
+
+    def report(self, spark_seconds: float) -> None:
+        """Hands the statistics to the plan's reporter, the first time it is called."""
+        reporter, call, task = self._call.config.reporter, self._call, self._task
+        if reporter is None or self._reported:
+            return
+        self._reported = True
+        statistics = self.statistics
+        statistics.task_seconds, statistics.spark_seconds = self._clock() - self._began, spark_seconds
+        reporter.report(
+            TaskReport(
+                call.spec.key, call.operation_id, call.policy.on_error.value, task.stage, task.partition,
+                task.task_attempt, task.micro_batch, statistics,
+            )
+        )  # fmt: skip
+
+    def end_span(self, error: str = "") -> None:
+        """Ends the span with the statistics so far."""
+        if self._span is NO_SPAN:
+            return
+        statistics = self.statistics
+        self._span.set(
+            rows=statistics.rows, ok=statistics.ok, failed=statistics.failed, skipped=statistics.skipped,
+            retries=statistics.retries, batches=statistics.batches, replays=statistics.replays,
+            reconnects=statistics.reconnects,
+        )  # fmt: skip
+        self._span.end(error)
+        # Spark ends its workers without a word. Nothing waits for this.
+        threading.Thread(target=flush_spans, name="remote-udf-spans", daemon=True).start()
+
+
+def _shown(counts: pb.StreamCounts) -> str:
+    return (
+        f"in {counts.rows_in}, ok {counts.rows_ok}, failed {counts.rows_failed}, skipped {counts.rows_skipped}, "
+        f"calls {counts.calls}, retries {counts.retries}"
+    )
