@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.conformance.cases import CaseFile, load_folder
 from tests.conformance.page import write_page
+from tests.conformance.reading import CaseFile, load_folder
 from tests.conformance.report import Entry, line, score, summary, write_json
 from tests.conformance.verdict import Status
 from tests.conformance.workers import WorkerFailed, run_all

@@ -21,9 +21,7 @@ __all__ = ["Binder", "Bound", "FileBinder", "FunctionMissing", "called_in_from",
 
 _CALLED = re.compile(r"(?:\b([A-Za-z_]\w*)|`([^`]+)`)\s*\(")
 _AGGREGATE = re.compile(r"aggregate|udaf|udagg", re.IGNORECASE)
-_AS_TABLE = re.compile(
-    r"\b(?:FROM|JOIN|LATERAL)\s+(?:TABLE\s*\(\s*)?(?:`([^`]+)`|([A-Za-z_]\w*))\s*\(|\b(?:process|fromCall)\(\s*(\w+)"
-)
+_AS_TABLE = re.compile(r"\b(?:FROM|JOIN|LATERAL)\s+(?:TABLE\s*\(\s*)?(?:`([^`]+)`|([A-Za-z_]\w*))\s*\(")
 _NO_FUNCTIONS = ("tumble", "hop", "cumulate", "session", "table", "values", "unnest", "lateral")
 _PLUGIN = "tests.conformance.given_plugin"
 
@@ -100,7 +98,7 @@ class FileBinder:
         arguments = [name for name, _ in words.arguments]
         if is_process(words):
             # A query may call the function by a name of its own.
-            called = called_in_from(case.query)
+            called = called_in_from(" ".join((*case.setup, case.query)))
             names = [words.name, *called[place : place + 1]]
             tried = [self._given.find(name, where, arguments, kind=FunctionKind.PROCESS) for name in names]
             found = next((each for each in tried if isinstance(each, Candidate)), tried[0])

@@ -48,7 +48,7 @@ class ColumnType:
 
 def parse_type(text: str) -> ColumnType:
     """The type of a text such as "ARRAY<INT NOT NULL>". Raises UnknownType."""
-    plain = re.sub(r"\(\s*optional\s*\)", "", text, flags=re.IGNORECASE).strip()
+    plain = re.sub(r"\(\s*optional\s*\)|\*\w+\*", "", text, flags=re.IGNORECASE).strip()
     plain = re.sub(r"\s+(NOT\s+)?NULL$", "", plain, flags=re.IGNORECASE)
     head, inside, tail = _split(plain)
     name = re.sub(r"\s+", " ", f"{head} {tail}".strip().upper())

@@ -15,9 +15,10 @@ from remote_udf.errors import RemoteUdfError
 from spark_client import RemoteSession, connect
 from spark_client.embedded import EmbeddedServer
 from tests.conformance.binding import Binder, Bound, FileBinder, called_names
-from tests.conformance.cases import Case, CaseFile
+from tests.conformance.cases import Case
 from tests.conformance.functions.sample import SampleBinder
 from tests.conformance.observation import Emitted, Failure, Observation, Run
+from tests.conformance.reading import CaseFile
 from tests.conformance.servers import CallCounter, Servers
 from tests.conformance.spark_sql import named_columns
 

@@ -12,11 +12,6 @@ __all__ = ["changelog_mode", "process_sql"]
 
 _BUILT_IN = {"TO_CHANGELOG": "to_changelog", "FROM_CHANGELOG": "from_changelog"}
 _SQL = re.compile(r"\s*(SELECT|WITH|INSERT|EXECUTE)\b", re.IGNORECASE)
-_CHANGELOG = re.compile(r"^(\w+)((?:\.partitionBy\([^)]*\))?)\.(to|from)Changelog\((.*)\)$", re.DOTALL)
-_PROCESS = re.compile(
-    r"^(\w+)((?:\.(?:partitionBy|orderBy)\([^)]*\))*)\.process\(\s*(\w+)\s*(?:,\s*(.*))?\)$", re.DOTALL
-)
-_FROM_CALL = re.compile(r"^fromCall\(\s*(\w+)\s*(?:,\s*(.*))?\)$", re.DOTALL)
 
 
 def changelog_mode(text: str) -> ChangelogMode | None:
@@ -30,25 +25,30 @@ def changelog_mode(text: str) -> ChangelogMode | None:
     )
 
 
-def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[str, dict[str, str]]:
-    """The query as SQL with the bound functions' own names, and from those to the names in the query.
+def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str, str]]:
+    """Views and, last, the query with the bound functions' own names; and from those to the names in the query.
 
     Raises CaseError for a text that is no query.
     """
-    query = _sql(case)
+    if not _SQL.match(case.query):
+        raise CaseError("query", described(case.query), "SQL, or calls of the table API")
     names: dict[str, str] = {}
     process = [each for each in bound if is_process(each.words)]
-    for name in called_in_from(query):
-        chosen = _chosen(name, process)
-        if chosen is not None:
-            query = re.sub(rf"(?:`{re.escape(name)}`|(?<![\w`.]){re.escape(name)})(?=\s*\()", f"`{chosen.name}`", query)
-            names[chosen.name] = name
-    for name, own in _BUILT_IN.items():
-        query = re.sub(rf"\b{name}(?=\s*\()", own, query)
-        names[own] = name
-    query = re.sub(r"MAP\[(.*?)\]", r"map(\1)", query)
-    query = re.sub(r"\bROW\(", "struct(", query)
-    return re.sub(r"PARSE_JSON\(", "parse_json(", query), names
+    texts = []
+    for text in (*case.setup, case.query):
+        for name in called_in_from(text):
+            chosen = _chosen(name, process)
+            if chosen is not None:
+                written = rf"(?:`{re.escape(name)}`|(?<![\w`.]){re.escape(name)})(?=\s*\()"
+                text = re.sub(written, f"`{chosen.name}`", text)
+                names[chosen.name] = name
+        for name, own in _BUILT_IN.items():
+            text = re.sub(rf"\b{name}(?=\s*\()", own, text)
+            names[own] = name
+        text = re.sub(r"MAP\[(.*?)\]", r"map(\1)", text)
+        text = re.sub(r"\bROW\(", "struct(", text)
+        texts.append(re.sub(r"PARSE_JSON\(", "parse_json(", text))
+    return texts, names
 
 
 def _chosen(name: str, bound: Sequence[Bound]) -> Bound | None:
@@ -63,62 +63,3 @@ def _chosen(name: str, bound: Sequence[Bound]) -> Bound | None:
         place = int(number[1]) - 1
         return bound[place] if place < len(bound) else None
     return bound[0]
-
-
-def _sql(case: Case) -> str:
-    query = case.query.strip()
-    if _SQL.match(query):
-        return query
-    if match := _CHANGELOG.match(query):
-        table = f"TABLE {match[1]}{_clauses(match[2])}"
-        return f"SELECT * FROM {match[3].upper()}_CHANGELOG(input => {table}{_more(match[4])})"
-    if match := _PROCESS.match(query):
-        words = next((each for each in case.functions), None)
-        arguments = [str(each["name"]) for each in (words.raw.get("arguments") or () if words else ())]
-        tables = [str(each["name"]) for each in (words.raw.get("arguments") or () if words else ())
-                  if "table" in str(each.get("kind", ""))]  # fmt: skip
-        scalars = [name for name in arguments if name not in tables]
-        given = [f"{tables[0] if tables else 'input'} => TABLE {match[1]}{_clauses(match[2])}"]
-        for place, argument in enumerate(_parts(match[4] or "")):
-            name, equals, value = argument.partition(" = ")
-            given.append(f"{name} => {value}" if equals else f"{scalars[place]} => {argument}")
-        return f"SELECT * FROM {match[3]}({', '.join(given)})"
-    if match := _FROM_CALL.match(query):
-        arguments = []
-        for argument in _parts(match[2] or ""):
-            text = re.sub(r"^(\w+) = (\w+) partitioned by (\w+|\([^)]*\))", r"\1 => TABLE \2 PARTITION BY \3", argument)
-            text = re.sub(r" ordered by (.*)$", r" ORDER BY (\1)", text)
-            arguments.append(re.sub(r"^(\w+) = ", r"\1 => ", text))
-        text = ", ".join(arguments)
-        return f"SELECT * FROM {match[1]}({_order_closed(text)})"
-    raise CaseError(
-        "query", described(query), "SQL, t.process(f, ...), fromCall(f, ...), t.toChangelog() or t.fromChangelog()"
-    )
-
-
-def _order_closed(text: str) -> str:
-    """`ORDER BY (ts asc), score desc, on_time => ...`: what was split at the commas of the order."""
-    return re.sub(r"ORDER BY \(([^)]*)\)((?:, \w+(?: asc| desc)?)+)(?=, \w+ =>|$)", r"ORDER BY (\1\2)", text)
-
-
-def _clauses(text: str) -> str:
-    keys = re.search(r"partitionBy\(([^)]*)\)", text)
-    order = re.search(r"orderBy\(([^)]*)\)", text)
-    return (f" PARTITION BY ({keys[1]})" if keys else "") + (f" ORDER BY ({order[1]})" if order else "")
-
-
-def _more(text: str) -> str:
-    return "".join(", " + re.sub(r"^(\w+) = ", r"\1 => ", part) for part in _parts(text))
-
-
-def _parts(text: str) -> list[str]:
-    """Split at the commas that stand in no brackets and no quotes."""
-    parts, depth, start, quoted = [], 0, 0, False
-    for place, letter in enumerate(text):
-        quoted ^= letter == "'"
-        if not quoted:
-            depth += (letter in "([<{") - (letter in ")]>}")
-            if letter == "," and depth == 0:
-                parts.append(text[start:place].strip())
-                start = place + 1
-    return [part for part in (*parts, text[start:].strip()) if part]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ __all__ = ["Candidate", "Given", "Reference", "declared"]
 
 MODULE = "conformance_functions"
 Reference = tuple[str, ...]
-"""Where a function is in the file: ("at", "3") or ("binding", "ptf.json", "f")."""
+"""Where a function is in the file: ("at", "3") or ("binding", "ptf.json", "f", "0")."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class Given:
         """The function of a reference."""
         if reference[0] == "at":
             return self.candidates[int(reference[1])]
-        _, case, name = reference
-        return self._bound(case, name)
+        _, case, name, place = reference
+        return self._bound(case, name)[int(place)]
 
     def find(
         self, name: str, where: Sequence[str], arguments: Sequence[str] = (), counts: Collection[int] = (),
@@ -78,11 +79,13 @@ class Given:
         `where` are keys of BINDINGS, the most specific one first. Of functions of one name those count that are of the
         kind and take one of `counts` arguments, where that is said; then those whose arguments have these names.
         """
-        for key in where:
-            if name in (self._bindings.get(key) or {}):
-                return self._bound(key, name)
-        named = [each for each in self.candidates if name in (each.name, each.python_name)]
-        named = named or [each for each in self.candidates if each.name.lower() == name.lower()]
+        key = next((key for key in where if name in (self._bindings.get(key) or {})), None)
+        if key is not None:
+            named = self._bound(key, name)
+            if len(named) == 1:
+                return named[0]
+        else:
+            named = self._named(name)
         if not named:
             return f"no function {name!r} in {self.path.name}"
         named = [each for each in named if each.spec is None or kind in (None, each.spec.kind)]
@@ -107,14 +110,25 @@ class Given:
                 found.append((name, candidate))
         return found
 
-    def _bound(self, case: str, name: str) -> Candidate:
-        thing = self._bindings[case][name]
+    def _named(self, name: str) -> list[Candidate]:
+        """By the exact name; else by its letters and digits, since names of cases need not be names of Python."""
+        exact = [each for each in self.candidates if name in (each.name, each.python_name)]
+        plain = _letters(name)
+        return exact or [each for each in self.candidates if plain in (_letters(each.name), _letters(each.python_name))]
+
+    def _bound(self, case: str, name: str) -> list[Candidate]:
+        """What BINDINGS has for a name: one function, or several of one name for different arguments."""
+        given = self._bindings[case][name]
+        several = given if isinstance(given, list | tuple) else [given]
+        return [self._meant(case, name, place, thing) for place, thing in enumerate(several)]
+
+    def _meant(self, case: str, name: str, place: int, thing: Any) -> Candidate:
         if isinstance(thing, str):
             by_name = [each for each in self.candidates if thing in (each.name, each.python_name)]
             if len(by_name) != 1:
                 raise ValueError(f"BINDINGS[{case!r}][{name!r}]: {len(by_name)} functions are called {thing!r}")
             return by_name[0]
-        return _candidate(("binding", case, name), thing)
+        return _candidate(("binding", case, name, str(place)), thing)
 
     def _check(self) -> None:
         if not isinstance(self._bindings, Mapping) or not all(
@@ -157,6 +171,10 @@ def _candidate(reference: Reference, thing: Any) -> Candidate:
     except Exception as error:
         return Candidate(reference, name, python_name, None, error, thing)
     return Candidate(reference, function.spec.name, python_name, function, None, thing)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def _names(spec: FunctionSpec) -> list[str]:

@@ -52,11 +52,10 @@ def _kind(told: Told, verdict: Verdict) -> None:
     if kind is None:
         return
     calls = isinstance(told.peek("expected.calls"), list)
-    rows = told.peek("expected.rows") is not None or told.peek("expected.changes") is not None
+    rows = any(told.peek(f"expected.{name}") is not None for name in ("rows", "changes", "final_rows", "columns"))
     message = told.peek("expected.message_contains") is not None
     fits = {
-        "rows": told.peek("expected.rows") is not None, "error": message, "plan": not rows and not message,
-        "changelog": told.peek("expected.changes") is not None or rows,
+        "rows": rows, "error": message, "plan": not message, "changelog": rows,
         "bundle_calls": calls, "combine": told.peek("expected.parts") is not None,
         "sequencing": told.peek("expected.steps") is not None,
     }  # fmt: skip

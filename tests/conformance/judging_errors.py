@@ -68,7 +68,10 @@ def _beside(told: Told, seen: Observation, verdict: Verdict) -> None:
 
 
 def short(error: str) -> str:
-    """One line of at most 400 characters."""
+    """One line of at most 400 characters, without the frames of tracebacks."""
+    if "Traceback (most recent call last)" in error:
+        told = [each for each in error.splitlines() if not re.match(r"\s|\s*$|.*Traceback \(most", each)]
+        error = "\n".join(told) or error
     line = " ".join(error.split())
     return line if len(line) < 400 else f"{line[:400]}..."
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.conformance.binding import Bound, FunctionMissing
 from tests.conformance.capabilities import Capabilities, Capability
-from tests.conformance.cases import Case, CaseFile, load_folder
+from tests.conformance.cases import Case
 from tests.conformance.checking import CaseError, described
 from tests.conformance.environment import Environment
 from tests.conformance.judging import judge
@@ -28,6 +28,7 @@ from tests.conformance.kinds import (
 )
 from tests.conformance.mutating import mutations
 from tests.conformance.observation import Observation
+from tests.conformance.reading import CaseFile, load_folder
 from tests.conformance.report import Entry
 from tests.conformance.verdict import Status, Verdict
 

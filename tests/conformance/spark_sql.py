@@ -16,7 +16,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-__all__ = ["Flink", "Named", "Target", "calls", "created_view", "named_columns", "parse", "to_spark"]
+__all__ = ["Flink", "Named", "Target", "calls", "named_columns", "parse", "to_spark"]
 
 
 class Flink(Dialect):  # type: ignore[misc]
@@ -49,14 +49,12 @@ Named = Callable[[str, int], Target | None]
 _RENAMED = {"ARRAY_REDUCE": "reduce", "ROW": "struct"}
 _NOT_NULL = re.compile(r"(?<!\bIS)\s+NOT\s+NULL(?=\s*[>,])", re.IGNORECASE)
 """Inside of a type, where sqlglot does not read it; columns of Spark's types are nullable anyway."""
-_VIEW = re.compile(r"^\s*CREATE\s+VIEW\b", re.IGNORECASE)
-"""A case's views stand on temporary ones, so they are temporary themselves."""
 _TIMES = (exp.DataType.Type.TIMESTAMPNTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPTZ)
 
 
 def parse(query: str) -> exp.Expression:
     """The query's tree. Raises sqlglot.errors.ParseError."""
-    return sqlglot.parse_one(_VIEW.sub("CREATE TEMPORARY VIEW", _NOT_NULL.sub("", query)), dialect=Flink)
+    return sqlglot.parse_one(_NOT_NULL.sub("", query), dialect=Flink)
 
 
 def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[str] = frozenset()) -> str:
@@ -89,12 +87,6 @@ def _narrowed(argument: exp.Expression, type_: str) -> exp.Expression:
     if type_ and any(isinstance(node, exp.AggFunc) for node in own):
         return exp.cast(argument, exp.DataType.build(type_, dialect="spark"))
     return argument
-
-
-def created_view(statement: str) -> str | None:
-    """The name of the view that a statement creates; None if it creates none."""
-    tree = parse(statement)
-    return tree.this.name if isinstance(tree, exp.Create) and tree.kind == "VIEW" else None
 
 
 def named_columns(query: str) -> list[str]:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.cases import Case, load_folder
+from tests.conformance.cases import Case
 from tests.conformance.environment import Environment
 from tests.conformance.messages import shared_words
+from tests.conformance.reading import load_folder
 from tests.conformance.runner import KINDS, run_case
 from tests.conformance.verdict import Status
 

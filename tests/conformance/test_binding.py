@@ -32,6 +32,7 @@ class NoType(udf.ProcessTableFunction):
 BINDINGS = {
     "called": {"f": "Echo"},
     "special": {"func": "func_of_two"},
+    "both": {"f": [func, func_of_two]},
     "other.json": {"late": lambda: udf.scalar(name="late")(lambda: 1)},
 }
 """
@@ -70,6 +71,15 @@ def test_the_calls_of_the_query_say_how_many_arguments_there_are(bind):
 def test_a_process_table_function_may_be_bound_under_the_name_that_the_query_has(bind):
     raw = {"state": [], "timers": "none"}
     assert bind("Some Words", case="called", query="SELECT * FROM f(r => TABLE t)", raw=raw).name == "echo"
+
+
+def test_bindings_may_have_several_functions_for_a_name(bind):
+    assert [bind("f", *names, case="both").key for names in (["i"], ["i", "j"])] == ["func@1", "func@2"]
+
+
+def test_a_name_that_python_does_not_allow_is_bound_by_its_letters(bind):
+    assert bind("Func of (two)", "i", "j").key == "func@2"
+    assert bind("E*cho", raw={"state": [], "timers": "none"}).name == "echo"
 
 
 def test_a_name_is_a_whole_name(bind):

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.allowances import exact_calls
-from tests.conformance.cases import Case, load_folder
+from tests.conformance.cases import Case
 from tests.conformance.flink_options import session_settings
 from tests.conformance.kinds import scalar
+from tests.conformance.reading import load_folder
 
 Read = Callable[..., Case]
 
@@ -89,12 +90,38 @@ def test_a_case_that_cannot_be_read_does_not_hide_the_others(tmp_path):
         ({"functions": ["f"]}, "functions[0]: found 'f', expected an object"),
         ({"mode": "sometimes"}, "mode: found 'sometimes', expected one of batch, streaming, both"),
         ({"steps": [{"do": "row"}]}, "steps[0].op: found nothing, expected a text"),
+        ({"tables": 3}, "tables: found 3, expected a list"),
+        ({"tables": [3]}, "tables[0].name: found 3, expected a text"),
+        ({"config_variants": ["a"]}, "config_variants[0]: found 'a', expected an object"),
+        ({"setup": [3]}, "setup[0]: found 3, expected a text"),
+        ({"expected": {"rows": 3}}, "expected.rows: found 3, expected a list"),
+        ({"tables": {"t": {"columns": [{"name": "a", "type": "GLOBE"}]}}}, "tables.t.columns[0].type: found type"),
+        (
+            {"tables": {"t": {"columns": [{"name": "a", "type": "INT"}], "rows": [["x"]]}}},
+            "tables.t.rows[0]: found 'x', expected a value of type int",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_malformed_is_named_in_one_line(tmp_path, item, line):
     (tmp_path / "a.json").write_text(json.dumps([{"id": "it", **item}]))
     ((_, why),) = load_folder(tmp_path)[0].broken
     assert why.startswith(line)
+
+
+def test_a_name_that_comes_twice_is_malformed(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([{"id": "it", "query": "SELECT 1"}, {"id": "it"}]))
+    (file,) = load_folder(tmp_path)
+    assert [case.query for case in file.cases] == ["SELECT 1"]
+    assert file.broken[0][1].startswith("id: found 'it' a second time")
+
+
+@pytest.mark.parametrize("field", ["functions", "function", "tables", "config", "expected", "steps", "setup", "query"])
+@pytest.mark.parametrize("value", [7, "text", [None], [[1]], {"a": 1}, {"a": {"rows": 1}}, True])
+def test_nothing_that_a_file_holds_ends_the_run(tmp_path, field, value):
+    (tmp_path / "a.json").write_text(json.dumps([{"id": "it", field: value}, {"id": "good", "query": "SELECT 1"}]))
+    (file,) = load_folder(tmp_path)
+    assert "good" in [case.id for case in file.cases]
+    assert len(file.cases) + len(file.broken) == 2
 
 
 def test_the_kind_is_decided_by_content(read):

@@ -38,7 +38,7 @@ def spark(query, **settings):
         ("SELECT a IS NOT NULL, b FROM t", "SELECT NOT a IS NULL, b FROM t"),
         ("SELECT a[1], ROW(1, 2), MAP['k', 1] FROM t", "SELECT try_element_at(a, 1), struct(1, 2), map('k', 1) FROM t"),
         (r"SELECT 'it''s \d' FROM t", r"SELECT 'it\'s \\d' FROM t"),
-        ("CREATE VIEW v AS SELECT 1 AS x", "CREATE TEMPORARY VIEW v AS SELECT 1 AS x"),
+        ("CREATE OR REPLACE TEMPORARY VIEW v AS SELECT 1 AS x", "CREATE OR REPLACE TEMPORARY VIEW v AS SELECT 1 AS x"),
     ],
 )
 def test_a_query_in_sparks_words(query, expected):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
+from tests.conformance.statements import created_view, statements_of, view_of
 
 __all__ = ["NO_ZONE", "TIME_ZONE", "is_legacy", "is_window_query", "statements", "time_zones", "view_names"]
 
@@ -13,7 +14,6 @@ NO_ZONE = {"spark.sql.timestampType": "TIMESTAMP_NTZ"}
 """Flink's TIMESTAMP has no zone: what `TO_TIMESTAMP` gives, and a type of that name."""
 _FUNCTION = re.compile(r"\b(TUMBLE|HOP|CUMULATE|SESSION)\s*\(", re.IGNORECASE)
 _LEGACY = re.compile(r"\bGROUP\s+BY\b.*\b(TUMBLE|HOP|SESSION)\s*\((?!\s*(TABLE|DATA)\b)", re.IGNORECASE | re.DOTALL)
-_VIEW = re.compile(r"^\s*CREATE\s+VIEW\s+(\w+)", re.IGNORECASE)
 _RENAMED = re.compile(r"^(\w+) adds (\w+) AS (\w+) to the table", re.IGNORECASE)
 
 
@@ -35,23 +35,23 @@ def statements(case: Case, bound: Sequence[Bound] = ()) -> list[str]:
     A view may stand in the notes alone: "v1 adds rowtime AS window_start to the table". The older
     syntax has its restatement as a window function beside it.
     """
-    text = case.query
+    texts = [*case.setup, case.query]
     if is_legacy(case) and case.raw.get("equivalent_query"):
-        text = case.raw["equivalent_query"]
-    texts = [*case.setup, *(part for part in text.split(";") if part.strip())]
+        told = statements_of(case.raw["equivalent_query"], case.setup, (), refused=False)
+        texts = [*told.setup, told.query]
     if (told := _RENAMED.match(str(case.raw.get("notes") or ""))) is not None:
         view, column, name = told.groups()
-        texts.insert(0, f"CREATE VIEW {view} AS SELECT *, {column} AS {name} FROM {case.tables[0].name}")
+        texts.insert(0, view_of(view, f"SELECT *, {column} AS {name} FROM {case.tables[0].name}"))
     for each in bound:
         if each.name.lower() != each.words.name.lower():
             texts = [re.sub(rf"\b{re.escape(each.words.name)}(?=\s*\()", f"`{each.key}`", text) for text in texts]
-    return [_VIEW.sub(r"CREATE TEMPORARY VIEW \1", each) for each in texts]
+    return texts
 
 
 def view_names(case: Case) -> list[str]:
     """What a run leaves behind in the session."""
-    views = [re.split(r"\s+", each.strip(), maxsplit=4)[3] for each in statements(case)[:-1]]
-    return [*views, *(table.name for table in case.tables)]
+    views = [created_view(each) for each in statements(case)[:-1]]
+    return [*filter(None, views), *(table.name for table in case.tables)]
 
 
 def time_zones(case: Case) -> list[str]:

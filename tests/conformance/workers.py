@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.cases import CaseFile
+from tests.conformance.reading import CaseFile, load_folder
 from tests.conformance.report import Entry
 from tests.conformance.runner import prepared, run_case, spark_session
 
@@ -65,8 +65,6 @@ def _next(done: Any, running: Sequence[Any]) -> Entry:
 
 
 def _work(folder: Path, functions: Path | None, mutate: bool, todo: Any, done: Any) -> None:
-    from tests.conformance.cases import load_folder
-
     files = load_folder(folder)
     cases = {(file.name, case.id): case for file in files for case in file.cases}
     try:

@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 import udf_server as udf
-from tests.conformance.cases import load_folder
 from tests.conformance.functions.building import built_functions
 from tests.conformance.functions.parts import part_functions
 from tests.conformance.functions.process_tables import process_functions
 from tests.conformance.functions.window_functions import ConcatDistinctAgg
 from tests.conformance.given_plugin import counted
+from tests.conformance.reading import load_folder
 from udf_process import FromChangelog, ToChangelog
 
 __all__ = ["CASES_VARIABLE", "udf_functions"]

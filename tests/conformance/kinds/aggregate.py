@@ -16,7 +16,8 @@ from tests.conformance.kinds.scalar import NO_QUERY_OF_OURS, QUERY, target_of, v
 from tests.conformance.observation import Observation, Run
 from tests.conformance.prefixes import prefix_changes
 from tests.conformance.running import running_changelog, updating_subquery
-from tests.conformance.spark_sql import created_view, parse, to_spark
+from tests.conformance.spark_sql import parse, to_spark
+from tests.conformance.statements import created_view
 from tests.conformance.tables import ROW_KIND, changelog_frame, create_views
 
 __all__ = ["claims", "observe"]

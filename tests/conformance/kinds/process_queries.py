@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from remote_udf.table_arguments import ChangelogMode
+from spark_client import RemoteSession
 from spark_client.base.changelogs import mode_metadata, mode_of
 from tests.conformance.binding import Bound, is_process
 from tests.conformance.cases import Case, Table
@@ -19,6 +20,7 @@ from tests.conformance.environment import REFUSALS, Environment, columns_of, fil
 from tests.conformance.flink_tables import changelog_mode, process_sql
 from tests.conformance.kinds.process_driving import Driving
 from tests.conformance.observation import Failure, Observation, Run
+from tests.conformance.statements import created_view
 from tests.conformance.tables import ROW_KIND, changelog_frame, read_rows, table_frame
 
 __all__ = ["claims", "observe"]
@@ -39,22 +41,31 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
     if refused is not None:
         seen.runs.append(Run("declaration", failure=Failure(str(refused), True, type(refused).__name__)))
         return seen
-    sql, names = process_sql(case, bound)
+    texts, names = process_sql(case, bound)
     seen.names = {**seen.names, **names}
     environment.next_run()
     try:
         _create_views(case, environment, bound)
-        run = _driven(case, environment, bound, sql) if _is_driven(case) else None
+        run = _driven(case, environment, bound, texts) if _is_driven(case) else None
         if run is None:
-            run = environment.run("batch", lambda: environment.remote(case, bound).sql(sql), case, bound)
+            run = environment.run("batch", lambda: run_texts(environment.remote(case, bound), texts), case, bound)
             run.calls = run.max_open = None
         seen.runs.append(run)
         if case.expectation.get("expected_fact") and run.failure is None:
-            mode, _ = mode_of(environment.remote(case, bound).sql(sql))
+            mode, _ = mode_of(run_texts(environment.remote(case, bound), texts))
             seen.found["changelog mode"] = [str(kind) for kind in mode.kinds]
     finally:
         environment.forget_views(table.name for table in case.tables)
+        environment.forget_views(name for each in case.setup if (name := created_view(each)))
     return seen
+
+
+def run_texts(remote: RemoteSession, texts: Sequence[str]) -> DataFrame:
+    """The last statement's rows, after the others."""
+    *before, query = texts
+    for each in before:
+        remote.sql(each)
+    return remote.sql(query)
 
 
 def _is_driven(case: Case) -> bool:
@@ -63,19 +74,19 @@ def _is_driven(case: Case) -> bool:
     return case.error is None and not case.expectation.get("expected_fact") and (timed or "restore" in case.config)
 
 
-def _driven(case: Case, environment: Environment, bound: Sequence[Bound], sql: str) -> Run | None:
+def _driven(case: Case, environment: Environment, bound: Sequence[Bound], texts: Sequence[str]) -> Run | None:
     """None if all of it is done by functions of the project, which the query as it stands shows as well."""
     functions = {each.key: each for each in bound}
     if not functions:
         return None
     run = Run("harness")
     try:
-        real = environment.remote(case, bound).sql(sql)
+        real = run_texts(environment.remote(case, bound), texts)
         remote = environment.remote(case, bound)
         driving = Driving(case, environment.spark, functions)
         # The query is read and planned as ever; only the rows of its calls come from the harness.
         remote.process = driving.process  # type: ignore[method-assign]
-        frame = remote.sql(sql)
+        frame = run_texts(remote, texts)
         fill(run, frame, environment.rows(lambda: frame))
         run.columns = [each for each in columns_of(real) if each[0] != ROW_KIND]
         run.rows = driving.phased(run.rows or ())

@@ -22,7 +22,8 @@ from tests.conformance.functions.building import Built
 from tests.conformance.kinds.plans import rows_by_unit
 from tests.conformance.observation import Observation, Run
 from tests.conformance.prefixes import prefix_changes
-from tests.conformance.spark_sql import Target, calls, created_view, parse, to_spark
+from tests.conformance.spark_sql import Target, calls, parse, to_spark
+from tests.conformance.statements import created_view
 from tests.conformance.streaming import streamed
 from tests.conformance.tables import create_views
 

@@ -1,0 +1,91 @@
+"""The query of a case as SQL: statements before it, assignments of views, and calls of the table API.
+
+What is neither SQL nor the table API, such as "operator test", stays as it is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.conformance.cases import FunctionWords
+from tests.conformance.table_api import is_chain, parts, sql_of
+
+__all__ = ["Statements", "created_view", "statements_of", "view_of"]
+
+_SQL = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|INSERT\b|EXECUTE\b|CREATE\b|EXPLAIN\b|SET\s+'|\()", re.IGNORECASE)
+_COMMENT = re.compile(r"('(?:[^']|'')*')|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_SET = re.compile(r"^SET\s+'([^']+)'\s*=\s*'([^']*)'$", re.IGNORECASE)
+_FUNCTION = re.compile(r"^(CREATE|DROP|ALTER)\s+(OR\s+REPLACE\s+)?(TEMPORARY\s+)?(SYSTEM\s+)?FUNCTION\b", re.IGNORECASE)
+_EXPLAIN = re.compile(r"^EXPLAIN(\s+PLAN\s+FOR|\s+\w+(\s*,\s*\w+)*(?=\s+SELECT))?\s+", re.IGNORECASE)
+_INSERT = re.compile(r"^INSERT\s+INTO\s+[\w.`]+\s*(\([^()]*\)\s*)?(?=SELECT\b|WITH\b|VALUES\b)", re.IGNORECASE)
+_ASSIGNED = re.compile(r"^(?:view\s+|table\s+)?(\w+)\s*:=\s*(.+)$", re.IGNORECASE | re.DOTALL)
+_CREATED = re.compile(
+    r"^CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(`[^`]+`|\w+)(.*?)\sAS\s+(.+)$",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass
+class Statements:
+    """What runs before the query, the query, and the options that statements set."""
+
+    query: str
+    setup: list[str] = field(default_factory=list)
+    config: dict[str, str] = field(default_factory=dict)
+
+
+def statements_of(
+    query: str, setup: Sequence[str], functions: Sequence[FunctionWords], *, refused: bool
+) -> Statements:  # fmt: skip
+    """A query whose rows go into a sink is run without the sink, unless the case is `refused`, perhaps for the sink.
+
+    Functions are bound by their names, so statements that create some are left out.
+    """
+    made = Statements(query)
+    texts = [text for each in (*setup, query) for text in _split(_COMMENT.sub(lambda match: match[1] or " ", each))]
+    if not texts or not all(_SQL.match(text) or _ASSIGNED.match(text) or is_chain(text) for text in texts):
+        made.setup = list(setup)
+        return made
+    arguments = {words.name: words.raw.get("arguments") or () for words in functions}
+    *before, made.query = texts
+    for text in before:
+        if match := _SET.match(text):
+            made.config[match[1]] = match[2]
+        elif not _FUNCTION.match(text):
+            made.setup += _viewed(text, arguments)
+    *views, made.query = _plain(made.query, arguments)
+    made.setup += views
+    made.query = _EXPLAIN.sub("", made.query)
+    if not refused:
+        made.query = _INSERT.sub("", made.query)
+    return made
+
+
+def created_view(statement: str) -> str | None:
+    """The name of the view that a statement creates; None if it creates none."""
+    match = _CREATED.match(statement.strip())
+    return match[1].strip("`") if match is not None else None
+
+
+def view_of(name: str, query: str) -> str:
+    """A statement that creates a view. The tables of a case are temporary views, so what stands on them is one, too."""
+    return f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}"
+
+
+def _viewed(text: str, arguments: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
+    """A statement; one that names a query creates a view."""
+    assigned, created = _ASSIGNED.match(text), _CREATED.match(text)
+    if assigned is None and created is None:
+        return [text]
+    name, query = (assigned[1], assigned[2]) if assigned else (f"{created[1]}{created[2]}", created[3])
+    *before, query = _plain(query, arguments)
+    return [*before, view_of(name, query)]
+
+
+def _plain(text: str, arguments: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
+    return sql_of(text, arguments) if is_chain(text) and not _SQL.match(text) else [text]
+
+
+def _split(text: str) -> Iterator[str]:
+    """Statements, at semicolons."""
+    yield from (part for part in parts(text, ";") if part)

@@ -1,0 +1,82 @@
+"""Queries of cases as SQL: statements before them, views, and the table API."""
+
+import pytest
+
+from tests.conformance.cases import FunctionWords
+from tests.conformance.checking import CaseError
+from tests.conformance.statements import created_view, statements_of
+from tests.conformance.table_api import sql_of
+
+ARGUMENTS = [{"name": "r", "kind": "set-semantic table"}, {"name": "i", "kind": "scalar"}]
+PROCESS = FunctionWords("F", "", (), "", "", raw={"arguments": ARGUMENTS})
+
+
+def read(query, setup=(), *, refused=False):
+    return statements_of(query, setup, [PROCESS], refused=refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("t.process(f, 1)", "SELECT * FROM f(r => TABLE t, i => 1)"),
+        ("t.partitionBy(name).process(f, i = 1)", "SELECT * FROM f(r => TABLE t PARTITION BY (name), i => 1)"),
+        (
+            "fromCall(f, r = t partitioned by name ordered by ts asc, score desc, on_time = descriptor(ts))",
+            "SELECT * FROM f(r => TABLE t PARTITION BY name ORDER BY (ts asc, score desc), on_time => DESCRIPTOR(ts))",
+        ),
+        (
+            'env.from("t").partitionBy($("name")).process("f", lit(1).asArgument("i"))',
+            "SELECT * FROM f(r => TABLE t PARTITION BY (name), i => 1)",
+        ),
+        ("c.fromChangelog()", "SELECT * FROM FROM_CHANGELOG(input => TABLE c)"),
+        ("t.toChangelog(op = descriptor(o))", "SELECT * FROM TO_CHANGELOG(input => TABLE t, op => DESCRIPTOR(o))"),
+        ('t.select($("a"), call("f", $("b")).as("c"))', "SELECT a, f(b) AS c FROM t"),
+        ("t.where(f(a) > 8).select(a)", "SELECT a FROM (SELECT * FROM t WHERE f(a) > 8) AS chain_1"),
+        ("t.groupBy(k).select(k, total(v).as(s)).execute()", "SELECT k, total(v) AS s FROM t GROUP BY k"),
+        (
+            't.where($("a").isGreater(lit(3)).and($("b").isEqual("x")))',
+            "SELECT * FROM t WHERE a > 3 AND b = 'x'",
+        ),
+        ("t.joinLateral(f(a).as(x, y))", "SELECT * FROM t, LATERAL TABLE(f(a)) AS chain_1(x, y)"),
+    ],
+)
+def test_calls_of_the_table_api_are_sql(text, sql):
+    assert sql_of(text, {"F": ARGUMENTS}) == [sql]
+
+
+def test_a_function_behind_another_one_gets_a_view():
+    view, query = sql_of("t.where(a > 1).partitionBy(b).process(f, 2)", {"F": ARGUMENTS})
+    assert view == "CREATE OR REPLACE TEMPORARY VIEW chain_1 AS SELECT * FROM t WHERE a > 1"
+    assert query == "SELECT * FROM f(r => TABLE chain_1 PARTITION BY (b), i => 2)"
+
+
+def test_a_method_that_is_not_known_is_named():
+    with pytest.raises(CaseError, match="methods of a table that are known, not 'fly'"):
+        sql_of("t.fly(1)", {})
+
+
+def test_assigned_views_and_statements_before_the_query_are_set_up():
+    told = read("view t2 := t.select(a); SET 'x.y' = '3'; CREATE VIEW v AS SELECT * FROM t2; SELECT * FROM v;")
+    create = "CREATE OR REPLACE TEMPORARY VIEW"
+    assert told.setup == [f"{create} t2 AS SELECT a FROM t", f"{create} v AS SELECT * FROM t2"]
+    assert told.query == "SELECT * FROM v"
+    assert told.config == {"x.y": "3"}
+    assert [created_view(each) for each in told.setup] == ["t2", "v"]
+
+
+def test_a_sink_is_left_out_unless_the_case_is_refused():
+    assert read("INSERT INTO s (a, b) SELECT 1, 2").query == "SELECT 1, 2"
+    assert read("INSERT INTO s SELECT 1", refused=True).query == "INSERT INTO s SELECT 1"
+
+
+def test_comments_explanations_and_declarations_of_functions_do_not_count():
+    told = read(
+        "-- it's\nEXPLAIN PLAN FOR SELECT '--' /* so */ FROM t", ["CREATE TEMPORARY SYSTEM FUNCTION f AS 'x.F'"]
+    )
+    assert " ".join(told.query.split()) == "SELECT '--' FROM t"
+    assert told.setup == []
+
+
+@pytest.mark.parametrize("text", ["operator test; key = x % 2", "(declaration only)", "call f; then read", ""])
+def test_prose_stays_as_it_is(text):
+    assert read(text).query == text
