@@ -52,11 +52,16 @@ class Capabilities:
     def __init__(self, path: Path = FILE) -> None:
         told = tomllib.loads(path.read_text())
         self.all = [Capability(**each) for each in told.get("capability", ())]
+        self.streams = [(each["refusal"], each["reason"]) for each in told.get("stream", ())]
         self.fields = {each["name"]: each["reason"] for each in told.get("field", ())}
 
     def of(self, case: Case) -> list[Capability]:
         """Those that the case meets."""
         return [each for each in self.all if each.meets(case)]
+
+    def why_not_streamed(self, message: str) -> str:
+        """Why a query that runs in batch is refused as a stream, if the message is a declared one; else ""."""
+        return next((reason for refusal, reason in self.streams if re.search(refusal, message)), "")
 
     def why_unchecked(self, field: str) -> str:
         """The declared reason, "" if there is none."""

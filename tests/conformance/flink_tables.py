@@ -3,12 +3,15 @@
 import re
 from collections.abc import Sequence
 
+from pyspark.sql import DataFrame
+
 from remote_udf.table_arguments import ChangelogMode
+from spark_client import RemoteSession
 from tests.conformance.binding import Bound, called_in_from, is_process
 from tests.conformance.cases import Case
 from tests.conformance.checking import CaseError, described
 
-__all__ = ["changelog_mode", "process_sql"]
+__all__ = ["changelog_mode", "process_sql", "run_texts"]
 
 _BUILT_IN = {"TO_CHANGELOG": "to_changelog", "FROM_CHANGELOG": "from_changelog"}
 _SQL = re.compile(r"\s*(SELECT|WITH|INSERT|EXECUTE)\b", re.IGNORECASE)
@@ -63,3 +66,11 @@ def _chosen(name: str, bound: Sequence[Bound]) -> Bound | None:
         place = int(number[1]) - 1
         return bound[place] if place < len(bound) else None
     return bound[0]
+
+
+def run_texts(remote: RemoteSession, texts: Sequence[str]) -> DataFrame:
+    """The last statement's rows, after the others."""
+    *before, query = texts
+    for each in before:
+        remote.sql(each)
+    return remote.sql(query)

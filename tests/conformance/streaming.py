@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from tests.conformance.binding import Bound
@@ -16,15 +18,18 @@ from tests.conformance.environment import REFUSALS, Environment, fill
 from tests.conformance.observation import Failure, Run
 from tests.conformance.tables import changelog_frame, table_frame
 
-__all__ = ["DRAIN_SECONDS", "drain", "streamed"]
+__all__ = ["DRAIN_SECONDS", "drain", "streamed", "write_file"]
 
 DRAIN_SECONDS = 300
 
 
 def streamed(
     case: Case, environment: Environment, bound: Sequence[Bound], query: Callable[[], DataFrame], under: str
-) -> Run:
-    """The run; the tables of the case are streams while `query` is asked for its frame."""
+) -> Run | None:
+    """The run; the tables of the case are streams while `query` is asked for its frame.
+
+    A query whose result changes gives its last result. None if Spark has no streaming query of this shape.
+    """
     run = Run("stream", under=under)
     with tempfile.TemporaryDirectory(prefix="conformance-stream-") as scratch:
         for table in case.tables:
@@ -35,7 +40,11 @@ def streamed(
         started = time.monotonic()
         try:
             frame = query()
-            fill(run, frame, drain(frame, Path(scratch)))
+            if not frame.isStreaming:
+                return None
+            fill(run, frame, _drained(frame, Path(scratch)))
+        except AnalysisException:
+            return None
         except REFUSALS as error:
             run.failure = Failure(str(error), planning=False, kind=type(error).__name__)
         run.elapsed_ms = (time.monotonic() - started) * 1000
@@ -46,20 +55,41 @@ def _source(environment: Environment, frame: DataFrame, folder: Path) -> DataFra
     folder.mkdir()
     table = frame.toArrow()
     for number in range(len(table)):
-        path = folder / f"{number:05}.parquet"
-        pq.write_table(table.slice(number, 1), path)
-        os.utime(path, (1_700_000_000 + number,) * 2)
+        write_file(folder, table.slice(number, 1))
     return environment.spark.readStream.schema(frame.schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def drain(frame: DataFrame, scratch: Path) -> list[tuple[Any, ...]]:
-    """Runs the streaming query over what its sources have, and gives the rows in the order of the micro-batches."""
+def write_file(folder: Path, table: pa.Table) -> None:
+    """The next file of a folder that a stream reads."""
+    number = len(list(folder.iterdir()))
+    path = folder / f"{number:05}.parquet"
+    hidden = path.with_name(f".{path.name}")
+    pq.write_table(table, hidden)
+    # Spark takes files by their age.
+    os.utime(hidden, (1_700_000_000 + number,) * 2)
+    hidden.rename(path)
+
+
+def _drained(frame: DataFrame, scratch: Path) -> list[tuple[Any, ...]]:
+    try:
+        return drain(frame, scratch / "appended")
+    except AnalysisException:
+        return drain(frame, scratch / "complete", "complete")
+
+
+def drain(frame: DataFrame, scratch: Path, mode: str = "append") -> list[tuple[Any, ...]]:
+    """Runs the streaming query over what its sources have, and gives the rows in the order of the micro-batches.
+
+    In the mode `complete` those of the last micro-batch.
+    """
     rows: list[tuple[Any, ...]] = []
 
     def keep(batch: DataFrame, _: int) -> None:
+        if mode == "complete":
+            rows.clear()
         rows.extend(tuple(row) for row in batch.collect())
 
-    writer = frame.writeStream.option("checkpointLocation", str(scratch / "checkpoint")).outputMode("append")
+    writer = frame.writeStream.option("checkpointLocation", str(scratch / "checkpoint")).outputMode(mode)
     query = writer.trigger(availableNow=True).foreachBatch(keep).start()
     try:
         if not query.awaitTermination(DRAIN_SECONDS):

@@ -18,6 +18,7 @@ from tests.conformance.prefixes import prefix_changes
 from tests.conformance.running import running_changelog, updating_subquery
 from tests.conformance.spark_sql import parse, to_spark
 from tests.conformance.statements import created_view
+from tests.conformance.streaming import streamed
 from tests.conformance.tables import ROW_KIND, changelog_frame, create_views
 
 __all__ = ["claims", "observe"]
@@ -69,6 +70,10 @@ class _Runs:
             runs.append(self._run(changelog))
         if self._case.expected.get("changes") and runs[0].failure is None:
             runs += self._changes()
+        if "stream" in self._case.modes and runs[0].failure is None and not any(run.how == "changelog" for run in runs):
+            self._environment.next_run()
+            stream = streamed(self._case, self._environment, self._bound, lambda: self._query(self._tree), self._under)
+            runs += [] if stream is None else [stream]
         return runs
 
     def _run(self, query: Callable[[], DataFrame]) -> Run:

@@ -14,14 +14,14 @@ from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.changelogs import mode_of
 from spark_client.base.types import spark_type
 from tests.conformance.binding import Bound
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, Table
 from tests.conformance.given import Candidate, declared
 from tests.conformance.observation import Emitted
 from udf_server.testing import ProcessTableHarness, table
 
-__all__ = ["Driving", "harness_function"]
+__all__ = ["Driving", "delay_of", "harness_function", "watermarked"]
 
-_DELAY = re.compile(r"INTERVAL '([\d.]+)' (SECOND|HOUR|MINUTE|DAY)")
+_DELAY = re.compile(r"INTERVAL '([\d.]+)' (SECOND|HOUR|MINUTE|DAY)", re.IGNORECASE)
 _UNITS = {"SECOND": 1.0, "MINUTE": 60.0, "HOUR": 3600.0, "DAY": 86400.0}
 Steps = list[tuple[tuple[Any, ...] | None, Any]]
 """A row, or the watermark that comes next."""
@@ -124,10 +124,7 @@ class Driving:
 
     def _time_column(self, frame: DataFrame) -> str | None:
         """The column that a table of the case declares a watermark for, as far as the frame has it."""
-        declared_for = [
-            match[1] for each in self._case.tables
-            if (match := re.match(r"\s*WATERMARK FOR `?(\w+)`?", str(each.raw.get("watermark") or "")))
-        ]  # fmt: skip
+        declared_for = [watermarked(each) for each in self._case.tables]
         return next((name for name in frame.columns if name in declared_for or name == "rowtime"), None)
 
     def _told_phases(self, count: int) -> list[str | None]:
@@ -145,9 +142,19 @@ class Driving:
         return None
 
     def _delay(self) -> datetime.timedelta:
-        told = next((str(each.raw["watermark"]) for each in self._case.tables if each.raw.get("watermark")), "")
-        match = _DELAY.search(told)
-        return datetime.timedelta(seconds=float(match[1]) * _UNITS[match[2]]) if match else datetime.timedelta()
+        return next((delay_of(each) for each in self._case.tables if each.raw.get("watermark")), datetime.timedelta())
+
+
+def watermarked(table: Table) -> str | None:
+    """The column that a table declares a watermark for."""
+    match = re.match(r"\s*WATERMARK FOR `?(\w+)`?", str(table.raw.get("watermark") or ""), re.IGNORECASE)
+    return match[1] if match is not None else None
+
+
+def delay_of(table: Table) -> datetime.timedelta:
+    """How far the watermark is behind the latest time."""
+    match = _DELAY.search(str(table.raw.get("watermark") or ""))
+    return datetime.timedelta(seconds=float(match[1]) * _UNITS[match[2].upper()]) if match else datetime.timedelta()
 
 
 def _given(frame: DataFrame, partition_by: Any, order_by: Any) -> TableGiven:

@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from remote_udf.table_arguments import ChangelogMode
-from spark_client import RemoteSession
 from spark_client.base.changelogs import mode_metadata, mode_of
 from tests.conformance.binding import Bound, is_process
+from tests.conformance.capabilities import Capabilities
 from tests.conformance.cases import Case, Table
 from tests.conformance.environment import REFUSALS, Environment, columns_of, fill
-from tests.conformance.flink_tables import changelog_mode, process_sql
+from tests.conformance.flink_tables import changelog_mode, process_sql, run_texts
+from tests.conformance.kinds import process_streams
 from tests.conformance.kinds.process_driving import Driving
 from tests.conformance.observation import Failure, Observation, Run
 from tests.conformance.statements import created_view
@@ -51,6 +52,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
             run = environment.run("batch", lambda: run_texts(environment.remote(case, bound), texts), case, bound)
             run.calls = run.max_open = None
         seen.runs.append(run)
+        _stream(case, environment, bound, texts, seen)
         if case.expectation.get("expected_fact") and run.failure is None:
             mode, _ = mode_of(run_texts(environment.remote(case, bound), texts))
             seen.found["changelog mode"] = [str(kind) for kind in mode.kinds]
@@ -60,12 +62,24 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
     return seen
 
 
-def run_texts(remote: RemoteSession, texts: Sequence[str]) -> DataFrame:
-    """The last statement's rows, after the others."""
-    *before, query = texts
-    for each in before:
-        remote.sql(each)
-    return remote.sql(query)
+def _stream(
+    case: Case, environment: Environment, bound: Sequence[Bound], texts: Sequence[str], seen: Observation
+) -> None:
+    """The case as a stream as well, if it expects rows."""
+    if case.error is not None or case.expectation.get("expected_fact") or seen.runs[-1].failure is not None:
+        return
+    why = process_streams.not_a_stream(case, bound)
+    run = None
+    if not why:
+        run = process_streams.run(case, environment, bound, texts)
+        why = "Spark has no streaming query of this shape"
+    if run is not None and run.failure is not None:
+        why = Capabilities().why_not_streamed(run.failure.message)
+        run = None if why else run
+    if run is not None:
+        seen.runs.append(run)
+    else:
+        seen.notes.append(f"not run as a stream: {why}")
 
 
 def _is_driven(case: Case) -> bool:

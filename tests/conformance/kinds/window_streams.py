@@ -8,7 +8,6 @@ driven step by step in `window_steps`.
 """
 
 import datetime
-import os
 import tempfile
 import zoneinfo
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -31,7 +29,7 @@ from tests.conformance.cases import Case, Table
 from tests.conformance.column_types import parse_type
 from tests.conformance.environment import REFUSALS, Environment, columns_of
 from tests.conformance.observation import Emitted, Failure, Run
-from tests.conformance.streaming import DRAIN_SECONDS
+from tests.conformance.streaming import DRAIN_SECONDS, write_file
 from tests.conformance.values import parse_value
 from tests.conformance.window_feed import Burst, Event, Stage, aligned, bursts_of, events_of, time_column
 from tests.conformance.window_queries import NO_ZONE, TIME_ZONE, statements
@@ -196,7 +194,7 @@ class _Feed:
         table = self._spark.createDataFrame([row for rows in files for row in rows], self._schema).toArrow()
         assert isinstance(table, pa.Table)
         for rows in files:
-            self._file(table.slice(0, len(rows)))
+            write_file(self._folder, table.slice(0, len(rows)))
             table = table.slice(len(rows))
 
     def _rows(self, burst: Burst) -> list[tuple[Any, ...]]:
@@ -208,12 +206,3 @@ class _Feed:
             at = burst.watermark.replace(tzinfo=datetime.UTC if self.zoned else self._zone)
             rows.append((*[None] * len(self._types), "+I", at))
         return rows
-
-    def _file(self, table: pa.Table) -> None:
-        number = len(list(self._folder.iterdir()))
-        path = self._folder / f"{number:05}.parquet"
-        hidden = path.with_name(f".{path.name}")
-        pq.write_table(table, hidden)
-        # Spark takes files by their age.
-        os.utime(hidden, (1_700_000_000 + number,) * 2)
-        hidden.rename(path)

@@ -1,0 +1,235 @@
+"""Queries with process table functions as streams, through `remote.sql`, with real restarts.
+
+Where there is a watermark, every row is a micro-batch. The watermark comes in a column of its own, as in
+`window_streams`: behind every row, and at the end of the input. A restore stops the streaming query and starts it
+again from its checkpoint.
+"""
+
+import datetime
+import itertools
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType, TimestampType
+
+from remote_udf.row_kinds import ROW_KIND
+from remote_udf.table_arguments import ChangelogMode
+from spark_client.base.changelogs import mode_metadata
+from spark_client.windows.columns import WATERMARK
+from spark_client.windows.watermarks import guarded
+from tests.conformance.binding import Bound
+from tests.conformance.cases import Case, FunctionWords, Table
+from tests.conformance.column_types import parse_type
+from tests.conformance.environment import REFUSALS, Environment, columns_of, fill
+from tests.conformance.flink_tables import changelog_mode, run_texts
+from tests.conformance.kinds.process_driving import delay_of, watermarked
+from tests.conformance.observation import Emitted, Failure, Run
+from tests.conformance.streaming import drain, write_file
+from tests.conformance.tables import table_frame
+from tests.conformance.values import parse_value
+from tests.conformance.window_feed import END
+
+__all__ = ["not_a_stream", "run"]
+
+WATERMARK_COLUMN = "stream_watermark__"
+STATE = {
+    "spark.sql.streaming.stateStore.providerClass":
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.shuffle.partitions": "1",
+}  # fmt: skip
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_END_OF_FLINK = "9223372036854775807"
+_TABLE = re.compile(r"\bTABLE\s+(?:\(\s*)?`?(\w+)", re.IGNORECASE)
+_UNSTREAMED = re.compile(r"stream", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row, and the watermark behind it."""
+
+    table: str
+    kind: str
+    values: Sequence[Any]
+    watermark: datetime.datetime | None
+    phase: str | None
+
+
+def not_a_stream(case: Case, bound: Sequence[Bound]) -> str:
+    """Why Spark cannot run the case as a stream; "" if it can."""
+    if not any(_TABLE.search(text) for text in (*case.setup, case.query)):
+        return "no table goes into the function"
+    if any(table.view or not table.columns for table in case.tables):
+        return "a table is the result of another query"
+    timed = [table for table in case.tables if watermarked(table) is not None]
+    if not timed and any(_has_timers(words) for words in case.functions):
+        return "timers fire at the end of the input, which a stream does not have"
+    told = str(case.expectation.get("expected")) + " ".join(words.behaviour for words in case.functions)
+    if timed and _END_OF_FLINK in told:
+        return "the case is about the watermark at the end of the input, which Spark does not have"
+    if timed and all(_has_row_semantics(each) for each in bound):
+        return "a function with row semantics sees no watermark on a stream"
+    if any(row.watermark is not None and row.watermark <= _EPOCH for row in _rows(case)):
+        return "a watermark is not after 1970, and Spark cannot tell such a one from none"
+    return ""
+
+
+def _has_timers(words: FunctionWords) -> bool:
+    return str(words.raw.get("timers") or "none").strip().lower() not in ("none", "no")
+
+
+def _has_row_semantics(bound: Bound) -> bool:
+    process = bound.spec.process if bound.spec is not None else None
+    return process is not None and not any(table.has_set_semantics for table in process.main_tables)
+
+
+def run(case: Case, environment: Environment, bound: Sequence[Bound], texts: Sequence[str]) -> Run | None:
+    """The run; None if Spark has no streaming query of this shape."""
+    made = Run("stream")
+    with tempfile.TemporaryDirectory(prefix="process-stream-") as scratch, environment.settings(STATE):
+        try:
+            _run(case, environment, bound, texts, Path(scratch), made)
+        except AnalysisException as error:
+            if _UNSTREAMED.search(str(error)):
+                return None
+            made.failure = Failure(str(error), planning=True, kind=type(error).__name__)
+        except REFUSALS as error:
+            made.failure = Failure(str(error), planning=made.columns is None, kind=type(error).__name__)
+    return made
+
+
+def _run(
+    case: Case, environment: Environment, bound: Sequence[Bound], texts: Sequence[str], scratch: Path, made: Run
+) -> None:
+    ended = _ended(bound, " ".join(texts))
+    feeds = {table.name: _Feed(environment, table, scratch / table.name) for table in case.tables
+             if table.name not in ended}  # fmt: skip
+    for table in case.tables:
+        frame = feeds[table.name].frame() if table.name in feeds else table_frame(environment.spark, table)
+        frame.createOrReplaceTempView(f"`{table.name}`")
+    frame = run_texts(environment.remote(case, bound), texts)
+    made.columns = columns_of(frame)
+    rows = [row for row in _rows(case) if row.table in feeds]
+    phases = list(dict.fromkeys(row.phase for row in rows)) or [None]
+    emitted: list[Emitted] = []
+    for phase in phases:
+        for burst in _bursts([each for each in rows if each.phase == phase]):
+            for name, feed in feeds.items():
+                feed.write(burst if name == burst[0].table else [])
+        if phase == phases[-1]:
+            for feed in feeds.values():
+                feed.end()
+        fill(made, frame, drain(frame, scratch))
+        emitted += [Emitted(each.values, each.kind, phase=phase) for each in made.rows or ()]
+    made.rows = emitted
+
+
+def _ended(bound: Sequence[Bound], query: str) -> set[str]:
+    """Tables that are passed as broadcast ones, which are no streams."""
+    found = set()
+    for each in bound:
+        names = [] if each.spec is None or each.spec.process is None else each.spec.process.tables
+        for argument in names:
+            if argument.is_broadcast:
+                found |= set(re.findall(rf"\b{argument.name}\s*=>\s*TABLE\s+`?(\w+)", query, re.IGNORECASE))
+    return found
+
+
+def _rows(case: Case) -> list[_Row]:
+    """The rows of all tables: before a restore and after it, by time where all have one, else as they stand."""
+    ordered: list[Any] = []
+    for number, table in enumerate(case.tables):
+        for place, row in enumerate(_followed(table)):
+            time = row.watermark.timestamp() if row.watermark is not None and len(case.tables) > 1 else 0.0
+            ordered.append(((row.phase or "") != "before_restore", time, place, number, row))
+    return [each[-1] for each in sorted(ordered, key=lambda each: each[:-1])]
+
+
+def _bursts(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+    """Rows of a micro-batch: one if there are watermarks, else those of a table that follow each other, in two halves.
+
+    State then goes from one micro-batch to the next all the same.
+    """
+    for _, same in itertools.groupby(rows, key=lambda row: row.table):
+        together = list(same)
+        if any(row.watermark is not None for row in rows):
+            yield from ([row] for row in together)
+        else:
+            half = (len(together) + 1) // 2
+            yield from filter(None, (together[:half], together[half:]))
+
+
+def _followed(table: Table) -> Iterator[_Row]:
+    time, delay = watermarked(table), delay_of(table)
+    names = [name for name, _ in table.columns]
+    told = table.raw.get("rows") or [None] * len(table.changes)
+    greatest: datetime.datetime | None = None
+    for (kind, values), row in zip(table.changes, told, strict=True):
+        if time is not None and values[names.index(time)] is not None:
+            at = parse_value(values[names.index(time)], parse_type("TIMESTAMP_LTZ(3)"))
+            greatest = at if greatest is None else max(greatest, at)
+        watermark = None if greatest is None else greatest - delay
+        yield _Row(table.name, kind, values, watermark, row.get("phase") if isinstance(row, dict) else None)
+
+
+class _Feed:
+    """The files of one table, a micro-batch each."""
+
+    def __init__(self, environment: Environment, table: Table, folder: Path) -> None:
+        self._spark, self._table, self._folder = environment.spark, table, folder
+        self._types = [parse_type(type_) for _, type_ in table.columns]
+        self._time = watermarked(table)
+        columns = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, self._types, strict=True)]
+        ddl = ", ".join([*columns, f"{ROW_KIND} string", f"{WATERMARK_COLUMN} timestamp"])
+        self._schema = StructType.fromDDL(ddl)
+        folder.mkdir()
+
+    def frame(self) -> DataFrame:
+        source = self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1)
+        frame = source.parquet(str(self._folder))
+        if self._time is not None:
+            frame = guarded(frame.withWatermark(WATERMARK_COLUMN, "0 seconds"), WATERMARK_COLUMN)
+        columns = [self._column(name) for name, _ in self._table.columns]
+        return frame.where(F.col(WATERMARK_COLUMN).isNull()).select(*columns, *self._kind())
+
+    def _column(self, name: str) -> Any:
+        column = F.col(f"`{name}`")
+        if name != self._time:
+            return column
+        return column.cast(TimestampType()).alias(name, metadata={WATERMARK: 0})
+
+    def _kind(self) -> list[Any]:
+        if not self._table.changelog:
+            return []
+        mode = changelog_mode(str(self._table.raw.get("changelog_mode") or ""))
+        if mode is None:
+            mode = ChangelogMode.of(*dict.fromkeys(kind for kind, _ in self._table.changes))
+        return [F.col(ROW_KIND).alias(ROW_KIND, metadata=mode_metadata(mode, self._table.primary_key))]
+
+    def write(self, burst: Sequence[_Row]) -> None:
+        """A micro-batch with rows and the watermarks behind them, or with nothing."""
+        rows: list[tuple[Any, ...]] = []
+        for row in burst:
+            values = [parse_value(value, type_) for value, type_ in zip(row.values, self._types, strict=True)]
+            rows.append((*values, row.kind, None))
+            if row.watermark is not None and self._time is not None:
+                rows.append(self._mark(row.watermark))
+        self._file(rows)
+
+    def end(self) -> None:
+        """The watermark at the end of the input, and the micro-batch that sees it."""
+        if self._time is not None:
+            self._file([self._mark(END.replace(tzinfo=datetime.UTC))])
+            self._file([])
+
+    def _mark(self, at: datetime.datetime) -> tuple[Any, ...]:
+        return (*[None] * len(self._types), "+I", at)
+
+    def _file(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        write_file(self._folder, self._spark.createDataFrame(list(rows), self._schema).toArrow())
