@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import udf_server
 from tests.conformance.cases import Case
 from tests.conformance.observation import Observation
 
@@ -17,22 +18,32 @@ FILE = Path(__file__).with_name("capabilities.toml")
 
 @dataclass(frozen=True)
 class Capability:
-    """Cases of a kind do not apply. `refusal` is what the product must say then; `runs`: it must not refuse."""
+    """Cases of a kind do not apply. `refusal` is what the product must say then; `runs`: it must not refuse.
+
+    `absent` is a name in udf_server that a function of the case needs and that must not be there.
+    """
 
     field: str
     pattern: str
     reason: str
     refusal: str = ""
     runs: bool = False
+    absent: str = ""
 
     def meets(self, case: Case) -> bool:
         """Whether the case is of the kind."""
-        return any(re.search(self.pattern, text) for text in _texts(case, self.field))
+        return any(re.search(self.pattern, text) for text in _texts(case, self.field)) and not self._is_there()
 
     @property
     def needs_no_run(self) -> bool:
         """Whether the case cannot be run at all."""
         return not self.refusal and not self.runs
+
+    def _is_there(self) -> bool:
+        found: Any = udf_server
+        for part in self.absent.split(".") if self.absent else ():
+            found = getattr(found, part, None)
+        return bool(self.absent) and found is not None
 
     def happened(self, seen: Observation) -> bool:
         """Whether what is stated was seen."""

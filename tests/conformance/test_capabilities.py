@@ -22,7 +22,7 @@ def test_every_capability_has_a_reason_and_one_thing_to_see(each):
     assert each.reason
     re.compile(each.pattern)
     re.compile(each.refusal)
-    assert not (each.refusal and each.runs)
+    assert sum(map(bool, (each.refusal, each.runs, each.absent))) <= 1
 
 
 @pytest.mark.skipif(not FILES, reason=f"no conformance cases at {FOLDER}")
@@ -43,6 +43,18 @@ def test_a_limit_that_does_not_exist_must_be_seen_not_to_exist():
     assert capability.happened(seen())
     assert not capability.happened(seen("not supported"))
     assert not capability.happened(Observation())
+
+
+def test_a_name_that_is_there_makes_the_case_apply():
+    case = Case("x", "f", "SELECT LAMBDA", (), ())
+    assert Capability("query", "LAMBDA", "none here", absent="ArgumentTrait.NO_SUCH_TRAIT").meets(case)
+    assert not Capability("query", "LAMBDA", "none here", absent="ArgumentTrait.SET_SEMANTIC_TABLE").meets(case)
+
+
+def test_a_stream_may_be_refused_with_a_declared_message_only():
+    message = "table 'r': declares REQUIRE_FULL_DELETE, but deletes have only the columns of the key"
+    assert DECLARED.why_not_streamed(message)
+    assert not DECLARED.why_not_streamed("no such table")
 
 
 def test_a_capability_is_met_by_a_field_of_the_case_and_by_nothing_else():

@@ -1,6 +1,7 @@
 """Declaring functions: names, versions, parameters, options, and what is refused at once."""
 
 import functools
+from typing import Annotated
 
 import pyarrow as pa
 import pytest
@@ -159,3 +160,11 @@ async def test_a_partial_function_may_be_declared(environment):
 
     plus_two = udf.scalar(name="plus_two", parameters="b int", returns="int")(functools.partial(add, 2))
     assert (await environment.run(plus_two, [1])).to_pylist() == [3]
+
+
+def test_only_process_table_functions_take_tables():
+    with pytest.raises(DeclarationError, match=r"parameter 'r': Only scalar arguments .* SET_SEMANTIC_TABLE"):
+
+        @udf.scalar
+        def f(r: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE]) -> int:
+            return 1

@@ -2,7 +2,9 @@
 
 import asyncio
 import datetime
+import functools
 import gc
+import typing
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -161,6 +163,29 @@ def test_a_declaration_that_is_wrong_names_function_and_parameter():
             declared(eval=code)
     with pytest.raises(DeclarationError, match=r"function wrong: .* 'terminate', which is never called.*in on_timer"):
         declared(eval=lambda self: iter(()), terminate=lambda self: iter(()))
+
+
+def test_an_overloaded_eval_is_refused():
+    class Several(udf.ProcessTableFunction):
+        returns = "a int"
+
+        @typing.overload
+        def eval(self, i: int): ...
+        @typing.overload
+        def eval(self, i: str): ...
+        def eval(self, i: object):
+            yield (1,)
+
+    class Dispatched(udf.ProcessTableFunction):
+        returns = "a int"
+
+        @functools.singledispatchmethod
+        def eval(self, i: int):
+            yield (1,)
+
+    for kind in (Several, Dispatched):
+        with pytest.raises(DeclarationError, match=r"function \w+: .*non-overloaded.*eval is overloaded"):
+            declare_table(kind)
 
 
 def test_a_value_of_another_type_is_an_error_that_names_the_column():

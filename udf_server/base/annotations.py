@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from remote_udf.ddl import parse_type
 from remote_udf.errors import UnsupportedType
+from remote_udf.table_arguments import ArgumentTrait
 from remote_udf.types import TIMESTAMP, require_supported
 from udf_server.base.errors import DeclarationError
 from udf_server.base.values import Codec, Leaf, ListCodec, MapCodec, StructCodec, codec_for_type, is_record
@@ -92,7 +93,15 @@ def signature_of(code: Callable[..., Any], where: str) -> inspect.Signature:
 
 
 def type_given(given: Any, where: str) -> pa.DataType | None:
-    """The Arrow type of an Arrow type or DDL string; None if `given` is neither."""
+    """The Arrow type of an Arrow type or DDL string; None if `given` is neither.
+
+    Raises DeclarationError for an unknown type, and for the trait of a table where none can be passed.
+    """
+    if isinstance(given, ArgumentTrait):
+        raise DeclarationError(
+            f"{where}: Only scalar arguments are supported at this location, but the argument declares the traits "
+            f"[TABLE, {given.value}]; a function that takes a table derives from ProcessTableFunction"
+        )
     try:
         if isinstance(given, pa.DataType):
             return require_supported(given, where)

@@ -1,7 +1,9 @@
 """Process table functions as the server holds them. Everything is checked here, when the plugin is loaded."""
 
+import functools
 import inspect
 import re
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,6 +77,7 @@ def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> P
             f"{where}: class {kind.__name__} has a method 'terminate', which is never called, unlike in a UDTF of "
             "PySpark's: let eval register a timer, and emit the last rows of a key in on_timer"
         )
+    _require_one_eval(where, implementation, call)
     read = read_arguments(where, call)
     returned = hints_of(inspect.unwrap(getattr(call, "__func__", call)), where).get("return")
     mode = implementation.changelog_mode
@@ -122,6 +125,16 @@ def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> P
         timer=timer,
         timer_has_context=timer_has_context,
     )
+
+
+def _require_one_eval(where: str, implementation: ProcessTableFunction, call: Callable[..., Any]) -> None:
+    code = inspect.unwrap(getattr(call, "__func__", call))
+    dispatched = isinstance(inspect.getattr_static(implementation, "eval"), functools.singledispatchmethod)
+    if dispatched or typing.get_overloads(code):
+        raise DeclarationError(
+            f"{where}: Process table functions require a non-overloaded, non-vararg, and static signature: eval is "
+            "overloaded; write one eval, or one function for each signature"
+        )
 
 
 def _is_async(code: Callable[..., Any]) -> bool:

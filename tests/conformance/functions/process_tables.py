@@ -12,6 +12,7 @@ from remote_udf.errors import RemoteUdfError
 from tests.conformance.cases import Case, FunctionWords
 from tests.conformance.column_types import parse_type
 from tests.conformance.functions.process_bodies import BODIES, MODES, TIMERS
+from tests.conformance.functions.wrong_declarations import declared_wrongly
 from udf_server import ArgumentTrait, StateHint
 from udf_server.process.declaration import declare_table
 
@@ -56,9 +57,11 @@ def process_functions(cases: Iterable[Case]) -> list[udf.ProcessTableFunction]:
 def build_process_table(words: FunctionWords, name: str, output: str | None = None) -> type[udf.ProcessTableFunction]:
     """A class with the signature in words and the body of its name; `output` are the changes it is said to emit.
 
-    Raises NotBuilt or ValueError.
+    Raises NotBuilt, ValueError, and DeclarationError for what is no class at all.
     """
     plain = words.name.removesuffix(" with TTL")
+    if (wrong := declared_wrongly(words, name)) is not None:
+        return wrong
     if plain not in BODIES:
         raise NotBuilt(f"no body for {words.name}")
     body, timer = BODIES[plain], TIMERS.get(plain)
