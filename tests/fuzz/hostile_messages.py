@@ -28,7 +28,7 @@ LIES = (0, 1, 2, 7, -1, -8, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) 
 SCALARS = {
     "longs": pa.int64(), "texts": pa.string(), "vectors": pa.int64(), "lists": LISTS, "nothings": pa.list_(pa.null()),
     "maps": pa.map_(pa.string(), pa.list_(pa.float64())), "sleeping": pa.int64(), "blocking": pa.int64(),
-    "failing": pa.int64(),
+    "failing": pa.int64(), "growing": pa.int64(),
 }  # fmt: skip
 SLOW = ("sleeping", "blocking")
 TOTALS = pa.schema(

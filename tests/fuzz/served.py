@@ -63,6 +63,11 @@ def blocking(x: int) -> int:
 
 
 @udf.scalar(timeout=TIMEOUT)
+def growing(x: int) -> str:
+    return "x" * 20_000
+
+
+@udf.scalar(timeout=TIMEOUT)
 async def failing(x: int) -> int:
     raise ValueError("no " * 1_000)
 

@@ -55,6 +55,7 @@ def test_every_setting_but_tables_may_come_from_the_environment():
             "log_format": "json",
             "max_message_bytes": "70000",
             "max_stream_bytes": "70000",
+            "max_stream_result_bytes": "70000",
             "max_server_bytes": "70000",
         }.get(setting.name, text)
         config = load_config(environment={ENVIRONMENT_PREFIX + setting.name.upper(): text})

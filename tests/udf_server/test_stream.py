@@ -219,7 +219,7 @@ async def test_a_failing_server_ends_a_stream_that_waits_for_nothing_but_results
             raise RuntimeError("a bug")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(OutputWriter, "write_taken", fail)
+            patch.setattr(OutputWriter, "write", fail)
             go_on.set()
             error = (await talk.receive()).error
             await talk.ended()

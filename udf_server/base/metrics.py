@@ -108,6 +108,17 @@ class ServerMetrics:
         self.rows_in_flight = Gauge(
             "udf_rows_in_flight", "Rows received and not yet answered.", FUNCTION, registry=registry
         )
+        self.held_bytes = Gauge(
+            "udf_held_bytes", "Bytes that all streams hold, of max_server_bytes: unanswered rows, results not taken.",
+            registry=registry,
+        )  # fmt: skip
+        self.result_bytes = Gauge(
+            "udf_result_bytes", "Bytes of results that their clients have not taken.", FUNCTION, registry=registry
+        )
+        self.result_waits = Counter(
+            "udf_result_waits_total", "Times that the function waited because results were not taken.", FUNCTION,
+            registry=registry,
+        )  # fmt: skip
         self.calls = Counter(
             "udf_calls_total",
             "Calls of the function: of a row, of a batch if it is vectorized, of a bundle. Retries count again.",
@@ -272,6 +283,8 @@ class FunctionMetrics:
         self._streams = server.streams.labels(*labels)
         self._calls = server.calls.labels(*labels)
         self._retries = server.retries.labels(*labels)
+        self.results_waited = server.result_waits.labels(*labels).inc
+        """The function waits since its results are not taken. From any thread."""
         self._batches = server.batches.labels(*labels)
         self._replayed = server.rows_replayed.labels(*labels)
         self._rows_in_flight = server.rows_in_flight.labels(*labels)

@@ -9,10 +9,11 @@ an error of its row.
 import copy
 import dataclasses
 import datetime
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, repeat, starmap
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ __all__ = [
 
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+VALUE_BYTES = 32
+"""What Python takes for a number or an empty container, about, without what leads there."""
 Failures = dict[int, Exception]
 """Row index to what was wrong with that row's value."""
 
@@ -49,6 +52,21 @@ class Codec(ABC):
     """True if pyarrow's own to_pylist gives the values an author expects, and fast, all the way down."""
     mutable: bool = True
     """Whether an author's value of this type may change after it was given."""
+    width: int | None = None
+    """What each value takes, about, in bytes; None if that differs from value to value."""
+
+    def size(self, values: Collection[Any]) -> int:
+        """What these values take, about, in bytes. Those that are not of the type count as well as they can."""
+        if self.width is not None:
+            return len(values) * self.width
+        try:
+            return self._size(values)
+        except Exception:
+            # Any exception: as of encode_rows.
+            return sum(map(sys.getsizeof, values))
+
+    def _size(self, values: Collection[Any]) -> int:
+        raise NotImplementedError
 
     def decode(self, array: pa.Array) -> list[Any]:
         """Python values in row order. Raises OverflowError or ValueError for one Python cannot hold."""
@@ -83,6 +101,7 @@ class Leaf(Codec):
         self._by_numpy = (pa.types.is_temporal(type_) and not pa.types.is_time(type_)) or pa.types.is_decimal(type_)
         self.plain = scalar is None and not self._by_numpy
         self.mutable = pa.types.is_binary(type_)
+        self.width = None if pa.types.is_string(type_) or pa.types.is_binary(type_) else VALUE_BYTES
         self._scalar = scalar
         self._accepted, self._refused = python_types(type_) or ((), ())
         self._known: set[type] = {type(None)}
@@ -130,6 +149,15 @@ class Leaf(Codec):
         except OverflowError:
             raise OverflowError(f"more microseconds than {spelled(self.type)} holds in 64 bits") from None
 
+    def size(self, values: Collection[Any]) -> int:
+        if self.width is not None:
+            return len(values) * self.width
+        try:
+            # Characters are bytes, nearly always.
+            return VALUE_BYTES * len(values) + sum(map(len, values))
+        except TypeError:
+            return sum(map(sys.getsizeof, values))
+
     def _copied(self, value: Any) -> Any:
         return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
@@ -158,6 +186,12 @@ class ListCodec(Codec):
                 raise TypeError(f"expected {spelled(self.type)}, got a value of type {type(value).__name__}")
         inner = self.element.encode(list(chain.from_iterable(value for value in values if value is not None)))
         return pa.ListArray.from_arrays(_offsets(values), inner, type=self.type)
+
+    def _size(self, values: Collection[Any]) -> int:
+        present = [value for value in values if value is not None]
+        if self.element.width is not None:
+            return VALUE_BYTES * len(values) + self.element.width * sum(map(len, present))
+        return VALUE_BYTES * len(values) + self.element.size(list(chain.from_iterable(present)))
 
     def _copied(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple, np.ndarray)):
@@ -193,6 +227,11 @@ class MapCodec(Codec):
         items = self.item.encode(list(chain.from_iterable(value.values() for value in present)))
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=self.type)
 
+    def _size(self, values: Collection[Any]) -> int:
+        present = [value for value in values if value is not None]
+        items = list(chain.from_iterable(value.values() for value in present))
+        return VALUE_BYTES * len(values) + self.key.size(list(chain.from_iterable(present))) + self.item.size(items)
+
     def _copied(self, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
@@ -210,6 +249,10 @@ class StructCodec(Codec):
         self.plain = record is None and all(codec.plain for codec in fields.values())
         self._changing = {name: codec for name, codec in fields.items() if codec.mutable}
         self.mutable = bool(self._changing) or not is_frozen(record)
+        widths = [codec.width for codec in fields.values()]
+        self._varying = {name: codec for name, codec in fields.items() if codec.width is None}
+        self._fixed = VALUE_BYTES + sum(width or 0 for width in widths)
+        self.width = None if self._varying else self._fixed
 
     def _decode(self, array: pa.Array) -> list[Any]:
         columns = [codec.decode(child) for codec, child in zip(self.fields.values(), array.flatten(), strict=True)]
@@ -242,6 +285,12 @@ class StructCodec(Codec):
         if not arrays:
             return pa.array([None if gone else {} for gone in missing], self.type)
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=mask)
+
+    def _size(self, values: Collection[Any]) -> int:
+        present = [value for value in values if value is not None]
+        part = attrgetter if self.record is not None else itemgetter
+        varying = sum(codec.size(list(map(part(name), present))) for name, codec in self._varying.items())
+        return self._fixed * len(values) + varying
 
     def _copied(self, value: Any) -> Any:
         if self.record is None:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -176,6 +176,21 @@ class ThreadLane:
             self._lost += 1
             self._alive -= 1
             self._staff()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """The calling thread, which runs a job, waits for a client meanwhile: another one takes its place.
+
+        A client that reads nothing then costs other streams no thread, and its own one each.
+        """
+        with self._changed:
+            self._alive -= 1
+            self._staff()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alive += 1
 
     def stop(self) -> None:
         """Lets idle threads end and drops queued jobs; running ones finish or are left behind."""

@@ -31,7 +31,7 @@ __all__ = ["TableBinding", "bind_table", "checked_process_segments"]
 ASYNC_SEGMENTS = 256
 """Segments of an async function under way at once in a bundle."""
 PART_SHARE = 16
-"""There are many of them, so each sends what it has emitted at this share of PART_BYTES."""
+"""There are many of them, so each sends what it has emitted at this share of what leaves at once."""
 HELD_BYTES = 16 << 20
 
 

@@ -9,6 +9,7 @@ import collections
 from udf_server.runners.outputs import Output
 from udf_server.runners.pool import GRACE_SECONDS, CoroutinePool, PoolRunner
 from udf_server.runners.runner import InputBatch, RunnerSetup
+from udf_server.runners.sending import Sender
 
 __all__ = ["AsyncRows"]
 
@@ -19,7 +20,7 @@ class AsyncRows(PoolRunner):
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
         self._lane = setup.hosted.loop_lane
-        self._pool: CoroutinePool | None = CoroutinePool(self, self._lane.turns)
+        self._pool: CoroutinePool | None = CoroutinePool(self, self._lane.turns, self._lane.post)
         """None once cancelled."""
         self._asked = 0.0
         """When the pool was last told to look at its deadlines; 0.0 once it has."""
@@ -99,10 +100,13 @@ class AsyncRows(PoolRunner):
         except Exception as error:
             self.setup.fail(error)
 
-    def deliver(self, pool: CoroutinePool, outputs: list[Output]) -> None:
-        if pool is self._pool:
-            for output in outputs:
+    def deliver(self, sender: Sender, outputs: list[Output]) -> None:
+        heard = self._pool is not None and self._pool.sender is sender
+        for output in outputs:
+            if heard:
                 self.setup.emit(output)
+            else:
+                self.setup.room.give_back(output.size)
 
     async def _replace_pool(self, stuck: CoroutinePool) -> None:
         """The function blocks its loop: rows it was working on time out, the others go to a new loop."""
@@ -116,7 +120,7 @@ class AsyncRows(PoolRunner):
             return
         if self._pool is None:
             return
-        self._pool = CoroutinePool(self, self._lane.turns)
+        self._pool = CoroutinePool(self, self._lane.turns, self._lane.post)
         self._lane.post(self._pool.take_over, stuck)
         left, self._held = [*self._sent, *(self._held or ())], None
         self._sent.clear()

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
@@ -14,10 +15,16 @@ from remote_udf.outcomes import RowError
 from udf_server.base.failures import describe
 from udf_server.base.functions import Function
 from udf_server.base.values import Codec, decode_rows, encode_rows
-from udf_server.runners.outputs import Output, OutputWriter
+from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
+from udf_server.runners.room import Room
 
-__all__ = ["UNSET", "RowBatch"]
+__all__ = ["REPORT_BYTES", "REPORT_ROWS", "UNSET", "RowBatch"]
 
+REPORT_BYTES, REPORT_ROWS = 64 << 10, 8
+"""Who makes outcomes looks at what they take once there are as many, and reports them once they take as much: either
+costs as much as several rows that only compute."""
+SAMPLED_ROWS = 8
+"""Of so many values of a stride at most the size is looked at, where it differs from value to value."""
 UNSET: Final = object()
 """Stands in `values` for a row without an outcome."""
 
@@ -33,8 +40,9 @@ class RowBatch:
 
     def __init__(
         self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array], first_row: int, rows: int,
-        waited: float = 0.0,
+        waited: float = 0.0, room: Room | None = None,
     ) -> None:  # fmt: skip
+        """`room` is where its outcomes wait to be sent."""
         self.first_row = first_row
         self.rows = rows
         self.waited = waited
@@ -42,15 +50,29 @@ class RowBatch:
         self.columns: Sequence[pa.Array] = columns if function.context_parameter is not None else ()
         """The arguments as they came, if the function may ask its context for them."""
         self.errors: dict[int, RowError] = {}
+        """Of rows that have not left."""
+        self.failed = 0
+        """Rows whose call has failed so far."""
         self.attempts: dict[int, int] = {}
         """Calls made for a row, where more than one."""
         self.fresh: collections.deque[int] = collections.deque()
         """Rows with an outcome that was not sent yet; kept with unordered output only."""
-        self.skipped = 0
+        self._skipped: Mask | None = None
+        """True for rows that are not called; None for no such row."""
+        self._sent = 0
+        """Rows at the front that have left, with ordered output."""
+        self.results = (room or Room()).claim()
+        """What outcomes take that have not left."""
+        self.unsized = 0
+        """Rows with an outcome that were not passed to `report` yet; for one thread, as are those below."""
+        self._unreported = self._unreported_bytes = 0
+        """Rows with an outcome that the room does not know of yet, and what they take."""
         self.to_call = rows
         """Rows in `pending` at the beginning."""
         self.workers = 0
         """Who is taking rows from `pending` or working on one."""
+        self.sending = False
+        """What can leave is about to be sent."""
         self.exhausted = False
         """`pending` has been seen to be empty."""
         self._result = function.result
@@ -71,21 +93,51 @@ class RowBatch:
         skips = function.spec.nulls is NullCall.SKIP and any(column.null_count for column in columns)
         if not self.errors and not skips:
             return enumerate(rows)
-        kept = []
+        kept, skipped = [], []
         for row, arguments in enumerate(rows):
             if row in self.errors:
                 self.values[row] = None
             elif skips and any(argument is None for argument in arguments):
                 self.values[row] = None
-                self.skipped += 1
+                skipped.append(row)
             else:
                 kept.append((row, arguments))
         self.fresh.extend(row for row in range(self.rows) if self.values[row] is not UNSET)
+        if skipped:
+            self._skipped = np.zeros(self.rows, np.bool_)
+            self._skipped[skipped] = True
         self.to_call = len(kept)
         return iter(kept)
 
+    def made_bytes(self, last: int, rows: int) -> int:
+        """What the values of so many rows take, about, that were done one after the other, the last one at `last`.
+
+        Others may have taken rows in between: values of theirs count instead, where they are there.
+        """
+        result = self._result
+        if result.width is not None:
+            return rows * result.width
+        step = -(-rows // SAMPLED_ROWS)
+        sample = [value for value in self.values[max(last + 1 - rows, 0) : last + 1 : step] if value is not UNSET]
+        return result.size(sample) * rows // len(sample) if sample else 0
+
+    def report(self, last: int) -> None:
+        """Has the room know of what was made, soon. The row that was done last is at `last`."""
+        rows, self.unsized = self.unsized, 0
+        self._unreported += rows
+        self._unreported_bytes += self.made_bytes(last, rows)
+        if self._unreported_bytes >= REPORT_BYTES:
+            self.results.add(self._unreported_bytes, self._unreported)
+            self._unreported = self._unreported_bytes = 0
+
+    def error_bytes(self, index: int) -> int:
+        """What the error of a row takes, if it has one."""
+        error = self.errors.get(index)
+        return 0 if error is None else error_bytes(error)
+
     def fail(self, index: int, error: RowError) -> None:
         """Gives a row its error."""
+        self.failed += 1
         self.errors[index] = error
         self.values[index] = None
 
@@ -103,41 +155,70 @@ class RowBatch:
         rest = list(self.pending)
         other.pending = iter(rest)
         other.to_call = len(rest)
-        other.workers = 0
+        other.workers, other.sending = 0, False
         for index, error in given_up.items():
             other.fail(index, error)
             other.fresh.append(index)
         return other
 
     def outputs(self, writer: OutputWriter) -> list[Output]:
-        """The Results of the whole batch."""
-        retries = sum(self.attempts.values()) - len(self.attempts)
-        return self._write(writer, self.values, self.errors, self.skipped, retries, None)
+        """The Results of all rows that have not left, once all have an outcome; with ordered output."""
+        self.results.release()
+        return self._front_outputs(writer, self.rows)
+
+    def ready_outputs(self, writer: OutputWriter) -> list[Output]:
+        """The Results of the rows at the front that have an outcome and have not left; with ordered output."""
+        start = self._sent
+        ready = itertools.takewhile(lambda value: value is not UNSET, itertools.islice(self.values, start, None))
+        end = start + sum(1 for _ in ready)
+        self.results.leave(end - start - self._uncalled(range(start, end)))
+        return self._front_outputs(writer, end)
 
     def fresh_outputs(self, writer: OutputWriter) -> list[Output]:
         """The Results of rows that got their outcome since the last call; for unordered output."""
         indexes = []
         while self.fresh:
             indexes.append(self.fresh.popleft())
+        self.results.leave(len(indexes) - self._uncalled(indexes))
         if not indexes:
             return []
         values = [self.values[index] for index in indexes]
-        errors = {place: self.errors[index] for place, index in enumerate(indexes) if index in self.errors}
-        skipped, self.skipped = self.skipped, 0
+        errors = {place: self.errors.pop(index) for place, index in enumerate(indexes) if index in self.errors}
+        for index in indexes:
+            self.values[index] = None
+        skipped = None if self._skipped is None else self._skipped[indexes]
         retries = sum(self.attempts[index] - 1 for index in indexes if index in self.attempts) if self.attempts else 0
-        return self._write(writer, values, errors, skipped, retries, [self.first_row + index for index in indexes])
+        rows = [self.first_row + index for index in indexes]
+        return self._write(writer, 0, values, errors, skipped, retries, rows)
+
+    def _uncalled(self, rows: Sequence[int]) -> int:
+        """How many of these rows, which have not left, were not called."""
+        skipped = 0 if self._skipped is None else int(np.count_nonzero(self._skipped[rows]))
+        # Those whose arguments Python cannot hold were not called either.
+        return skipped + sum(row in self.errors and not self.errors[row].attempts for row in rows if self.errors)
+
+    def _front_outputs(self, writer: OutputWriter, end: int) -> list[Output]:
+        start, self._sent = self._sent, end
+        if start == end:
+            return []
+        if end - start == self.rows:
+            values, self.values = self.values, [None] * self.rows
+        else:
+            values, self.values[start:end] = self.values[start:end], [None] * (end - start)
+        # Not by looking through all of them, which other threads may add to.
+        rows = range(start, end)
+        errors = {row - start: self.errors.pop(row) for row in rows if row in self.errors} if self.errors else {}
+        retries = sum(self.attempts[row] - 1 for row in rows if row in self.attempts) if self.attempts else 0
+        skipped = None if self._skipped is None else self._skipped[start:end]
+        return self._write(writer, start, values, errors, skipped, retries)
 
     def _write(
-        self,
-        writer: OutputWriter,
-        values: Sequence[Any],
-        errors: Mapping[int, RowError],
-        skipped: int,
-        retries: int,
-        rows: Sequence[int] | None,
-    ) -> list[Output]:
+        self, writer: OutputWriter, first: int, values: Sequence[Any], errors: Mapping[int, RowError],
+        skipped: Mask | None, retries: int, rows: Sequence[int] | None = None,
+    ) -> list[Output]:  # fmt: skip
         # Rows whose arguments Python cannot hold were not called either.
-        uncalled = skipped + sum(not error.attempts for error in errors.values())
+        uncalled = 0 if skipped is None else int(np.count_nonzero(skipped))
+        uncalled += sum(not error.attempts for error in errors.values())
         calls = len(values) - uncalled + retries
         if errors:
             values = [None if index in errors else value for index, value in enumerate(values)]
@@ -145,6 +226,11 @@ class RowBatch:
         if failures:
             errors = {**errors}
             for index, error in failures.items():
-                attempts = self.attempts.get(index if rows is None else rows[index] - self.first_row, 1)
+                attempts = self.attempts.get(first + index if rows is None else rows[index] - self.first_row, 1)
                 errors[index] = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
-        return writer.write(self.first_row, array, errors, skipped, rows, calls=calls, retries=retries)
+        taken = Taken(first, array, errors, {}, calls, retries, skipped)
+        outputs, done = [], 0
+        for piece in taken.cut(writer.piece_bytes):
+            start, done = done, done + len(piece.values)
+            outputs += writer.write(self.first_row, piece, rows and rows[start:done])
+        return outputs

@@ -1,45 +1,19 @@
 """Emission: results that leave while their call still runs, for functions that may give more than memory holds."""
 
-import threading
 from collections.abc import Callable
-from typing import Protocol
 
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
-from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.returned import WrongResult
-from udf_server.runners.room import Room
+from udf_server.runners.work import Work
 
-__all__ = ["Abandoned", "Emission", "Work"]
-
-PART_BYTES = 4 << 20
+__all__ = ["Abandoned", "Emission"]
 
 
 class Abandoned(BaseException):
     """The call was given up or its stream has ended. Not an Exception, so that the function does not go on."""
-
-
-class Work(Protocol):
-    """What an Emission knows of the batch it belongs to."""
-
-    outcomes: Outcomes
-    lock: threading.Lock
-    """Held while outcomes are taken or given up."""
-
-    @property
-    def first_row(self) -> int:
-        """Of the batch, in the stream."""
-        ...
-
-    @property
-    def abandoned(self) -> bool: ...
-
-    def pause(self) -> None:
-        """The function waits for the client from here on, which is not counted against its deadline."""
-
-    def resume(self) -> None: ...
 
 
 class Emission:
@@ -48,16 +22,13 @@ class Emission:
     Every method raises Abandoned once nobody waits for the results.
     """
 
-    def __init__(
-        self, work: Work, first: int, writer: OutputWriter, room: Room, deliver: Callable[[list[Output]], None]
-    ) -> None:
+    def __init__(self, work: Work, first: int, writer: OutputWriter, deliver: Callable[[list[Output]], None]) -> None:
         """`deliver` takes outputs in order, from any thread."""
         self._work = work
         self._first = first
         self._writer = writer
-        self._room = room
         self._deliver = deliver
-        self.part_bytes = min(PART_BYTES, writer.limit // 2)
+        self.part_bytes = writer.piece_bytes
         """What should leave at once has about so many bytes."""
         with work.lock:
             work.outcomes.restart(first)
@@ -75,7 +46,7 @@ class Emission:
             made = self._writer.write_part(batch, batch + place, number, value(output))
             if made is not None:
                 self._work.outcomes.parts[place] = number
-                self._send([made])
+                self._deliver([made])
                 return
         if len(output) == 1:
             raise WrongResult(
@@ -93,30 +64,17 @@ class Emission:
             self._require_wanted()
             outcomes = work.outcomes
             outcomes.settle(max(outcomes.sent, self._first), values, {}, 1)
-            self._send(self._writer.write_taken(work.first_row, outcomes.take(), early=True))
+            self._deliver(self._writer.write(work.first_row, outcomes.take()))
 
     def wait(self) -> None:
         """Blocks until the client has taken enough of what was sent."""
-        self._work.pause()
-        try:
-            self._room.wait()
-        finally:
-            self._work.resume()
+        self._work.wait()
         self._require_wanted()
 
     async def available(self) -> None:
         """The same on an event loop."""
-        self._work.pause()
-        try:
-            await self._room.available()
-        finally:
-            self._work.resume()
+        await self._work.available()
         self._require_wanted()
-
-    def _send(self, outputs: list[Output]) -> None:
-        for output in outputs:
-            self._room.take(output.size)
-        self._deliver(outputs)
 
     def _require_wanted(self) -> None:
         if self._work.abandoned:

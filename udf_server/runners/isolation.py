@@ -15,7 +15,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from udf_server.base.failures import describe, row_error
 from udf_server.base.values import Codec, Failures
-from udf_server.runners.outputs import Taken
+from udf_server.runners.outputs import Taken, error_bytes
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import MalformedResult, WrongResult, returned_array
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH
@@ -60,16 +60,21 @@ class Outcomes:
     """Rows at the front whose outcomes were taken."""
     parts: dict[int, int] = field(default_factory=dict)
     """Row to the number of parts of its value that were sent so far."""
+    bytes: int = 0
+    """What is settled and was not taken takes, about."""
 
     def settle(self, first: int, values: pa.Array, failures: Failures, attempts: int) -> None:
         for row, error in failures.items():
-            self.errors[first + row] = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
+            self.errors[first + row] = wrong = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
+            self.bytes += error_bytes(wrong)
+        self.bytes += values.nbytes
         # A copy where more calls follow: their author may write into the memory of the array again.
         self.slices[first] = values if len(values) == self.rows else pa.concat_arrays([values])
 
     def fail(self, first: int, rows: int, error: RowError) -> None:
         self.errors.update(dict.fromkeys(range(first, first + rows), error))
         self.slices[first] = pa.nulls(rows, self.codec.type)
+        self.bytes += rows * error_bytes(error)
 
     def fail_rest(self, error: RowError) -> None:
         """Every row that has no outcome yet gets this one."""
@@ -93,7 +98,7 @@ class Outcomes:
         errors = {row - first: error for row, error in self.errors.items()}
         parts = {row - first: self.parts.pop(row) for row in [row for row in self.parts if row < end]}
         calls, retries = self.calls, self.retries
-        self.slices, self.errors, self.sent, self.calls, self.retries = {}, {}, end, 0, 0
+        self.slices, self.errors, self.sent, self.calls, self.retries, self.bytes = {}, {}, end, 0, 0, 0
         return Taken(first, values, errors, parts, calls, retries)
 
     def copied(self) -> "Outcomes":
@@ -127,8 +132,7 @@ def isolate(
                     break
             if error is None:
                 try:
-                    values, failures = returned_array(result, rows, outcomes.codec)
-                    outcomes.settle(first, values, failures, attempt)
+                    outcomes.settle(first, *returned_array(result, rows, outcomes.codec), attempt)
                     break
                 except WrongResult as wrong:
                     # Its traceback would hold this frame, and this frame it.

@@ -2,10 +2,11 @@
 
 import collections
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter
@@ -15,11 +16,13 @@ from remote_udf.messages import encode
 from remote_udf.outcomes import RowError, write_errors
 from remote_udf.shared_memory import SharedMemory
 from remote_udf.v1 import message_pb2 as pb
+from udf_server.runners.room import Room
 
-__all__ = ["Emit", "Output", "OutputWriter", "Taken"]
+__all__ = ["Emit", "Mask", "Output", "OutputWriter", "Taken", "error_bytes"]
 
 ROW = "row"
-NOTHING = (0, 0, 0)
+NOTHING = (0, 0)
+ERROR_BYTES = 100
 _HEADROOM = 4096
 """Bytes left for the envelope when a payload is measured against the message limit."""
 
@@ -41,8 +44,6 @@ class Output:
     """Calls of the function that led to these outcomes and are in no earlier output."""
     retries: int = 0
     """Those of them that repeat a call that failed."""
-    early: bool = False
-    """It leaves before its call returns, and takes room that the function waits for."""
 
     @property
     def failed(self) -> int:
@@ -51,6 +52,12 @@ class Output:
 
 Emit = Callable[[Output], None]
 """Takes an output on the server's event loop."""
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def error_bytes(error: RowError) -> int:
+    """What an error takes, about."""
+    return ERROR_BYTES + len(error.message) + len(error.traceback)
 
 
 class Taken(NamedTuple):
@@ -64,55 +71,66 @@ class Taken(NamedTuple):
     calls: int = 0
     retries: int = 0
     """As in Output."""
+    skipped: Mask | None = None
+    """True for rows that were not called; None for no such row."""
+
+    def cut(self, size: int) -> "Iterator[Taken]":
+        """The same in pieces of about `size` bytes each, in order."""
+        rows = len(self.values)
+        held = self.values.nbytes + sum(map(error_bytes, self.errors.values()))
+        step = max(rows * size // max(held, 1), 1)
+        if rows <= step:
+            yield self
+            return
+        failed, cut = sorted(self.errors), 0
+        for start in range(0, rows, step):
+            errors, end = {}, min(start + step, rows)
+            while cut < len(failed) and failed[cut] < end:
+                errors[failed[cut] - start] = self.errors[failed[cut]]
+                cut += 1
+            yield Taken(
+                self.first + start, self.values.slice(start, end - start), errors,
+                {row - start: count for row, count in self.parts.items() if start <= row < end},
+                0 if start else self.calls, 0 if start else self.retries,
+                None if self.skipped is None else self.skipped[start:end],
+            )  # fmt: skip
 
 
 class OutputWriter:
-    """Writes Results of one stream, from any thread."""
+    """Writes Results of one stream, from any thread. Each takes its bytes of the stream's room, for who sends it."""
 
     def __init__(
-        self, result: pa.DataType, *, ordered: bool, max_message_bytes: int, shared: SharedMemory | None = None,
-        what: str = "the value of this row takes",
+        self, result: pa.DataType, *, ordered: bool, max_message_bytes: int, room: Room | None = None,
+        shared: SharedMemory | None = None, what: str = "the value of this row takes",
     ) -> None:  # fmt: skip
         self._what = what
+        self._room = room or Room()
         self._ordered = ordered
         self._shared = shared
         self._limit = max_message_bytes - _HEADROOM
+        self.piece_bytes = min(self._room.piece_bytes, self._limit // 2)
+        """What should leave at once has about so many bytes."""
         value = pa.field(VALUE, result)
         self._schema = pa.schema([value] if ordered else [pa.field(ROW, pa.int64(), nullable=False), value])
         self._writer = BatchWriter(self._schema)
 
-    def write(
-        self,
-        first_row: int,
-        values: pa.Array,
-        errors: Mapping[int, RowError],
-        skipped: int,
-        rows: Sequence[int] | None = None,
-        *,
-        calls: int = 0,
-        retries: int = 0,
-    ) -> list[Output]:
-        """The Results of some rows of the batch that starts at `first_row`.
+    def write(self, batch: int, taken: Taken, rows: Sequence[int] | None = None) -> list[Output]:
+        """The Results of some rows of the batch that starts at `batch`.
 
-        `values` has one entry per row, null where it failed; `errors` is indexed like it. With
-        unordered output `rows` are the positions of the rows in the stream; otherwise they are all
-        rows of the batch. A value too large for a message becomes an error.
+        Values have one entry per row, null where it failed. With unordered output `rows` are the positions of the
+        rows in the stream; otherwise they are consecutive. A row with parts begins a Result. A value too large for a
+        message becomes an error.
         """
-        return self.write_taken(first_row, Taken(0, values, errors, {}, calls, retries), skipped, rows)
-
-    def write_taken(
-        self, batch: int, taken: Taken, skipped: int = 0, rows: Sequence[int] | None = None, *, early: bool = False
-    ) -> list[Output]:
-        """The same for rows that do not begin where their batch does. A row with parts begins a Result."""
         outputs = []
         starts = sorted({0, *taken.parts})
         for start, end in itertools.pairwise([*starts, len(taken.values)]):
             errors = {row - start: error for row, error in taken.errors.items() if start <= row < end}
-            counts = (skipped, taken.calls, taken.retries) if start == 0 else NOTHING
+            counts = (taken.calls, taken.retries) if start == 0 else NOTHING
+            skipped = None if taken.skipped is None else taken.skipped[start:end]
             outputs += self._write(
                 _Piece(
                     batch, batch + taken.first + start, taken.values.slice(start, end - start), errors,
-                    counts, rows and rows[start:end], taken.parts.get(start, 0), early,
+                    counts, skipped, rows and rows[start:end], taken.parts.get(start, 0),
                 )
             )  # fmt: skip
         return outputs
@@ -124,7 +142,7 @@ class OutputWriter:
             return None
         response = pb.ExecuteResponse(result=pb.Result(first_row=row, part=part))
         message = encode(response, data, self._shared)
-        return Output(message, batch, 0, 0, {}, len(message) + response.shared.bytes, early=True)
+        return self._counted(Output(message, batch, 0, 0, {}, len(message) + response.shared.bytes))
 
     @property
     def limit(self) -> int:
@@ -144,7 +162,8 @@ class OutputWriter:
             if not errors:
                 error = RowError(ErrorCode.RESULT_TOO_LARGE, self._too_large(size), attempts=1)
                 return self._write(replace(piece, values=pa.nulls(1, values.type), errors={0: error}))
-        skipped, calls, retries = piece.counts
+        calls, retries = piece.counts
+        skipped = 0 if piece.skipped is None else int(np.count_nonzero(piece.skipped))
         result = pb.Result(
             first_row=piece.first_row, rows=count, skipped=skipped, parts=piece.parts, calls=calls, retries=retries
         )
@@ -155,7 +174,11 @@ class OutputWriter:
         response = pb.ExecuteResponse(result=result)
         message = encode(response, data, self._shared)
         size = len(message) + response.shared.bytes
-        return [Output(message, piece.batch, count, skipped, codes, size, calls, retries, piece.early)]
+        return [self._counted(Output(message, piece.batch, count, skipped, codes, size, calls, retries))]
+
+    def _counted(self, output: Output) -> Output:
+        self._room.take(output.size)
+        return output
 
     def _too_large(self, size: int) -> str:
         return f"{self._what} {size} bytes; a message holds {self._limit}"
@@ -169,21 +192,24 @@ class _Piece:
     first_row: int
     values: pa.Array
     errors: Mapping[int, RowError]
-    counts: tuple[int, int, int]
-    """Skipped rows, calls, retries. Only their sums matter; they stay with the first half, as the parts of the first
-    row do."""
+    counts: tuple[int, int]
+    """Calls, retries. Only their sums matter; they stay with the first half, as the parts of the first row do."""
+    skipped: Mask | None
     rows: Sequence[int] | None
     parts: int
-    early: bool
 
     def halves(self) -> "tuple[_Piece, _Piece]":
         half = len(self.values) // 2
         low = {row: error for row, error in self.errors.items() if row < half}
         high = {row - half: error for row, error in self.errors.items() if row >= half}
+        skipped = (None, None) if self.skipped is None else (self.skipped[:half], self.skipped[half:])
         return (
-            replace(self, values=self.values.slice(0, half), errors=low, rows=self.rows and self.rows[:half]),
+            replace(
+                self, values=self.values.slice(0, half), errors=low, skipped=skipped[0],
+                rows=self.rows and self.rows[:half],
+            ),
             replace(
                 self, first_row=self.first_row + half, values=self.values.slice(half), errors=high, counts=NOTHING,
-                rows=self.rows and self.rows[half:], parts=0,
+                skipped=skipped[1], rows=self.rows and self.rows[half:], parts=0,
             ),
         )  # fmt: skip

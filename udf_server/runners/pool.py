@@ -7,27 +7,25 @@ batch while others still wait in this one.
 
 import asyncio
 import collections
-import functools
 import threading
 from abc import abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from remote_udf.options import OutputMode
 from udf_server.base.failures import describe, row_error
 from udf_server.base.fairness import current_party
 from udf_server.hosting.turns import Turns
-from udf_server.runners.batches import RowBatch
+from udf_server.runners.batches import REPORT_ROWS, RowBatch
 from udf_server.runners.outputs import Output
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner
+from udf_server.runners.sending import Sender
 from udf_server.runners.slots import Slot
 from udf_server.runners.strides import Durations, Strides
 
 __all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "PoolRunner", "Worker"]
 
 DEFAULT_CAPACITY = 100
-FLUSH_SECONDS = 0.01
-"""With unordered output, completed rows wait no longer than this for company."""
 STEP_SECONDS = 0.005
 """A worker whose calls never wait hands the loop on after this long."""
 GRACE_SECONDS = 1.0
@@ -62,7 +60,7 @@ class PoolRunner(Runner):
         """A call of the pool ignores its cancellation and was given up."""
 
     @abstractmethod
-    def deliver(self, pool: "CoroutinePool", outputs: list[Output]) -> None:
+    def deliver(self, sender: Sender, outputs: list[Output]) -> None:
         """Takes the outputs of a pool, unless it was replaced."""
 
 
@@ -72,8 +70,8 @@ class CoroutinePool:
     Runs on the function's event loop; what may be called from elsewhere says so.
     """
 
-    def __init__(self, runner: "PoolRunner", turns: Turns) -> None:
-        """`turns` are those of the function's event loop."""
+    def __init__(self, runner: PoolRunner, turns: Turns, post: Callable[..., object]) -> None:
+        """`turns` are those of the function's event loop; `post` calls something there, from any thread."""
         self._runner = runner
         self._turns = turns
         self._setup = setup = runner.setup
@@ -87,15 +85,13 @@ class CoroutinePool:
         """Batches whose arguments are still to be decoded; a worker does that when it has its turn."""
         self._queue: collections.deque[RowBatch] = collections.deque()
         """Batches with rows nobody has taken yet."""
-        self._unfinished: dict[RowBatch, None] = {}
-        """Batches with rows that have no outcome yet, oldest first."""
+        self.sender = Sender(runner, runner.deliver, turns, post)
         self._workers: list[Worker] = []
         self._parked: list[asyncio.Future[None]] = []
         self._ready = 0
         """Workers that let others have the loop, and take their next row then."""
         self._running: Worker | None = None
         """The worker that went on last."""
-        self._flush: asyncio.TimerHandle | None = None
         self._durations = Durations()
         self._closed = False
         self._gate = threading.Lock()
@@ -111,6 +107,7 @@ class CoroutinePool:
         """Starts and takes nothing more; the number of batches taken before. From any thread."""
         with self._gate:
             self._closed = True
+            self.sender.close()
             return self.taken
 
     def surrender(self) -> list[RowBatch]:
@@ -124,7 +121,7 @@ class CoroutinePool:
                     if worker.batch is batch and worker.index >= 0
                 }
             )
-            for batch in list(self._unfinished)
+            for batch in list(self.sender.unfinished)
         ]
 
     def feed(self, batch: InputBatch) -> None:
@@ -149,7 +146,7 @@ class CoroutinePool:
         self._closed = True
         self.arrived.clear()
         self._queue.clear()
-        self._unfinished.clear()
+        self.sender.cancel()
         for worker in self._workers:
             if worker.task is not None:
                 worker.task.cancel()
@@ -157,8 +154,6 @@ class CoroutinePool:
                 worker.task = None
         self._workers.clear()
         self._parked.clear()
-        if self._flush is not None:
-            self._flush.cancel()
 
     def expire(self, overdue: Sequence[tuple[Worker, RowBatch, int]]) -> None:
         """Gives up these rows, where the worker is still at them."""
@@ -177,11 +172,11 @@ class CoroutinePool:
         if not batch.to_call:
             self._finish(batch)
             return
-        self._unfinished[batch] = None
+        self.sender.unfinished[batch] = None
         self._queue.append(batch)
         self._wake()
         if batch.fresh:
-            self._flush_soon()
+            self.sender.flush_soon()
 
     def _wake(self) -> None:
         """Sets one worker to work, or makes one. Each wakes two more once a call of it waits.
@@ -221,11 +216,12 @@ class CoroutinePool:
         """
         call, unordered = self._runner.function.call, not self._ordered
         plain = self._context_parameter is None and not self._result.mutable
+        room, sender, piece = self._setup.room, self.sender, self._setup.writer.piece_bytes
         turns, call_soon = self._turns, asyncio.get_running_loop().call_soon
         strides = Strides(self._setup.clock, self._durations)
         stepped, count = strides.restart(), -1
         while not self._closed:
-            if not self._queue and not self.arrived:
+            if not (self._queue or self.arrived) or (room.full and sender.holds_up(self._wake)):
                 turns.leave(worker)
                 await self._park()
                 stepped = strides.restart()
@@ -242,7 +238,7 @@ class CoroutinePool:
             batch = worker.batch = self._queue[0]
             batch.workers += 1
             self._setup.began(batch.first_row)
-            values, woken = batch.values, False
+            values, woken, exhausted, left = batch.values, False, False, False
             while not self._closed:
                 done, stride, self._running = 0, strides.length, worker
                 # Not islice: it would be one more object per row that waits.
@@ -260,24 +256,39 @@ class CoroutinePool:
                     except BaseException as error:
                         if not await self._failed(worker, batch, index, arguments, error):
                             return
+                        batch.results.add(batch.error_bytes(index))
                     if unordered:
                         batch.fresh.append(index)
-                        if self._flush is None:
-                            self._flush_soon()
+                        sender.flush_soon()
                     if done == stride:
                         break
                 worker.index = -1
                 if not done:
+                    exhausted = True
                     break
+                batch.unsized += done
+                if batch.unsized >= REPORT_ROWS and not self._closed:
+                    batch.report(index)
                 now = strides.done(done)
+                if room.full or batch.results.held >= piece:
+                    # What was made must leave as soon as it can: others wait for the room that it takes.
+                    sender.send_soon(batch)
+                    if room.full:
+                        break
                 if self._running is not worker:
                     stepped = now  # others ran while a call of this one waited
                 if turns.busy or now - stepped > STEP_SECONDS:
-                    await self._let_others(worker, now - stepped if turns.count == count else None, ask=turns.busy)
+                    cost = now - stepped if turns.count == count else None
+                    # If all rows are done, the batch does not wait for this worker: whoever finds that out ends it.
+                    batch.workers -= 1
+                    await self._let_others(worker, cost, ask=turns.busy)
                     stepped, count, woken = strides.restart(), turns.count, False
+                    if left := batch.exhausted:
+                        break
+                    batch.workers += 1
             worker.leave()
-            if not self._closed:
-                self._leave(batch)
+            if not (left or self._closed):
+                self._leave(batch, exhausted=exhausted)
             # A worker that is parked, or was cancelled there, would hold on to its last batch.
             del batch, values
 
@@ -312,8 +323,9 @@ class CoroutinePool:
             batch = self.arrived.popleft()
         try:
             columns = self._setup.arguments.columns(batch)
+            room, waited = self._setup.room, batch.waited
             self._take(
-                RowBatch(self._runner.function, self._codecs, columns, batch.first_row, batch.rows, batch.waited)
+                RowBatch(self._runner.function, self._codecs, columns, batch.first_row, batch.rows, waited, room)
             )
         except Exception as error:
             self._setup.post(self._setup.fail, error)
@@ -364,7 +376,7 @@ class CoroutinePool:
                 delay = self._runner.retry.delay(error, attempts)
                 if delay is None:
                     retryable = self._runner.retry.worthwhile(error)
-                    traced = len(batch.errors) < TRACEBACKS_PER_BATCH
+                    traced = batch.failed < TRACEBACKS_PER_BATCH
                     batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
                     return True
                 if self._setup.clock() + delay >= deadline:
@@ -384,13 +396,14 @@ class CoroutinePool:
         finally:
             del error  # it refers to this frame if it was raised here, and the frame to the batch
 
-    def _leave(self, batch: RowBatch) -> None:
-        """A worker has found no more rows in the batch. The last to leave ends it."""
-        if self._queue and self._queue[0] is batch:
-            self._queue.popleft()
-        batch.exhausted = True
+    def _leave(self, batch: RowBatch, *, exhausted: bool) -> None:
+        """A worker has found no more rows in the batch, or has to wait. The last to leave ends it."""
+        if exhausted:
+            if self._queue and self._queue[0] is batch:
+                self._queue.popleft()
+            batch.exhausted = True
         batch.workers -= 1
-        if not batch.workers:
+        if not batch.workers and batch.exhausted:
             self._finish(batch)
 
     def _abandon(self, worker: Worker, batch: RowBatch) -> None:
@@ -403,47 +416,11 @@ class CoroutinePool:
         self._setup.post(self._runner.abandoned)
         if not self._ordered:
             batch.fresh.append(index)
-            self._flush_soon()
-        batch.workers -= 1
-        if not batch.workers and batch.exhausted:
-            self._finish(batch)
+            self.sender.flush_soon()
+        self._leave(batch, exhausted=False)
         self._wake()
-
-    def _flush_soon(self) -> None:
-        if self._flush is None and not self._ordered:
-            self._flush = asyncio.get_running_loop().call_later(
-                FLUSH_SECONDS, self._turns.do, self._setup.party, self._flush_now
-            )
-
-    def _flush_now(self) -> None:
-        self._flush = None
-        if self._closed:
-            return
-        writer = self._setup.writer
-        try:
-            outputs = [output for batch in list(self._unfinished) for output in batch.fresh_outputs(writer)]
-        except Exception as error:
-            self._setup.post(self._setup.fail, error)
-            return
-        self._deliver(outputs)
 
     def _finish(self, batch: RowBatch) -> None:
         """Every row of the batch has an outcome."""
-        self._turns.do(self._setup.party, functools.partial(self._finish_now, batch))
-
-    def _finish_now(self, batch: RowBatch) -> None:
-        if self._closed:
-            return
-        self._unfinished.pop(batch, None)
-        writer = self._setup.writer
-        try:
-            outputs = batch.outputs(writer) if self._ordered else batch.fresh_outputs(writer)
-        except Exception as error:
-            self._setup.post(self._setup.fail, error)
-            return
         self._setup.metrics.observe_rows(*self._durations.take())
-        self._deliver(outputs)
-
-    def _deliver(self, outputs: list[Output]) -> None:
-        if outputs:
-            self._setup.post(self._runner.deliver, self, outputs)
+        self.sender.finish(batch)

@@ -84,8 +84,10 @@ class RunnerSetup:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     """Runs a coroutine on the server's event loop for as long as the stream lives."""
     metrics: FunctionMetrics
-    room: Room | None = None
-    """Where early results wait to be sent; None where results leave when their call returns."""
+    room: Room = field(default_factory=Room)
+    """What results take that were not sent. Whoever makes more of them waits for room."""
+    takes_parts: bool = False
+    """Results of functions that emit may leave while their call runs, in parts."""
     clock: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
     party: Party = field(default_factory=Party)
@@ -101,7 +103,7 @@ class Runner(ABC):
 
     Methods are called on the server's event loop and never block. Every row fed leads to exactly one
     row in an Output, unless the stream fails or is cancelled. What is fed is not bounded here: the
-    stream feeds no more than its limits allow.
+    stream feeds no more than its limits allow. What it makes of that waits for room in `setup.room`.
     """
 
     def __init__(self, setup: RunnerSetup) -> None:

@@ -7,15 +7,16 @@ its error, its thread is written off, and another takes its place.
 
 import asyncio
 import collections
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
 from remote_udf.options import OutputMode
 from udf_server.base.failures import describe, row_error
-from udf_server.runners.batches import UNSET, RowBatch
-from udf_server.runners.outputs import Output
+from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
+from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
 from udf_server.runners.slots import Slot
 from udf_server.runners.strides import Durations, Strides
@@ -59,7 +60,9 @@ class ThreadedRows(Runner):
         self._context_parameter = self.function.context_parameter
         self._lock = threading.Lock()
         self._emitting = threading.Lock()
-        """A flush may meet the end of its batch."""
+        """Held while outcomes are written: several threads may want to, and a flush may meet the end of its batch."""
+        self._held_up = False
+        """Waits for the client before more rows begin."""
         self._arrived: collections.deque[InputBatch] = collections.deque()
         self._decoding = 0
         """Batches between the one above and the one below."""
@@ -112,6 +115,12 @@ class ThreadedRows(Runner):
             self._jobs += max(count, 0)
         for _ in range(count):
             self._lane.submit(self.setup.party, self._job)
+
+    def _go_on(self) -> None:
+        """The client has taken results."""
+        self._held_up = False
+        if not self._closed:
+            self._hire(1)
 
     def _spread(self, done_before: int, waited: float) -> None:
         """Doubles the threads while rows are slow and there are rows left."""
@@ -173,7 +182,7 @@ class ThreadedRows(Runner):
         with self._lock:
             self._crew.append(worker)
         try:
-            while not again and (batch := self._join(worker)) is not None:
+            while not again and not self._holds_up() and (batch := self._join(worker)) is not None:
                 exhausted = self._run(worker, batch, until)
                 if not self._leave(worker, batch, exhausted=exhausted):
                     return False
@@ -186,9 +195,30 @@ class ThreadedRows(Runner):
                 self._done += worker.done
                 if worker.given_up < 0 and not again:
                     self._jobs -= 1
+                # They came, or the client took results, while this thread still counted.
+                missed = not (self._jobs or self._held_up or self._closed) and bool(self._arrived or self._open)
+            if missed:
+                self.setup.post(self._hire, 1)
         if again:
             self._lane.submit(self.setup.party, self._job)
         return True
+
+    def _holds_up(self) -> bool:
+        """Whether no row may begin, since the client does not take what is there. Once it does, a thread is hired.
+
+        What can leave does: others wait for the room that it takes.
+        """
+        if not self.setup.room.full:
+            return False
+        with self._lock:
+            batches, told = list(self._workers), self._held_up
+            self._held_up = True
+        for batch in batches:
+            self._send(batch)
+        if told or not self.setup.room.when_free(functools.partial(self.setup.post, self._go_on)):
+            return True
+        self._held_up = False
+        return False
 
     def _join(self, worker: _Worker) -> RowBatch | None:
         """The oldest batch with rows left, decoded by whoever comes first."""
@@ -211,7 +241,9 @@ class ThreadedRows(Runner):
             arrived = self._arrived.popleft()
             self._decoding += 1
         columns = self.setup.arguments.columns(arrived)
-        batch = RowBatch(self.function, self._codecs, columns, arrived.first_row, arrived.rows, arrived.waited)
+        batch = RowBatch(
+            self.function, self._codecs, columns, arrived.first_row, arrived.rows, arrived.waited, self.setup.room
+        )
         with self._lock:
             self._decoding -= 1
             self._open.append(batch)
@@ -222,13 +254,14 @@ class ThreadedRows(Runner):
     def _run(self, worker: _Worker, batch: RowBatch, until: float) -> bool:
         """Calls the function for rows of the batch until none is left or the thread must stop.
 
-        After `until` it also ends where others wait for a thread. Whether no row is left.
+        It also ends while the client does not take results, and after `until` where others wait for a thread. Whether
+        no row is left.
         """
         call, values = self.function.call, batch.values
         plain = self._context_parameter is None and not self.function.result.mutable
         unordered, exhausted = not self._ordered, False
-        durations = Durations()
-        strides, stop = Strides(self.setup.clock, durations), worker.stop
+        durations, room, piece = Durations(), self.setup.room, self.setup.writer.piece_bytes
+        strides, stop, rows, unreported = Strides(self.setup.clock, durations), worker.stop, 0, 0
         while not stop.is_set():
             done = 0
             for index, arguments in islice(batch.pending, strides.length):
@@ -238,14 +271,25 @@ class ThreadedRows(Runner):
                     values[index] = call(*arguments) if plain else self._call(batch, index, arguments, 1)
                 except BaseException as error:
                     self._failed(worker, batch, index, arguments, error)
+                    unreported += batch.error_bytes(index)
                 if unordered:
                     self._done_one(worker, batch, index)
             if not done:
                 exhausted = True
                 break
             worker.done += done
-            if strides.done(done) > until and self._lane.crowded:
+            now = strides.done(done)
+            rows += done
+            unreported += batch.made_bytes(index, done)
+            if unreported > REPORT_BYTES and not stop.is_set():
+                batch.results.add(unreported, rows)
+                rows, unreported = 0, 0
+                if batch.results.held >= piece:
+                    self._send(batch)
+            if room.full or (now > until and self._lane.crowded):
                 break
+        if not stop.is_set():
+            batch.results.add(unreported, rows)
         self.setup.metrics.observe_rows(*durations.take())
         return exhausted
 
@@ -280,7 +324,7 @@ class ThreadedRows(Runner):
                 delay = self.retry.delay(error, attempts)
                 if delay is None:
                     retryable = self.retry.worthwhile(error)
-                    traced = len(batch.errors) < TRACEBACKS_PER_BATCH
+                    traced = batch.failed < TRACEBACKS_PER_BATCH
                     batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
                     return
                 if self.setup.clock() + delay >= deadline:
@@ -323,17 +367,21 @@ class ThreadedRows(Runner):
 
     def _emit_all(self, batches: Sequence[RowBatch]) -> None:
         for batch in batches:
-            self._emit(batch)
+            self._send(batch)
+
+    def _send(self, batch: RowBatch) -> None:
+        """Sends what can leave of a batch that goes on."""
+        self._write(batch.ready_outputs if self._ordered else batch.fresh_outputs)
 
     def _emit(self, batch: RowBatch) -> None:
+        """Sends the rest of a batch."""
+        self._write(batch.outputs if self._ordered else batch.fresh_outputs)
+
+    def _write(self, written: Callable[[OutputWriter], list[Output]]) -> None:
         try:
-            writer = self.setup.writer
-            if self._ordered:
-                outputs = batch.outputs(writer)
-            else:
-                with self._emitting:
-                    outputs = batch.fresh_outputs(writer)
+            with self._emitting:
+                outputs = written(self.setup.writer)
+                if outputs:
+                    self.setup.post(self._deliver, outputs)
         except Exception as error:
             self.setup.post(self.setup.fail, error)
-            return
-        self.setup.post(self._deliver, outputs)

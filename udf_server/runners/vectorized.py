@@ -2,14 +2,16 @@
 
 A plain `def` runs on the function's threads, one batch of a stream at a time unless buffer-capacity
 allows more; an `async def` runs on the function's event loop, four at a time. A batch whose deadline
-passes gives up the rows that have no outcome by then.
+passes gives up the rows that have no outcome by then. While the client does not take results, no call begins.
 """
 
 import asyncio
 import collections
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -21,78 +23,14 @@ from udf_server.base.fairness import current_party
 from udf_server.hosting.lanes import LoopLane
 from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Outcomes, Step, Wait, isolate
-from udf_server.runners.outputs import Output
+from udf_server.runners.outputs import Output, Taken
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
+from udf_server.runners.work import Work
 
 __all__ = ["Vectorized"]
 
 ASYNC_CALLS = 4
-
-
-class _Work:
-    """One batch. Whoever takes the claim emits its outcomes: the one who calls, or the watch that gives up."""
-
-    def __init__(
-        self, batch: InputBatch, outcomes: Outcomes, stop: threading.Event, clock: Callable[[], float]
-    ) -> None:
-        self.batch = batch
-        self.lock = threading.Lock()
-        self._stop = stop
-        self._clock = clock
-        self._waiting = 0
-        self._paused = 0.0
-        self.outcomes = outcomes
-        """Of the rows that are called."""
-        self.called: np.ndarray[Any, Any] | None = None
-        """Indexes of the rows that are called; None for all of them."""
-        self.began = 0.0
-        """When the first call began; 0.0 before."""
-        self.stopped = False
-        """It was given up; whoever calls may leave."""
-        self.lane: LoopLane | None = None
-        self.posted = 0.0
-        """When it was handed to its lane."""
-        self.queued = False
-        """Its lane has taken it; it begins when it has its turn."""
-        self.task: asyncio.Task[None] | None = None
-        self.told = 0.0
-        """When the coroutine was cancelled for its deadline; 0.0 if it was not."""
-        self.answered = False
-        """Its loop has reacted to that."""
-        self._claim = [True]
-
-    @property
-    def first_row(self) -> int:
-        return self.batch.first_row
-
-    @property
-    def abandoned(self) -> bool:
-        return self.stopped or self._stop.is_set()
-
-    @property
-    def paused(self) -> bool:
-        """Its function waits for the client to take results, which is not counted against the deadline."""
-        return self._waiting > 0
-
-    def pause(self) -> None:
-        with self.lock:
-            self._waiting += 1
-            if self._waiting == 1:
-                self._paused = self._clock()
-
-    def resume(self) -> None:
-        with self.lock:
-            self._waiting -= 1
-            if not self._waiting:
-                self.began += self._clock() - self._paused
-
-    def claim(self) -> bool:
-        """True for the first who asks, from any thread."""
-        try:
-            return self._claim.pop()
-        except IndexError:
-            return False
 
 
 class Vectorized(Runner):
@@ -107,10 +45,12 @@ class Vectorized(Runner):
         self._lock = threading.Lock()
         """Guards the next three; for a plain `def` threads help themselves to what waits."""
         self._waiting: collections.deque[InputBatch] = collections.deque()
-        self._working: dict[_Work, None] = {}
+        self._working: dict[Work, None] = {}
         self._threads = 0
         """Threads at work or asked for."""
         self._stop = threading.Event()
+        self._held_up = False
+        """Waits for the client before more batches begin."""
 
     # On the server's event loop.
 
@@ -121,11 +61,11 @@ class Vectorized(Runner):
 
     def cancel(self) -> None:
         self._stop.set()
-        if self.setup.room is not None:
-            self.setup.room.close()
+        self.setup.room.close()
         with self._lock:
             self._waiting.clear()
             working = list(self._working)
+            self._working.clear()
         for work in working:
             if work.task is not None and work.lane is not None:
                 work.lane.post(work.task.cancel)
@@ -133,7 +73,7 @@ class Vectorized(Runner):
     def tick(self) -> None:
         now = self.setup.clock()
         for work in list(self._working):
-            if work.paused:
+            if work.paused or work.sending:
                 continue
             if work.began and now > work.began + self.options.timeout - work.batch.waited:
                 self._overdue(work, now)
@@ -142,7 +82,7 @@ class Vectorized(Runner):
                 work.posted = now
                 self.setup.spawn(self._leave_lane(work.lane))
 
-    def _is_blocked(self, work: _Work, lane: LoopLane, now: float) -> bool:
+    def _is_blocked(self, work: Work, lane: LoopLane, now: float) -> bool:
         """Whether the loop that the work was handed to turns no more, as far as this or another stream has found."""
         if self.setup.hosted.running_lane is not lane:
             return True
@@ -150,6 +90,11 @@ class Vectorized(Runner):
 
     def _start(self) -> None:
         """Sees to it that as many batches are worked on as may be."""
+        if self._held_up or not self._waiting or self._stop.is_set():
+            return
+        if not self.setup.room.when_free(functools.partial(self.setup.post, self._go_on)):
+            self._held_up = True
+            return
         if not self.function.is_async:
             with self._lock:
                 idle = self._threads - len(self._working)
@@ -161,18 +106,27 @@ class Vectorized(Runner):
         while (work := self._next_work()) is not None:
             self._start_on_loop(work)
 
-    def _next_work(self) -> _Work | None:
+    def _go_on(self) -> None:
+        """The client has taken results."""
+        self._held_up = False
+        self._start()
+
+    def _next_work(self) -> Work | None:
         with self._lock:
             if not self._has_room():
                 return None
             batch = self._waiting.popleft()
-            work = _Work(batch, Outcomes(batch.rows, self.function.result), self._stop, self.setup.clock)
+            outcomes, setup = Outcomes(batch.rows, self.function.result), self.setup
+            work = Work(batch, outcomes, self._stop, setup.clock, setup.room, self._lent)
             self._working[work] = None
             return work
 
+    def _lent(self) -> AbstractContextManager[None]:
+        return self.setup.hosted.thread_lane.lent()
+
     def _has_room(self) -> bool:
         """Whether one more batch may be worked on now. The lock is held."""
-        if not self._waiting or self._stop.is_set():
+        if not self._waiting or self._stop.is_set() or self.setup.room.full:
             return False
         capacity = self.options.buffer_capacity
         if capacity is None or not self._working:
@@ -180,11 +134,11 @@ class Vectorized(Runner):
         in_flight = sum(min(work.batch.rows, self._most_rows) for work in self._working)
         return in_flight + min(self._waiting[0].rows, self._most_rows) <= capacity
 
-    def _start_on_loop(self, work: _Work) -> None:
+    def _start_on_loop(self, work: Work) -> None:
         work.lane, work.posted, work.queued = self.setup.hosted.loop_lane, self.setup.clock(), False
         work.lane.post(self._create_task, work, work.lane)
 
-    def _overdue(self, work: _Work, now: float) -> None:
+    def _overdue(self, work: Work, now: float) -> None:
         if work.lane is None:
             self._give_up(work, self._write_off_thread)
         elif not work.told:
@@ -198,7 +152,7 @@ class Vectorized(Runner):
             elif self._give_up(work, lambda: None):
                 self.setup.spawn(self._leave_lane(work.lane))
 
-    def _give_up(self, work: _Work, write_off: Any) -> bool:
+    def _give_up(self, work: Work, write_off: Any) -> bool:
         """Times out what has no outcome. False if the work has ended by itself meanwhile."""
         if not work.claim():
             return False
@@ -222,9 +176,10 @@ class Vectorized(Runner):
             self._threads -= 1
         self.setup.hosted.thread_lane.write_off()
 
-    async def _encode_aside(self, work: _Work) -> None:
-        outputs = await asyncio.get_running_loop().run_in_executor(None, self._outputs, work)
-        self._deliver(outputs)
+    async def _encode_aside(self, work: Work) -> None:
+        # Without waiting for the client: an executor's thread is not for that, and calls wait all the same.
+        await asyncio.get_running_loop().run_in_executor(None, lambda: list(self._send_rest(work)))
+        self._start()
 
     async def _leave_lane(self, lane: LoopLane) -> None:
         """The function blocks its loop: what has not begun there begins on a new one."""
@@ -242,7 +197,6 @@ class Vectorized(Runner):
         if not self._stop.is_set():
             for output in outputs:
                 self.setup.emit(output)
-            self._start()
 
     # On the function's threads or its event loop.
 
@@ -263,7 +217,7 @@ class Vectorized(Runner):
             self.setup.post(self._start)
         return True
 
-    def _see_through(self, work: _Work) -> bool:
+    def _see_through(self, work: Work) -> bool:
         """One batch, from arguments to outcomes. False if it was given up."""
         try:
             columns = self._prepare(work)
@@ -271,12 +225,15 @@ class Vectorized(Runner):
             answer: Answer | None = None
             failure: BaseException | None = None
             while (step := _next(steps, answer)) is not None and not work.stopped and not self._stop.is_set():
+                answer = None  # its result may be large
                 if isinstance(step, Wait):
                     late = self._too_late(work, step)
                     if late is None:
                         self._stop.wait(step.seconds)
                     answer = (None, late)
                     continue
+                for _ in self._send_settled(work):
+                    work.wait()
                 self._tell_retry(work, step, failure)
                 try:
                     answer, failure = (self._call(work, columns, step), None), None
@@ -288,14 +245,19 @@ class Vectorized(Runner):
         finally:
             # What the function raised refers to this frame, and so to the batch: a cycle.
             answer = failure = None
-        return self._end(work)
+        if not work.claim():
+            return False
+        for _ in self._send_rest(work):
+            work.wait()
+        self._leave(work)
+        return True
 
-    def _create_task(self, work: _Work, lane: LoopLane) -> None:
+    def _create_task(self, work: Work, lane: LoopLane) -> None:
         if not self._stop.is_set() and work.lane is lane:
             work.queued = True
             work.task = asyncio.get_running_loop().create_task(self._run_in_turn(work, lane))
 
-    async def _run_in_turn(self, work: _Work, lane: LoopLane) -> None:
+    async def _run_in_turn(self, work: Work, lane: LoopLane) -> None:
         party, turns = self.setup.party, lane.turns
         current_party.set(party)
         turns.join(party)
@@ -307,7 +269,7 @@ class Vectorized(Runner):
         finally:
             turns.leave(work)
 
-    async def _run(self, work: _Work) -> None:
+    async def _run(self, work: Work) -> None:
         """Sees one batch through on the event loop."""
         try:
             columns = self._prepare(work)
@@ -315,12 +277,17 @@ class Vectorized(Runner):
             answer: Answer | None = None
             failure: BaseException | None = None
             while (step := _next(steps, answer)) is not None:
+                answer = None
                 try:
                     if isinstance(step, Wait):
                         late = self._too_late(work, step)
                         await asyncio.sleep(0.0 if late else step.seconds)
                         answer = (None, late)
                     else:
+                        for _ in self._send_settled(work):
+                            await self._available(work)
+                        if self._stop.is_set():
+                            return
                         self._tell_retry(work, step, failure)
                         answer, failure = (await self._call(work, columns, step), None), None
                 except BaseException as error:
@@ -335,19 +302,32 @@ class Vectorized(Runner):
             return
         finally:
             answer = failure = None  # as above
-        self._end(work)
+        if work.claim():
+            for _ in self._send_rest(work):
+                await self._available(work)
+            self._leave(work)
 
-    def _tell_retry(self, work: _Work, call: Call, failure: BaseException | None) -> None:
+    async def _available(self, work: Work) -> None:
+        """Waits for the client, or the end of the stream.
+
+        Not cancelled: a deadline that has passed meanwhile is not that of outcomes that are there.
+        """
+        while not self._stop.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await work.available()
+                return
+
+    def _tell_retry(self, work: Work, call: Call, failure: BaseException | None) -> None:
         if failure is not None and call.attempt > 1:
             first = work.batch.first_row
             self.setup.retried(first, first + call.first, call.attempt - 1, failure)
 
-    def _too_late(self, work: _Work, wait: Wait) -> TimeoutError | None:
+    def _too_late(self, work: Work, wait: Wait) -> TimeoutError | None:
         """An error if the batch's deadline would pass during the wait."""
         deadline = work.began + self.options.timeout - work.batch.waited
         return TimeoutError() if self.setup.clock() + wait.seconds >= deadline else None
 
-    def _prepare(self, work: _Work) -> list[pa.Array]:
+    def _prepare(self, work: Work) -> list[pa.Array]:
         """The arguments of the rows that are called."""
         batch, spec = work.batch, self.function.spec
         columns = self.setup.arguments.columns(batch)
@@ -360,7 +340,7 @@ class Vectorized(Runner):
         self.setup.began(batch.first_row)
         return columns
 
-    def _call(self, work: _Work, columns: Sequence[pa.Array], call: Call) -> Any:
+    def _call(self, work: Work, columns: Sequence[pa.Array], call: Call) -> Any:
         arguments: list[Any] = [column.slice(call.first, call.rows) for column in columns]
         if self.function.emits:
             return self.function.call(self._emission(work, call), *arguments)
@@ -372,49 +352,56 @@ class Vectorized(Runner):
         context = self.call_context(row, call.rows, call.attempt, deadline, columns, call.first)
         return self.function.call_with(arguments, context)
 
-    def _end(self, work: _Work) -> bool:
-        """Emits the outcomes, unless the batch was given up; then False."""
-        if not work.claim():
-            return False
-        with self._lock:
-            self._working.pop(work, None)
-        self.setup.metrics.observe_rows([self.setup.clock() - work.began], [work.batch.rows])
-        self.setup.post(self._deliver, [] if self._stop.is_set() else self._outputs(work))
-        return True
-
-    def _emission(self, work: _Work, call: Call) -> Emission | None:
-        room = self.setup.room
-        if room is None:
+    def _emission(self, work: Work, call: Call) -> Emission | None:
+        if not self.setup.takes_parts:
             return None
-        return Emission(
-            work, call.first, self.setup.writer, room, functools.partial(self.setup.post, self._deliver_early)
-        )
+        return Emission(work, call.first, self.setup.writer, functools.partial(self.setup.post, self._deliver))
 
-    def _deliver_early(self, outputs: Sequence[Output]) -> None:
+    def _send_settled(self, work: Work) -> Iterator[None]:
+        """Sends outcomes before the next call if they are much, or their client is slow. As `_send`."""
+        if not work.outcomes.slices or work.abandoned:
+            return
+        work.results.add(work.outcomes.bytes - work.results.held)
+        if work.outcomes.bytes < self.setup.writer.piece_bytes and not self.setup.room.full:
+            return
+        with work.lock:
+            if work.abandoned:
+                return
+            taken = work.outcomes.take()
+        yield from self._send(work, taken)
+        if self.setup.room.backed_up:
+            yield
+
+    def _send_rest(self, work: Work) -> Iterator[None]:
+        """Sends the outcomes that have not left before. As `_send`."""
         if not self._stop.is_set():
-            for output in outputs:
-                self.setup.emit(output)
+            work.results.add(work.outcomes.bytes - work.results.held)
+            yield from self._send(work, work.outcomes.take())
 
-    def _outputs(self, work: _Work) -> list[Output]:
-        """The outcomes that have not left before."""
-        batch, taken = work.batch, work.outcomes.take()
-        skipped = 0
-        if work.called is not None:
-            skipped = batch.rows - len(work.called)
-            positions = np.full(batch.rows, -1, np.int64)
-            positions[work.called] = np.arange(len(work.called))
-            values = taken.values.take(pa.array(positions, mask=positions < 0))
-            errors = {int(work.called[index]): error for index, error in taken.errors.items()}
-            taken = taken._replace(first=0, values=values, errors=errors, parts={})
-        if not len(taken.values):
-            return []
-        first = batch.first_row + taken.first
-        rows = None if self._ordered else list(range(first, first + len(taken.values)))
+    def _send(self, work: Work, taken: Taken) -> Iterator[None]:
+        """Sends these outcomes, message by message; yields where the client has to take some first."""
+        writer, room = self.setup.writer, self.setup.room
         try:
-            return self.setup.writer.write_taken(batch.first_row, taken, skipped, rows)
+            for piece in taken.cut(writer.piece_bytes):
+                if room.backed_up:
+                    yield
+                if self._stop.is_set():
+                    return
+                placed = work.placed(piece)
+                if len(placed.values):
+                    first = work.first_row + placed.first
+                    rows = None if self._ordered else list(range(first, first + len(placed.values)))
+                    self.setup.post(self._deliver, writer.write(work.first_row, placed, rows))
         except Exception as error:
             self.setup.post(self.setup.fail, error)
-            return []
+        work.results.release()
+
+    def _leave(self, work: Work) -> None:
+        """Its outcomes have left."""
+        with self._lock:
+            self._working.pop(work, None)
+        self.setup.metrics.observe_rows([work.seconds], [work.batch.rows])
+        self.setup.post(self._start)
 
 
 def _next(steps: Any, answer: Answer | None) -> Step | None:

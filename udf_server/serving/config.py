@@ -20,6 +20,7 @@ from remote_udf.options import canonical
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.turns import DEFAULT_CALLS
+from udf_server.runners.room import RESULT_BYTES
 
 __all__ = ["ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
@@ -80,8 +81,13 @@ class ServerConfig:
     max_message_bytes: int = _setting(64 << 20, "Largest message, both ways.")
     max_stream_rows: int = _setting(1_000_000, "Unanswered rows of one stream beyond which it is not read from.")
     max_stream_bytes: int = _setting(128 << 20, "Unanswered bytes of one stream beyond which it is not read from.")
+    max_stream_result_bytes: int = _setting(
+        RESULT_BYTES, "Bytes of results of one stream that its client has not taken, beyond which its function waits."
+    )
     max_function_rows: int = _setting(10_000_000, "Unanswered rows of one function beyond which its streams wait.")
-    max_server_bytes: int = _setting(2 << 30, "Unanswered bytes of all streams beyond which streams wait.")
+    max_server_bytes: int = _setting(
+        2 << 30, "Unanswered bytes and results not taken, of all streams, beyond which streams and functions wait."
+    )
     shared_memory: bool = _setting(True, "Take rows of callers on this host through memory shared with them.")
     drain_seconds: float = _setting(30.0, "How long open streams may go on after SIGTERM.")
     log_level: str = _setting("info", "debug, info, warning or error.")
@@ -103,7 +109,7 @@ class ServerConfig:
             "max_streams": 1, "max_streams_per_caller": 1, "max_connections": 1, "idle_seconds": 1,
             "keepalive_seconds": 1,
             "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "max_function_rows": 1,
-            "max_server_bytes": 1 << 16, "drain_seconds": 0,
+            "max_stream_result_bytes": 1 << 16, "max_server_bytes": 1 << 16, "drain_seconds": 0,
         }  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:

@@ -76,8 +76,9 @@ class Server:
         self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
         self._check_guards()
         stream_limits = StreamLimits(
-            config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.shared_memory
-        )
+            config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.max_stream_result_bytes,
+            config.shared_memory,
+        )  # fmt: skip
         self._access = self._make_access()
         admission = Admission(
             AdmissionLimits(
@@ -250,6 +251,7 @@ class Server:
             self._beat = time.monotonic()
             self.metrics.loop_lag.observe(max(self._beat - due, 0.0))
             self._service.end_idle_streams()
+            self._service.observe()
             for hosted in self._host.hosted():
                 labels = hosted.spec.name, hosted.spec.version
                 self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)

@@ -9,6 +9,7 @@ from remote_udf.spans import NO_SPAN, Span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.metrics import FunctionMetrics
 from udf_server.runners.outputs import Output
+from udf_server.runners.room import RESULT_BYTES
 from udf_server.runners.runner import InputBatch
 from udf_server.streams.admission import Admission
 
@@ -22,6 +23,8 @@ class StreamLimits:
     message_bytes: int = 64 << 20
     unanswered_rows: int = 1_000_000
     unanswered_bytes: int = 128 << 20
+    result_bytes: int = RESULT_BYTES
+    """Of results that were not sent. Beyond it the function makes no more, until some were."""
     shared_memory: bool = True
     """Callers on this host may hand rows over in memory they share with the server."""
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from udf_server.runners.room import Rooms
 
 __all__ = ["Admission", "AdmissionLimits"]
 
@@ -19,7 +20,7 @@ class AdmissionLimits:
     function_rows: int = 10_000_000
     """Unanswered rows of one function."""
     server_bytes: int = 2 << 30
-    """Unanswered bytes."""
+    """Unanswered bytes, and results that were not sent."""
     streams: int = 4_000
     streams_per_caller: int = 3_000
     idle_seconds: float = 300.0
@@ -31,10 +32,15 @@ class Admission:
 
     def __init__(self, limits: AdmissionLimits | None = None) -> None:
         self.limits = limits or AdmissionLimits()
-        self.bytes = 0
-        """Held by all streams."""
+        self.rooms = Rooms(self.limits.server_bytes)
+        """What all streams hold."""
         self._rows: dict[str, int] = {}
         self._changed = asyncio.Event()
+
+    @property
+    def bytes(self) -> int:
+        """Held by all streams."""
+        return self.rooms.held
 
     def rows(self, function: str) -> int:
         """Held by all streams of a function."""
@@ -57,12 +63,12 @@ class Admission:
                 retry_after=RETRY_SECONDS,
             ) from None  # fmt: skip
         self._rows[function] = self.rows(function) + rows
-        self.bytes += size
+        self.rooms.add(size)
 
     def give_back(self, function: str, rows: int, size: int) -> None:
-        """Rows were answered or dropped."""
+        """Rows were answered or dropped, or bytes of results were sent."""
         self._rows[function] = self.rows(function) - rows
-        self.bytes -= size
+        self.rooms.add(-size)
         self._changed.set()
 
     def _full(self, function: str, rows: int, size: int) -> str | None:

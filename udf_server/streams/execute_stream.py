@@ -5,13 +5,14 @@ import contextlib
 import itertools
 import logging
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import Execution
-from remote_udf.messages import encode, read_request
+from remote_udf.messages import read_request
 from remote_udf.options import OutputMode
 from remote_udf.shared_memory import SharedMemory, SharedMemoryRefused, attach
 from remote_udf.spans import NO_SPAN, Headers, Span
@@ -21,7 +22,7 @@ from udf_server.base.fairness import Party
 from udf_server.base.metrics import FunctionMetrics, ServerMetrics
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
 from udf_server.runners.async_rows import AsyncRows
-from udf_server.runners.outputs import Output, OutputWriter
+from udf_server.runners.outputs import OutputWriter
 from udf_server.runners.room import Room
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
 from udf_server.runners.threaded_rows import ThreadedRows
@@ -30,6 +31,7 @@ from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.accounting import RowAccounts, StreamLimits
 from udf_server.streams.admission import Admission
 from udf_server.streams.opening import open_function, opened_message
+from udf_server.streams.outbox import Outbox
 from udf_server.streams.session import Feed, Session, Start, Stop
 from udf_server.streams.stream_errors import as_stream_error, error_message
 
@@ -71,7 +73,7 @@ class ExecuteStream:
         self._server_metrics = metrics
         self._limits = limits
         self._caller = caller
-        self._admission = admission
+        self._admission = admission or Admission()
         self._headers = headers
         self._span: Span = NO_SPAN
         self._began = clock()
@@ -88,18 +90,15 @@ class ExecuteStream:
         self._room: Room | None = None
         self._metrics: FunctionMetrics | None = None
         self._accounts: RowAccounts | None = None
-        # Holds no more than results of unanswered rows. Limits bound the number of these rows, not their bytes.
-        self._outgoing: asyncio.Queue[Output | bytes | None] = asyncio.Queue()
+        self._outbox = Outbox(clock)
+        self._held.callback(self._outbox.drop)
         self._background: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
         """What ended the stream from within."""
         self._main: asyncio.Task[Any] | None = None
         """The task that talks to the client, while it can be interrupted."""
-        self._wrote = self._progressed = clock()
-        self._heard = clock()
-        """When the last message came."""
-        self._writing: float | None = None
-        """Since when the client takes its time to read the next message."""
+        self._progressed = self._heard = clock()
+        """When the last sign of life was sent, and when the last message came."""
         self._writer: asyncio.Task[None] | None = None
         self._progress_seconds = PROGRESS_SECONDS[1]
 
@@ -111,18 +110,28 @@ class ExecuteStream:
         end = "disconnected"
         with self._held:
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    writer = self._writer = tasks.create_task(self._write_all(write))
-                    last, end = await self._serve(requests, tasks)
-                    self._session.ended()
-                    self._outgoing.put_nowait(encode(last))
-                    self._outgoing.put_nowait(None)
-                    await asyncio.wait((writer,))
-                    for task in self._background:
-                        task.cancel()
+                end = await self._run(requests, write)
+            except BaseException as error:
+                # The task that runs this keeps its exception, and that the frames with the task group, which refers
+                # to the task: a cycle with the stream in it.
+                traceback.clear_frames(error.__traceback__)
+                raise
             finally:
                 self._report(end)
                 self._span.end("" if end in {"finished", "cancelled"} else end)
+
+    async def _run(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> str:
+        """How it ended."""
+        async with asyncio.TaskGroup() as tasks:
+            writer = self._writer = tasks.create_task(self._outbox.run(write))
+            last, end = await self._serve(requests, tasks)
+            self._session.ended()
+            self._outbox.put(last)
+            self._outbox.close()
+            await asyncio.wait((writer,))
+            for task in self._background:
+                task.cancel()
+        return end
 
     async def _serve(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> tuple[pb.ExecuteResponse, str]:
         """The last message of the stream, and how it ended."""
@@ -211,7 +220,10 @@ class ExecuteStream:
         self._shared = self._attached(request)
         ordered = opening.options.output_mode is OutputMode.ORDERED
         emits = opening.function.emits
-        self._room = Room() if emits and request.takes_parts else None
+        rooms = self._admission.rooms
+        self._room = room = Room(self._limits.result_bytes, rooms, self._metrics.results_waited)
+        self._held.callback(room.close)
+        self._outbox.results(self._accounts, room)
         setup = RunnerSetup(
             hosted=opening.hosted,
             function=opening.function,
@@ -222,15 +234,17 @@ class ExecuteStream:
                 opening.function.spec.result,
                 ordered=ordered,
                 max_message_bytes=self._limits.message_bytes,
+                room=room,
                 shared=self._shared,
                 what="state and timers of this segment take" if emits else "the value of this row takes",
             ),
-            emit=self._emit,
+            emit=self._outbox.emit,
             began=self._accounts.began,
             retried=self._accounts.retried,
             fail=self._fail,
             post=_poster(asyncio.get_running_loop()),
-            room=self._room,
+            room=room,
+            takes_parts=emits and request.takes_parts,
             spawn=lambda coroutine: self._spawn(coroutine, tasks),
             metrics=self._metrics,
             party=party,
@@ -247,7 +261,7 @@ class ExecuteStream:
         answer = opened_message(opening, self._limits.message_bytes, self._progress_seconds)
         answer.opened.shared_memory = self._shared is not None
         answer.opened.max_batch_rows = self._limits.unanswered_rows
-        self._outgoing.put_nowait(encode(answer))
+        self._outbox.put(answer)
         if self._draining:
             self.drain()
 
@@ -255,7 +269,7 @@ class ExecuteStream:
         """Signs of life while a function's `open` hook runs: the client tells a server that hangs by their absence."""
         for pause in itertools.chain(PROGRESS_SECONDS[:1], itertools.repeat(PROGRESS_SECONDS[1])):
             await asyncio.sleep(pause)
-            self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=pb.Progress())))
+            self._outbox.put(pb.ExecuteResponse(progress=pb.Progress()))
 
     def _attached(self, request: pb.Open) -> SharedMemory | None:
         """The memory a caller on this host offers; None if there is none, or it cannot be opened from here."""
@@ -300,20 +314,27 @@ class ExecuteStream:
             # It may wait for a client that waits for us.
             more.cancel()
 
+    @property
+    def results_held(self) -> tuple[HostedFunction | None, int]:
+        """Its function, and the bytes of its results that were not sent."""
+        return self._hosted, self._room.held if self._room else 0
+
     def end_if_idle(self, opening: float, idle: float) -> None:
         """Ends the stream if the client has not sent Open for so many seconds, or is idle for so many.
 
         The client of an idle stream opens another one with its next rows.
         """
         now = self._clock()
-        if self._writing is not None:
-            if now - self._writing > idle and self._writer is not None:
+        if stuck := self._outbox.stuck_for(now):
+            if stuck > idle and self._writer is not None:
                 self._fail(_idle(f"nothing was read for {idle:g} s"))
                 # It would wait for a client that does not read.
                 self._writer.cancel()
         elif self._opened is None and now - self._began > opening:
             self._fail(_idle(f"nothing was opened for {opening:g} s"))
-        elif self._accounts and not self._accounts.unanswered_rows and now - max(self._heard, self._wrote) > idle:
+        elif (
+            self._accounts and not self._accounts.unanswered_rows and now - max(self._heard, self._outbox.wrote) > idle
+        ):
             self._fail(_idle(f"nothing was sent for {idle:g} s"))
 
     def drain(self) -> None:
@@ -321,12 +342,7 @@ class ExecuteStream:
         self._draining = True
         if self._accounts is not None:
             progress = pb.Progress(rows_done=self._accounts.rows_done, draining=True)
-            self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=progress)))
-
-    def _emit(self, output: Output) -> None:
-        assert self._accounts is not None
-        self._accounts.ready(output)
-        self._outgoing.put_nowait(output)
+            self._outbox.put(pb.ExecuteResponse(progress=progress))
 
     def _fail(self, error: BaseException) -> None:
         if self._error is None:
@@ -343,9 +359,13 @@ class ExecuteStream:
             except Exception as error:
                 self._fail(error)
 
+        def done(task: asyncio.Task[None]) -> None:
+            self._background.discard(task)
+            coroutine.close()  # one that was cancelled before it began
+
         task = tasks.create_task(guarded())
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(done)
         return task
 
     async def _watch(self, runner: Runner) -> None:
@@ -359,28 +379,13 @@ class ExecuteStream:
             runner.tick()
             self._metrics.calls_lost(self._hosted.lost_calls)
             # None while others wait to be sent: the client does not read, and must not make the queue grow.
-            if self._clock() - self._progressed >= self._progress_seconds and self._outgoing.empty():
+            if (
+                self._clock() - max(self._progressed, self._outbox.wrote) >= self._progress_seconds
+                and self._outbox.idle
+            ):
                 self._progressed = self._clock()
                 progress = pb.Progress(rows_done=self._accounts.rows_done)
-                self._outgoing.put_nowait(encode(pb.ExecuteResponse(progress=progress)))
-
-    async def _write_all(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        while (item := await self._outgoing.get()) is not None:
-            self._writing = self._clock()
-            if isinstance(item, bytes):
-                await write(item)
-                self._writing = None
-                continue
-            assert self._accounts is not None
-            try:
-                await write(item.message)
-                self._writing = None
-            finally:
-                # Also when cut off here: a client that has what it wants may be gone before this write returns.
-                self._accounts.answer(item)
-                if item.early and self._room is not None:
-                    self._room.give_back(item.size)
-            self._progressed = self._wrote = self._clock()
+                self._outbox.put(pb.ExecuteResponse(progress=progress))
 
     def _cancelled(self) -> tuple[pb.ExecuteResponse, str]:
         counts = self._accounts.counts if self._accounts else None

@@ -63,6 +63,17 @@ class UdfService:
         for stream in list(self._open):
             stream.end_if_idle(min(OPEN_SECONDS, idle), idle)
 
+    def observe(self) -> None:
+        """Tells the metrics what the streams hold; as often."""
+        held: collections.Counter[str] = collections.Counter()
+        for stream in self._open:
+            hosted, size = stream.results_held
+            if hosted is not None:
+                held[hosted.spec.key] += size
+        for hosted in self._host.hosted():
+            self._metrics.result_bytes.labels(hosted.spec.name, hosted.spec.version).set(held[hosted.spec.key])
+        self._metrics.held_bytes.set(self._admission.bytes)
+
     async def wait_idle(self) -> None:
         """Returns when no stream is open."""
         await self._idle.wait()

@@ -1,0 +1,183 @@
+"""What a server process holds in memory, whatever its clients do."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from remote_udf.messages import read_response
+from tests.udf_server.streams import batch, finish, opening
+from udf_server.streams.service import SERVICE_NAME
+
+PLUGIN = """
+import pyarrow as pa
+import udf_server as udf
+
+@udf.scalar
+async def in_a_loop(x: int) -> str:
+    return f"{x:09}" * 10_000
+
+@udf.scalar
+def in_threads(x: int) -> str:
+    return f"{x:09}" * 10_000
+
+@udf.scalar(vectorized=True)
+def vectorized(x: pa.Int64Array) -> pa.StringArray:
+    return pa.array([f"{each:09}" * 10_000 for each in x.to_pylist()])
+
+@udf.scalar
+async def small(x: int) -> int:
+    return x
+"""
+ROWS = 20_000
+"""Their values take 1.8 GB, their arguments 160 kB."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc"),
+]
+
+
+class Process:
+    """A server process."""
+
+    def __init__(self, plugin, *flags):
+        command = [sys.executable, "-m", "udf_server", "serve", "--plugin", plugin, "--no-entry-points"]
+        command += ["--port", "0", "--metrics-port", "0", "--stop-with-stdin", *flags]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        ready = json.loads(self.process.stdout.readline())
+        self.target, self.url = ready["target"], ready["metrics"]
+
+    def resident(self):
+        """Bytes in memory."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def metric(self, name, **labels):
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=20) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            samples = [sample for family in families for sample in family.samples]
+        return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def server(plugin):
+    """Starts a server process with flags."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*flags):
+            process = Process(plugin(PLUGIN), *flags)
+            stack.callback(process.end)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def opened():
+    """A stream whose client sends these messages once it is open, and reads no more than Opened."""
+    over = threading.Event()
+    with contextlib.ExitStack() as stack:
+        stack.callback(over.set)
+
+        def open_stream(target, function, *messages, **fields):
+            channel = stack.enter_context(
+                grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
+            )
+            is_open = threading.Event()
+
+            def requests():
+                yield opening(function, **fields)
+                is_open.wait(20)
+                yield from messages
+                over.wait()
+
+            call = channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests())
+            assert read_response(next(call))[0].HasField("opened")
+            is_open.set()
+            calls.append(call)
+            return call
+
+        calls = []
+        yield open_stream
+
+
+def until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+@pytest.mark.parametrize("function", ["in_a_loop", "in_threads", "vectorized"])
+def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_well(server, opened, function, mode):
+    process = server()
+    before = process.resident()
+    # A vectorized function gets a thousand rows at a time, of 90 MB.
+    step = 1_000
+    messages = [batch(number, number * step, range(step)) for number in range(ROWS // step)]
+    call = opened(process.target, function, *messages, options={"output-mode": mode})
+    until(lambda: process.metric("udf_result_waits_total", function=function))
+    most, until_then = 0, time.monotonic() + 2
+    while time.monotonic() < until_then:
+        most = max(most, process.resident() - before)
+        time.sleep(0.02)
+    # Of a vectorized function the result of one call, as Python's values, as an array, and as it is copied. Of threads
+    # also what each keeps of memory that it has used.
+    assert most < 400 << 20
+    assert process.metric("udf_result_bytes", function=function) < 120 << 20
+    with urllib.request.urlopen(f"{process.url}/readyz", timeout=10) as answer:
+        assert answer.status == 200
+    with grpc.insecure_channel(process.target) as channel:
+        check = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+        assert check.status == health_pb2.HealthCheckResponse.SERVING
+    for neighbour in ("small", function):
+        other = opened(process.target, neighbour, batch(0, 0, [1]), finish())
+        kinds = [read_response(message)[0].WhichOneof("response") for message in other]
+        assert kinds[-2:] == ["result", "finished"]
+    # Who reads late gets everything.
+    rows = 0
+    while rows < ROWS:
+        envelope, _ = read_response(next(call))
+        rows += envelope.result.rows
+    until(lambda: not process.metric("udf_held_bytes"))
+
+
+def test_a_client_that_never_reads_is_ended_and_what_it_held_is_free(server, opened):
+    process = server("--idle-seconds", "1")
+    opened(process.target, "in_a_loop", batch(0, 0, range(5_000)))
+    until(lambda: process.metric("udf_result_waits_total", function="in_a_loop"))
+    until(lambda: not process.metric("udf_streams_open"))
+    until(lambda: not process.metric("udf_held_bytes") and not process.metric("udf_result_bytes"))
+
+
+def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, opened):
+    """Though others fill it, and do not read."""
+    process = server("--max-server-bytes", str(8 << 20), "--max-stream-result-bytes", str(6 << 20))
+    reader = opened(process.target, "in_threads", batch(0, 0, range(500)), finish())
+    for _ in range(3):
+        opened(process.target, "in_a_loop", batch(0, 0, range(500)))
+    until(lambda: process.metric("udf_held_bytes") >= 8 << 20)
+    error = read_response(list(opened(process.target, "small", batch(0, 0, [1]), finish()))[-1])[0].error
+    assert (error.code, error.retryable) == ("OVERLOADED", True)
+    assert "max_server_bytes is 8388608" in error.message
+    answers = [read_response(message)[0] for message in reader]
+    assert sum(answer.result.rows for answer in answers) == 500
+    assert answers[-1].WhichOneof("response") == "finished"

@@ -1,0 +1,104 @@
+"""Sender: outcomes of a pool's batches on their way out, and what a pool does while nobody takes them."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+
+from remote_udf.options import OutputMode
+from udf_server.hosting.turns import Turns
+from udf_server.runners.batches import RowBatch
+from udf_server.runners.outputs import Output, OutputWriter
+from udf_server.runners.runner import Runner
+
+__all__ = ["Sender"]
+
+FLUSH_SECONDS = 0.01
+"""With unordered output, completed rows wait no longer than this for company."""
+
+
+class Sender:
+    """Lives on the event loop of its pool, where encoding takes its turn among other streams' work."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        deliver: Callable[["Sender", list[Output]], None],
+        turns: Turns,
+        post: Callable[..., object],
+    ) -> None:
+        """`deliver` takes outputs on the server's loop; `post` calls something on the pool's loop, from any thread."""
+        self.unfinished: dict[RowBatch, None] = {}
+        """Batches with rows that have no outcome yet, oldest first."""
+        self._setup, self._deliver = runner.setup, deliver
+        self._turns, self._post = turns, post
+        self._ordered = runner.options.output_mode is OutputMode.ORDERED
+        self._flush: asyncio.TimerHandle | None = None
+        self._held_up = False
+        self._closed = False
+
+    def close(self) -> None:
+        """Writes nothing any more. From any thread."""
+        self._closed = True
+
+    def cancel(self) -> None:
+        """The same for good: lets go of what there is."""
+        self._closed = True
+        self.unfinished.clear()
+        if self._flush is not None:
+            self._flush.cancel()
+
+    def holds_up(self, wake: Callable[[], object]) -> bool:
+        """Whether no row may begin, since the client does not take what is there. Once it does, `wake` is called."""
+        for batch in list(self.unfinished):
+            self.send_soon(batch)
+        if not self._held_up:
+            self._held_up = not self._setup.room.when_free(functools.partial(self._post, self._go_on, wake))
+        return self._held_up
+
+    def send_soon(self, batch: RowBatch) -> None:
+        """Sends what can leave of a batch that goes on."""
+        if not batch.sending:
+            batch.sending = True
+            self._turns.do(self._setup.party, functools.partial(self._send_now, batch))
+
+    def flush_soon(self) -> None:
+        """Rows are done that wait for company, with unordered output."""
+        if self._flush is None and not self._ordered:
+            self._flush = asyncio.get_running_loop().call_later(
+                FLUSH_SECONDS, self._turns.do, self._setup.party, self._flush_now
+            )
+
+    def finish(self, batch: RowBatch) -> None:
+        """Every row of the batch has an outcome."""
+        self._turns.do(self._setup.party, functools.partial(self._finish_now, batch))
+
+    def _go_on(self, wake: Callable[[], object]) -> None:
+        self._held_up = False
+        if not self._closed:
+            wake()
+
+    def _send_now(self, batch: RowBatch) -> None:
+        batch.sending = False
+        if batch in self.unfinished:
+            self._write(batch.ready_outputs if self._ordered else batch.fresh_outputs)
+
+    def _flush_now(self) -> None:
+        self._flush = None
+        for batch in list(self.unfinished):
+            self._write(batch.fresh_outputs)
+
+    def _finish_now(self, batch: RowBatch) -> None:
+        if not self._closed:
+            self.unfinished.pop(batch, None)
+            self._write(batch.outputs if self._ordered else batch.fresh_outputs)
+
+    def _write(self, written: Callable[[OutputWriter], list[Output]]) -> None:
+        if self._closed:
+            return
+        try:
+            outputs = written(self._setup.writer)
+        except Exception as error:
+            self._setup.post(self._setup.fail, error)
+            return
+        if outputs:
+            self._setup.post(self._deliver, self, outputs)
