@@ -120,6 +120,20 @@ class RemoteSpark(Spark):
                     self._advance()
             return exp.var(self.sql[begin : self._prev.end + 1])
 
+        def _parse_sequence_properties(self) -> Any:
+            """Spark has no sequences, and sqlglot would take a stray ORDER before VIEW for a property of one."""
+            return None
+
+        def _parse_interval(self, *args: Any, **options: Any) -> Any:
+            """An interval has a unit, or is written as one string."""
+            begin = self._index
+            node = super()._parse_interval(*args, **options)
+            first = node.this if isinstance(node, exp.Add) else node
+            if first is None or first.args.get("unit") is not None or first.this.is_string:
+                return node
+            self._retreat(begin)
+            return None
+
         def _warn_unsupported(self) -> None:
             """What is not understood is refused, or left to Spark."""
 

@@ -4,7 +4,9 @@ import pytest
 import sqlglot
 from sqlglot.tokens import TokenType
 
+from spark_client.base.errors import PlanError
 from spark_client.sql.dialect import RemoteSpark, generate
+from spark_client.sql.parsing import Text
 
 LEFT_OUT = {"AS", "ASC", "INNER", "OUTER"}
 AS_WRITTEN = r"""
@@ -101,12 +103,21 @@ def test_a_query_comes_out_as_it_went_in(sql):
          "SELECT * FROM f(TABLE (SELECT 1) PARTITION BY (k), TABLE (SELECT 2) ORDER BY (ts), "
          "TABLE TUMBLE(TABLE t) PARTITION BY (k))"),
         ("FROM t SELECT a WHERE b", "SELECT a FROM t WHERE b"),
+        ("SELECT INTERVAL x, INTERVAL y DAY FROM t", "SELECT INTERVAL AS x, INTERVAL y DAY FROM t"),
         ("SELECT sum(a) OVER (ORDER BY b ROWS 2 PRECEDING)",
          "SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)"),
     ],
 )  # fmt: skip
 def test_some_things_come_out_as_others_that_mean_the_same(sql, same):
     assert generate(sqlglot.parse_one(sql, dialect=RemoteSpark)) == same
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT INTERVAL NOT a '10' MINUTES", "CREATE TEMP ORDER VIEW v AS SELECT f(a) FROM t"]
+)
+def test_what_spark_does_not_have_is_not_read_as_something_else(sql):
+    with pytest.raises((sqlglot.ParseError, PlanError)):
+        generate(Text(sql, None, {}).tree)
 
 
 def test_a_literal_that_holds_a_column_is_rewritten_with_it():
