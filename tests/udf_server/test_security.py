@@ -1,11 +1,8 @@
-"""Who gets in, what they may call, and what must never be seen: over real connections."""
+"""Tokens: who may call what, and what is written down of it."""
 
 import json
 import logging
 import pickle
-import socket
-import ssl
-import stat
 import time
 import urllib.error
 import urllib.request
@@ -13,7 +10,6 @@ from dataclasses import replace
 
 import grpc
 import pytest
-import trustme
 from click.testing import CliRunner
 
 import udf_server as udf
@@ -21,20 +17,12 @@ from remote_udf.errors import StreamError
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, ServerUnavailable
 from spark_client.base.security import Security
-from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
-from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
-from udf_server.base.errors import InvalidConfig
+from tests.spark_client.scripted import call_of
+from tests.udf_server.secured import answers, plus_one
 from udf_server.commands.cli import main
 from udf_server.security import files
 from udf_server.security.access import hashed, new_token
-from udf_server.serving.config import ServerConfig
-from udf_server.serving.server import Server
-
-
-@udf.scalar
-async def plus_one(x: int) -> int:
-    return x + 1
 
 
 @udf.scalar
@@ -42,66 +30,9 @@ async def secret_sauce(x: int) -> int:
     return x * 42
 
 
-class Pki:
-    """An authority, and certificates of it as files."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.authority = trustme.CA()
-        self.ca = self._file("ca.pem", self.authority.cert_pem)
-
-    def _file(self, name, *blobs):
-        path = self.folder / name
-        path.write_bytes(b"".join(blob.bytes() for blob in blobs))
-        return str(path)
-
-    def issue(self, name, common_name="server"):
-        """Certificate and key files; files of that name are replaced."""
-        made = self.authority.issue_cert("localhost", "127.0.0.1", common_name=common_name)
-        return self._file(f"{name}.pem", *made.cert_chain_pems), self._file(f"{name}.key", made.private_key_pem)
-
-
-@pytest.fixture
-def pki(tmp_path):
-    return Pki(tmp_path)
-
-
-@pytest.fixture
-def access(tmp_path):
-    """Writes the access file."""
-
-    def write(text):
-        path = tmp_path / "access.toml"
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
-@pytest.fixture
-def token_file(tmp_path):
-    def write(token):
-        path = tmp_path / "token"
-        path.write_text(token + "\n")
-        return str(path)
-
-    return write
-
-
 @pytest.fixture(autouse=True)
 def _look_always(monkeypatch):
     monkeypatch.setattr(files, "LOOK_SECONDS", 0.0)
-
-
-def answers(target, security, function=plus_one):
-    """What the function answers for 1 to a caller of that kind."""
-    call = call_of(function, target)
-    call = replace(call, config=ClientConfig(target, 5.0, security))
-    stream = stream_of(call, transport_for(call.config))
-    stream.submit(chunk_of([1]))
-    found = everything(stream)
-    stream.finish()
-    return found[0]
 
 
 # Tokens.
@@ -189,142 +120,6 @@ def test_reflection_and_function_lists_are_closed_but_health_answers_everybody(s
             next(reflection(iter([b""]), timeout=10))
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10) == b"\x08\x01"
-
-
-# Certificates.
-
-
-def test_tls_is_for_clients_who_know_the_authority(serve, pki):
-    certificate, key = pki.issue("server")
-    target = serve(plus_one, tls_certificate=certificate, tls_key=key).target
-    assert answers(target, Security(ca_file=pki.ca)) == 2
-    for stranger in (Security(), Security(tls=True)):
-        with pytest.raises(ServerUnavailable):
-            list_functions(ClientConfig(target, 0.5, stranger))
-
-
-def test_a_client_certificate_is_who_calls(serve, pki, access):
-    certificate, key = pki.issue("server")
-    rules = access('[etl]\ncertificate = "etl.example"\nfunctions = ["plus_one"]\n')
-    target = serve(plus_one, tls_certificate=certificate, tls_key=key, tls_client_ca=pki.ca, access_file=rules).target
-    mine = pki.issue("etl", "etl.example")
-    etl = Security(ca_file=pki.ca, certificate_file=mine[0], key_file=mine[1])
-    assert answers(target, etl) == 2
-    with pytest.raises(ServerUnavailable):
-        list_functions(ClientConfig(target, 0.5, Security(ca_file=pki.ca)))
-    others = pki.issue("other", "other.example")
-    with pytest.raises(AccessDenied, match=r"a certificate for 'other\.example', which has no rule"):
-        list_functions(
-            ClientConfig(target, 5.0, Security(ca_file=pki.ca, certificate_file=others[0], key_file=others[1]))
-        )
-
-
-def test_a_certificate_of_another_authority_gets_nobody_in(serve, pki, tmp_path):
-    certificate, key = pki.issue("server")
-    target = serve(plus_one, tls_certificate=certificate, tls_key=key, tls_client_ca=pki.ca).target
-    (tmp_path / "forged").mkdir()
-    forged = Pki(tmp_path / "forged").issue("etl", "etl.example")
-    with pytest.raises(ServerUnavailable):
-        list_functions(
-            ClientConfig(target, 0.5, Security(ca_file=pki.ca, certificate_file=forged[0], key_file=forged[1]))
-        )
-
-
-def peer_certificate(target):
-    host, _, port = target.rpartition(":")
-    return ssl.get_server_certificate((host, int(port)))
-
-
-def test_a_new_certificate_is_served_without_a_restart_and_one_without_its_key_is_not(serve, pki, tmp_path):
-    certificate, key = pki.issue("server")
-    serving = serve(plus_one, tls_certificate=certificate, tls_key=key)
-    first = peer_certificate(serving.target)
-    pki.issue("server")
-    second = peer_certificate(serving.target)
-    assert second != first
-    # Half of a rotation: the key is still the old one.
-    pki.issue("other")
-    (tmp_path / "server.key").write_bytes((tmp_path / "other.key").read_bytes())
-    assert peer_certificate(serving.target) == second
-    assert serving.metric("udf_file_reloads_total", files="tls", outcome="failed") == 1
-    assert answers(serving.target, Security(ca_file=pki.ca)) == 2
-
-
-# Exposure.
-
-BEYOND = [
-    ({}, "would serve anybody: set 'access_file'"),
-    ({"access_file": "access"}, "bearer tokens would cross the network in the open"),
-    ({"access_file": "access", "allow_anonymous": True}, "bearer tokens would cross the network in the open"),
-]
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "udf.example"])
-@pytest.mark.parametrize(("settings", "why"), BEYOND)
-def test_a_server_that_others_reach_does_not_start_open_to_all(host, settings, why):
-    with pytest.raises(InvalidConfig, match=f"listens on {host}, so beyond this machine, and {why}"):
-        Server(ServerConfig(host=host, entry_points=False, **settings))
-
-
-def test_who_wants_to_serve_anybody_says_so(serve, caplog):
-    target = serve(plus_one, host="0.0.0.0", allow_anonymous=True).target
-    assert "anybody who reaches this address is served" in caplog.text
-    assert answers(f"127.0.0.1:{target.rpartition(':')[2]}", Security()) == 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"tls_certificate": "here.pem"}, "'tls_certificate' and 'tls_key' belong together"),
-        ({"tls_client_ca": "ca.pem"}, "'tls_client_ca' needs 'tls_certificate'"),
-        ({"access_file": "/no/such/file"}, "cannot read /no/such/file"),
-    ],
-)
-def test_settings_of_security_that_make_no_sense_stop_the_start(settings, why):
-    with pytest.raises(InvalidConfig, match=why):
-        Server(ServerConfig(entry_points=False, **settings))
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ('[job]\ntoken_sha256 = "swordfish"\n', "token_sha256 is not 64 hexadecimal digits"),
-        ("[job]\nfunctions = ['*']\n", "neither token_sha256 nor certificate"),
-        ("[job]\ntokens = ['*']\n", "a table of certificate, functions, token_sha256"),
-        ("job = 1\n", "a table of"),
-        (f'[a]\ntoken_sha256 = "{"0" * 64}"\n[b]\ntoken_sha256 = "{"0" * 64}"\n', "has what identifies 'a' as well"),
-        ("[job]\ncertificate = 'x'\nfunctions = [1]\n", "functions: text, or a list of texts"),
-    ],
-)
-def test_an_access_file_that_makes_no_sense_stops_the_start(access, text, why):
-    with pytest.raises(InvalidConfig, match=why) as caught:
-        Server(ServerConfig(entry_points=False, access_file=access(text)))
-    assert "swordfish" not in str(caught.value)
-
-
-def test_a_unix_socket_is_for_its_owner_and_is_not_taken_from_a_living_server(serve, tmp_path):
-    path = tmp_path / "udf.sock"
-    target = serve(plus_one, unix_socket=str(path)).target
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(InvalidConfig, match="another server does"):
-        serve(plus_one, unix_socket=str(path))
-    assert answers(target, Security()) == 2
-
-
-def test_a_socket_that_a_dead_server_left_is_taken_over(serve, tmp_path):
-    path = tmp_path / "udf.sock"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    assert answers(serve(plus_one, unix_socket=str(path)).target, Security()) == 2
-
-
-@pytest.mark.parametrize("path", ["/debug", "/page.js/../site.py", "/metrics/../etc/passwd", "/livez/x", "/functions"])
-def test_the_http_port_has_metrics_health_and_the_page_and_nothing_else(serve, path):
-    url = serve(plus_one).server.metrics_url
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(url + path, timeout=10)
-    assert caught.value.code == 404
-    caught.value.close()
 
 
 # What is written down, and what is not.

@@ -1,0 +1,28 @@
+"""What tests of state stores share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.process_streams import PROVIDER, ROCKSDB
+
+
+@pytest.fixture
+def rocksdb(spark: SparkSession) -> Iterator[None]:
+    """State in RocksDB, in one partition, for each of them has a store, which takes its time."""
+    before = spark.conf.get(PROVIDER)
+    spark.conf.set(PROVIDER, ROCKSDB)
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    yield
+    spark.conf.set(PROVIDER, before)
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The folder whose files are a stream."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    return folder

@@ -1,0 +1,118 @@
+"""Process table functions on streams when a function fails, a server is killed or a driver is killed."""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import pytest
+
+import udf_server as udf
+from spark_client import connect
+from tests.spark.process_streams import Fragile, Keyed, Mended, Seen, Sessions, run, seconds, start, stream_of, write
+from udf_server import StateHint
+from udf_server.process.declaration import declare_table
+
+# A state store and Python's side of it are slow to start on a busy machine.
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("rocksdb")]
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_function_that_fails_ends_the_query_and_a_mended_one_goes_on(remote, spark, source, tmp_path):
+    """From the checkpoint, with another server: exactly what one run over all rows gives."""
+    write(source, "a", [("x", 1, 1), ("y", 2, 2)])
+    fragile, mended = remote(declare_table(Fragile)), remote(declare_table(Mended))
+
+    def query(functions):
+        return functions.process("fragile", stream_of(spark, source), partition_by="k")
+
+    first = run(query(fragile), tmp_path)
+    write(source, "b", [("y", 0, 3), ("x", 5, 4)])
+    broken = start(query(fragile), tmp_path)
+    with pytest.raises(Exception, match=r"fragile@1: a segment of the key \(k='y'\) failed: .*by zero"):
+        broken.awaitTermination(300)
+    assert sorted(run(query(mended), tmp_path)) == sorted([*first, ("y", -1, 2), ("x", 20, 2)])
+
+
+class Gate:
+    """Holds a function up, until a test has seen it begin."""
+
+    reached, opened = threading.Event(), threading.Event()
+
+
+class Gated(Sessions):
+    name = "sessions"
+
+    def eval(self, ctx: udf.ProcessContext, seen: Annotated[Seen, StateHint()], r: Keyed) -> Iterator[Any]:
+        if r.v == 77:
+            Gate.reached.set()
+            Gate.opened.wait(300)
+        yield from super().eval(ctx, seen, r)
+
+
+def test_a_server_that_is_killed_in_the_middle_changes_nothing(serve, spark, source, tmp_path):
+    """Another one at its address answers what it did not; the query does not notice, and nothing comes twice."""
+    rows = {"a": [("x", 1, 5), ("y", 2, 6)], "b": [("x", 77, 8), ("y", 3, 30)], "c": [("z", 4, 90)]}
+    for name, each in rows.items():
+        write(source, name, each)
+    first = serve(declare_table(Gated))
+    remote = connect(spark, first.target)
+    query = start(remote.process("sessions", stream_of(spark, source), partition_by="k", on_time="ts"), tmp_path)
+    assert Gate.reached.wait(300)
+    port = int(first.target.rpartition(":")[2])
+    first.stop()
+    Gate.opened.set()
+    serve(declare_table(Sessions), port=port)
+    query.awaitTermination(300)
+    found = [tuple(row) for row in spark.read.parquet(str(tmp_path / "processed")).collect()]
+    assert seconds(found) == [
+        ("x", "end", 2, 78, 18), ("x", "row", 1, 1, 5), ("x", "row", 2, 78, 8), ("y", "end", 2, 5, 40),
+        ("y", "row", 1, 2, 6), ("y", "row", 2, 5, 30), ("z", "row", 1, 4, 90),
+    ]  # fmt: skip
+
+
+JOB = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from spark_client import connect
+from tests.spark.process_streams import PROVIDER, ROCKSDB, start, stream_of
+
+target, folder = sys.argv[1], Path(sys.argv[2])
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config(PROVIDER, ROCKSDB)
+spark = spark.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+stream = stream_of(spark, folder / "in")
+query = start(connect(spark, target).process("sessions", stream, partition_by="k", on_time="ts"), folder)
+query.awaitTermination()
+"""
+
+
+def test_a_driver_that_is_killed_in_a_micro_batch_changes_nothing(serve, spark, source, tmp_path):
+    """Another driver goes on from the checkpoint; the rows are those of a run that nobody disturbed."""
+    for name, rows in {"a": [("x", 1, 5), ("y", 2, 6)], "b": [("x", 77, 8), ("y", 3, 30)], "c": [("z", 4, 90)]}.items():
+        write(source, name, rows)
+    Gate.reached.clear()
+    Gate.opened.clear()
+    target = serve(declare_table(Gated)).target
+    with (tmp_path / "log").open("wb") as log:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        driver = psutil.Popen(
+            [sys.executable, "-c", JOB, target, str(tmp_path)], cwd=ROOT, env=environment, stdout=log, stderr=log
+        )
+        assert Gate.reached.wait(300), (tmp_path / "log").read_text()[-3000:]
+        # Its JVM and Python workers, too, as if the machine was lost.
+        family = [*driver.children(recursive=True), driver]
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family, timeout=60)
+    Gate.opened.set()
+    before = spark.read.parquet(str(tmp_path / "processed")).count()
+    assert before == 2
+
+    def sessions():
+        return connect(spark, target).process("sessions", stream_of(spark, source), partition_by="k", on_time="ts")
+
+    assert seconds(run(sessions(), tmp_path)) == seconds(run(sessions(), tmp_path, "undisturbed"))

@@ -1,0 +1,73 @@
+"""TLS: certificates of the server and of clients, and their rotation."""
+
+import ssl
+
+import pytest
+
+from spark_client.base.config import ClientConfig
+from spark_client.base.errors import AccessDenied, ServerUnavailable
+from spark_client.base.security import Security
+from spark_client.functions.directory import list_functions
+from tests.udf_server.secured import Pki, answers, plus_one
+from udf_server.security import files
+
+
+@pytest.fixture(autouse=True)
+def _look_always(monkeypatch):
+    monkeypatch.setattr(files, "LOOK_SECONDS", 0.0)
+
+
+def test_tls_is_for_clients_who_know_the_authority(serve, pki):
+    certificate, key = pki.issue("server")
+    target = serve(plus_one, tls_certificate=certificate, tls_key=key).target
+    assert answers(target, Security(ca_file=pki.ca)) == 2
+    for stranger in (Security(), Security(tls=True)):
+        with pytest.raises(ServerUnavailable):
+            list_functions(ClientConfig(target, 0.5, stranger))
+
+
+def test_a_client_certificate_is_who_calls(serve, pki, access):
+    certificate, key = pki.issue("server")
+    rules = access('[etl]\ncertificate = "etl.example"\nfunctions = ["plus_one"]\n')
+    target = serve(plus_one, tls_certificate=certificate, tls_key=key, tls_client_ca=pki.ca, access_file=rules).target
+    mine = pki.issue("etl", "etl.example")
+    etl = Security(ca_file=pki.ca, certificate_file=mine[0], key_file=mine[1])
+    assert answers(target, etl) == 2
+    with pytest.raises(ServerUnavailable):
+        list_functions(ClientConfig(target, 0.5, Security(ca_file=pki.ca)))
+    others = pki.issue("other", "other.example")
+    with pytest.raises(AccessDenied, match=r"a certificate for 'other\.example', which has no rule"):
+        list_functions(
+            ClientConfig(target, 5.0, Security(ca_file=pki.ca, certificate_file=others[0], key_file=others[1]))
+        )
+
+
+def test_a_certificate_of_another_authority_gets_nobody_in(serve, pki, tmp_path):
+    certificate, key = pki.issue("server")
+    target = serve(plus_one, tls_certificate=certificate, tls_key=key, tls_client_ca=pki.ca).target
+    (tmp_path / "forged").mkdir()
+    forged = Pki(tmp_path / "forged").issue("etl", "etl.example")
+    with pytest.raises(ServerUnavailable):
+        list_functions(
+            ClientConfig(target, 0.5, Security(ca_file=pki.ca, certificate_file=forged[0], key_file=forged[1]))
+        )
+
+
+def peer_certificate(target):
+    host, _, port = target.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)))
+
+
+def test_a_new_certificate_is_served_without_a_restart_and_one_without_its_key_is_not(serve, pki, tmp_path):
+    certificate, key = pki.issue("server")
+    serving = serve(plus_one, tls_certificate=certificate, tls_key=key)
+    first = peer_certificate(serving.target)
+    pki.issue("server")
+    second = peer_certificate(serving.target)
+    assert second != first
+    # Half of a rotation: the key is still the old one.
+    pki.issue("other")
+    (tmp_path / "server.key").write_bytes((tmp_path / "other.key").read_bytes())
+    assert peer_certificate(serving.target) == second
+    assert serving.metric("udf_file_reloads_total", files="tls", outcome="failed") == 1
+    assert answers(serving.target, Security(ca_file=pki.ca)) == 2

@@ -1,0 +1,198 @@
+"""What a function may return for a type: Python values that are taken for it, and those that are refused."""
+
+import datetime
+import decimal
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import udf_server as udf
+from remote_udf.errors import ErrorCode
+from remote_udf.types import TIMESTAMP, TIMESTAMP_NTZ
+from udf_server.base.values import codec_for_type, decode_rows
+
+WHEN = datetime.datetime(2024, 2, 29, 12, 30, 15, 123456, datetime.UTC)
+TIMESTAMP_OF_NTZ = Annotated[datetime.datetime, "timestamp_ntz"]
+MONEY = Annotated[decimal.Decimal, "decimal(10,2)"]
+
+
+@dataclass
+class Point:
+    lat: float
+    lon: float | None
+
+
+@dataclass
+class Sub(Point):
+    extra: str = ""
+
+
+WRONG = [
+    (bool, 1, "expected boolean, got a value of type int"),
+    (int, 1.0, "expected bigint, got a value of type float"),
+    (int, True, "expected bigint, got a value of type bool"),
+    (int, 2**63, "OverflowError"),
+    (int, "1", "expected bigint, got a value of type str"),
+    (float, "1", "expected double, got a value of type str"),
+    (str, b"a", "expected string, got a value of type bytes"),
+    (str, "\ud800", "surrogates not allowed"),
+    (bytes, "a", "expected binary, got a value of type str"),
+    (MONEY, decimal.Decimal("1.255"), "Rescaling"),
+    (MONEY, 1.5, "expected decimal(10,2), got a value of type float"),
+    (MONEY, decimal.Decimal("123456789.00"), "precision"),
+    (datetime.date, WHEN, "expected date, got a value of type datetime"),
+    (datetime.datetime, WHEN.replace(tzinfo=None), "a datetime with zone"),
+    (datetime.datetime, WHEN.date(), "expected timestamp, got a value of type date"),
+    (TIMESTAMP_OF_NTZ, WHEN, "a datetime without zone"),
+    (datetime.timedelta, 5, "expected interval day to second, got a value of type int"),
+    (list[int], "abc", "expected array<bigint>, got a value of type str"),
+    (list[int], [1, "a"], "expected bigint, got a value of type str"),
+    (list[int], 5, "expected array<bigint>, got a value of type int"),
+    (dict[str, int], [("a", 1)], "got a value of type list"),
+    (dict[str, int], {None: 1}, "a key of a map cannot be None"),
+    (dict[str, int], {1: 1}, "expected string, got a value of type int"),
+    (Point, {"lat": 1.0, "lon": 2.0}, "expected Point, got a value of type dict"),
+    (Point, Point("a", 1.0), "expected double, got a value of type str"),
+    (Point, 5, "expected Point, got a value of type int"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value", "why"), WRONG, ids=str)
+async def test_a_returned_value_of_another_type_is_an_error_of_its_row(environment, annotation, value, why):
+    @udf.scalar
+    async def f(index: int) -> annotation:
+        return value if index == 1 else None
+
+    result = await environment.run(f, [0, 1, 2])
+    assert result.errors.keys() == {1}
+    assert result.errors[1].code is ErrorCode.RESULT_TYPE
+    assert why in result.errors[1].message
+    assert result.values.to_pylist() == [None, None, None]
+
+
+STRUCT = "struct<a:int,b:string>"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"a": 1}, "expected the fields a, b, got a"),
+        ({"a": 1, "b": "x", "c": 2}, "expected the fields a, b, got a, b, c"),
+        ({}, "expected the fields a, b, got "),
+        ((1, "x"), "got a value of type tuple"),
+        (5, "got a value of type int"),
+    ],
+)
+async def test_a_dictionary_has_exactly_the_fields_of_its_struct(environment, value, why):
+    @udf.scalar(returns=STRUCT)
+    def f(index: int):
+        return value if index else {"b": "y", "a": 1}
+
+    result = await environment.run(f, [0, 1])
+    assert result.values.to_pylist() == [{"a": 1, "b": "y"}, None]
+    assert why in result.errors[1].message
+
+
+async def test_a_subclass_of_a_record_is_taken(environment):
+    @udf.scalar
+    def f(index: int) -> Point:
+        return Sub(1.0, 2.0, "more")
+
+    assert (await environment.run(f, [1])).to_pylist() == [{"lat": 1.0, "lon": 2.0}]
+
+
+async def test_integers_are_taken_for_floats_and_decimals(environment):
+    @udf.scalar
+    def as_float(value: int) -> float:
+        return value
+
+    @udf.scalar
+    def as_decimal(value: int) -> MONEY:
+        return value
+
+    assert (await environment.run(as_float, [3])).to_pylist() == [3.0]
+    assert (await environment.run(as_decimal, [3])).to_pylist() == [decimal.Decimal(3)]
+
+
+async def test_tuples_and_numpy_arrays_are_taken_for_lists(environment):
+    @udf.scalar
+    def f(index: int) -> list[list[int]]:
+        return [((1, 2), [3]), np.array([[1, 2], [3, 4]])][index]
+
+    assert (await environment.run(f, [0, 1])).to_pylist() == [[[1, 2], [3]], [[1, 2], [3, 4]]]
+
+
+async def test_a_null_struct_makes_no_record(environment):
+    @dataclass
+    class Strict:
+        a: int
+
+        def __post_init__(self):
+            if self.a is None:
+                raise ValueError("there must be an a")
+
+    @udf.scalar
+    def f(value: Strict) -> bool:
+        return value is None
+
+    strict = pa.struct([("a", pa.int64())])
+    result = await environment.run(f, pa.array([{"a": 1}, None, {"a": None}], strict))
+    assert result.values.to_pylist() == [False, True, None]
+    assert result.errors[2].code is ErrorCode.ARGUMENT_VALUE
+    assert result.errors[2].message == "parameter 'value': ValueError: there must be an a"
+    assert result.errors[2].attempts == 0
+
+
+async def test_a_record_that_raises_anything_costs_its_own_row_only(environment):
+    class OddError(Exception):
+        pass
+
+    @dataclass
+    class Odd:
+        a: int
+
+        def __post_init__(self):
+            if self.a == 1:
+                raise OddError
+
+    @udf.scalar
+    def f(value: Odd) -> int:
+        return value.a
+
+    result = await environment.run(f, pa.array([{"a": 0}, {"a": 1}, {"a": 2}]))
+    assert result.values.to_pylist() == [0, None, 2]
+    assert {row: error.code for row, error in result.errors.items()} == {1: ErrorCode.ARGUMENT_VALUE}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "type_", "beyond"),
+    [
+        (datetime.datetime, TIMESTAMP, 2**63 - 1),
+        (TIMESTAMP_OF_NTZ, TIMESTAMP_NTZ, -(2**62)),
+        (datetime.date, pa.date32(), 2**31 - 1),
+    ],
+    ids=str,
+)
+async def test_a_time_python_cannot_hold_fails_alone(environment, annotation, type_, beyond):
+    storage = pa.int32() if type_ == pa.date32() else pa.int64()
+    column = pa.array([0, beyond, None], storage).view(type_)
+
+    @udf.scalar
+    def f(value: annotation) -> bool:
+        return value is None
+
+    result = await environment.run(f, column)
+    assert result.values.to_pylist() == [False, None, True]
+    assert result.errors.keys() == {1}
+    assert result.errors[1].code is ErrorCode.ARGUMENT_VALUE
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str)
+def test_a_time_that_python_cannot_hold_is_an_error_of_its_row(type_):
+    times = pa.array([-(2**63), 2**63 - 1, 0, None], pa.int64()).cast(type_)
+    values, failures = decode_rows(codec_for_type(type_), times)
+    assert failures.keys() == {0, 1}
+    assert [value is None for value in values] == [True, True, False, True]
