@@ -1,21 +1,20 @@
 """Aggregate functions as the server holds them. Everything is checked here, when the plugin is loaded."""
 
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from remote_udf.errors import InvalidOption, UnsupportedType
-from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
-from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from remote_udf.errors import UnsupportedType
+from remote_udf.functions import FunctionKind, Parameter
 from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
 from udf_server.base.annotations import codecs_for, hints_of, signature_of, type_given
 from udf_server.base.context import CallContext
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
+from udf_server.base.implementations import implementation_of
 from udf_server.base.values import Codec, codec_for_type
 
 __all__ = ["Aggregate", "declare_aggregate", "is_aggregate"]
@@ -39,16 +38,8 @@ def is_aggregate(value: object) -> bool:
 
 def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Aggregate:
     """The function, checked. Raises DeclarationError, naming function and parameter."""
-    kind = given if isinstance(given, type) else type(given)
-    title = given.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
-    where = f"function {title}"
-    try:
-        implementation = given() if isinstance(given, type) else given
-    except TypeError as error:
-        raise DeclarationError(f"{where}: class {kind.__name__} cannot be made without arguments: {error}") from error
-    if not isinstance(implementation.version, str):
-        version = implementation.version
-        raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
+    made = implementation_of(given)
+    implementation, where = made.instance, made.where
     bundling = implementation.supports_bundling()
     vectorized = isinstance(implementation, VectorizedAggregateFunction)
     wanted = _require_verbs(where, implementation, bundling, vectorized)
@@ -58,38 +49,28 @@ def declare_aggregate(given: AggregateFunction | type[AggregateFunction]) -> Agg
     result, accumulator = types.result(), types.accumulator()
     context = _context_parameter(where, call) if bundling and not vectorized else None
     _require_signatures(where, implementation, wanted, parameters, context)
-    try:
-        split_name(f"{title}@{implementation.version}")
-        spec = FunctionSpec(
-            name=title,
-            version=implementation.version,
-            kind=FunctionKind.AGGREGATE,
-            parameters=tuple(Parameter(name, _parameter_type(codecs)) for name, codecs, _, _ in parameters),
-            result=result.type,
-            required_parameters=sum(required for _, _, required, _ in parameters),
-            variadic=any(variadic for _, _, _, variadic in parameters),
-            description=inspect.cleandoc(implementation.description or kind.__doc__ or ""),
-            deterministic=implementation.deterministic,
-            nulls=NullCall(implementation.nulls),
-            execution=Execution.VECTORIZED,
-            options=canonical(implementation.options, source=where, known=(AGGREGATE_OPTIONS,)),
-            accumulator=accumulator.type,
-            supports_retracting=implementation.supports_retracting(),
-            supports_merging=implementation.supports_merging(),
-            sees_key=bundling,
-        )
-    except (ValueError, InvalidOption) as error:
-        raise DeclarationError(f"{where}: {error}") from error
+    spec = made.spec(
+        FunctionKind.AGGREGATE,
+        implementation.nulls,
+        parameters=tuple(Parameter(name, _parameter_type(codecs)) for name, codecs, _, _ in parameters),
+        result=result.type,
+        required_parameters=sum(required for _, _, required, _ in parameters),
+        variadic=any(variadic for _, _, _, variadic in parameters),
+        accumulator=accumulator.type,
+        supports_retracting=implementation.supports_retracting(),
+        supports_merging=implementation.supports_merging(),
+        sees_key=bundling,
+    )
     return Aggregate(
         spec=spec,
         call=call,
         parameters=[codecs for _, codecs, _, _ in parameters],
         result=result,
         context_parameter=context,
-        origin=f"{kind.__module__}:{kind.__qualname__}",
+        origin=made.origin,
         is_async=inspect.iscoroutinefunction(call),
-        opens=[implementation.open] if hasattr(implementation, "open") else [],
-        closes=[implementation.close] if hasattr(implementation, "close") else [],
+        opens=made.hooks("open"),
+        closes=made.hooks("close"),
         implementation=implementation,
         accumulator=accumulator,
     )

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,15 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from remote_udf.errors import InvalidOption
-from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
-from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from remote_udf.functions import FunctionKind, NullCall, Parameter
 from remote_udf.process_calls import ProcessCall
 from remote_udf.result_columns import resolved
 from remote_udf.table_arguments import ChangelogMode, ProcessSignature
 from udf_server.base.annotations import hints_of, signature_of
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
+from udf_server.base.implementations import implementation_of
 from udf_server.base.values import StructCodec
 from udf_server.process.arguments import Argument, Arguments, read_arguments
 from udf_server.process.base import ProcessTableFunction
@@ -59,22 +57,15 @@ def is_table(value: object) -> bool:
 
 def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> ProcessTable:
     """The function, checked. Raises DeclarationError, naming function and parameter."""
-    kind = given if isinstance(given, type) else type(given)
-    title = given.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
-    where = f"function {title}"
-    try:
-        implementation = given() if isinstance(given, type) else given
-    except TypeError as error:
-        raise DeclarationError(f"{where}: class {kind.__name__} cannot be made without arguments: {error}") from error
-    if not isinstance(implementation.version, str):
-        version = implementation.version
-        raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
+    made = implementation_of(given)
+    implementation, where = made.instance, made.where
+    written = f"class {type(implementation).__name__}"
     call = getattr(implementation, "eval", None)
     if not callable(call):
-        raise DeclarationError(f"{where}: class {kind.__name__} has no method 'eval'")
+        raise DeclarationError(f"{where}: {written} has no method 'eval'")
     if callable(getattr(implementation, "terminate", None)):
         raise DeclarationError(
-            f"{where}: class {kind.__name__} has a method 'terminate', which is never called, unlike in a UDTF of "
+            f"{where}: {written} has a method 'terminate', which is never called, unlike in a UDTF of "
             "PySpark's: let eval register a timer, and emit the last rows of a key in on_timer"
         )
     _require_one_eval(where, implementation, call)
@@ -88,35 +79,25 @@ def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> P
         broadcast_state=_stored(read.states, broadcast=True), changelog_mode=mode,
     )  # fmt: skip
     _require_output(where, signature, mode)
-    try:
-        split_name(f"{title}@{implementation.version}")
-        spec = FunctionSpec(
-            name=title,
-            version=implementation.version,
-            kind=FunctionKind.PROCESS,
-            parameters=tuple(Parameter(argument.name, argument.type) for argument in read.arguments),
-            result=results.type,
-            required_parameters=sum(argument.required for argument in read.arguments),
-            description=inspect.cleandoc(implementation.description or kind.__doc__ or ""),
-            deterministic=implementation.deterministic,
-            nulls=NullCall.CALL,
-            execution=Execution.VECTORIZED,
-            options=canonical(implementation.options, source=where, known=(AGGREGATE_OPTIONS,)),
-            sees_key=True,
-            process=signature,
-        )
-    except (ValueError, InvalidOption) as error:
-        raise DeclarationError(f"{where}: {error}") from error
+    spec = made.spec(
+        FunctionKind.PROCESS,
+        NullCall.CALL,
+        parameters=tuple(Parameter(argument.name, argument.type) for argument in read.arguments),
+        result=results.type,
+        required_parameters=sum(argument.required for argument in read.arguments),
+        sees_key=True,
+        process=signature,
+    )
     return ProcessTable(
         spec=spec,
         call=call,
         parameters=[[argument.codec] if argument.codec is not None else [] for argument in read.arguments],
         result=StructCodec(dict(results.columns)),
         context_parameter=None,
-        origin=f"{kind.__module__}:{kind.__qualname__}",
+        origin=made.origin,
         is_async=_is_async(call) or (timer is not None and _is_async(timer)),
-        opens=[implementation.open] if hasattr(implementation, "open") else [],
-        closes=[implementation.close] if hasattr(implementation, "close") else [],
+        opens=made.hooks("open"),
+        closes=made.hooks("close"),
         implementation=implementation,
         arguments=read.arguments,
         states=read.states,

@@ -1,0 +1,83 @@
+"""Implementations: the one object of a function that is written as a class, and what such a class says of itself."""
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from remote_udf.errors import InvalidOption
+from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, split_name
+from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from udf_server.base.errors import DeclarationError
+from udf_server.base.functions import Hook
+
+__all__ = ["Implementation", "implementation_of"]
+
+
+class _Attributes(Protocol):
+    name: ClassVar[str | None]
+    version: ClassVar[str]
+    description: ClassVar[str | None]
+    deterministic: ClassVar[bool]
+    options: ClassVar[Mapping[str, Any]]
+
+
+ClassT = TypeVar("ClassT", bound=_Attributes)
+
+
+@dataclass(frozen=True)
+class Implementation(Generic[ClassT]):
+    """`instance` is what the author's methods are called on, `title` the function's name."""
+
+    instance: ClassT
+    title: str
+
+    @property
+    def where(self) -> str:
+        """What error messages begin with."""
+        return f"function {self.title}"
+
+    @property
+    def origin(self) -> str:
+        """Where the class was defined."""
+        kind = type(self.instance)
+        return f"{kind.__module__}:{kind.__qualname__}"
+
+    def hooks(self, name: str) -> list[Hook]:
+        """The method `open` or `close`, if there is one."""
+        return [getattr(self.instance, name)] if hasattr(self.instance, name) else []
+
+    def spec(self, kind: FunctionKind, nulls: str, **fields: Any) -> FunctionSpec:
+        """The function's spec, with these fields beside those of the class. Raises DeclarationError."""
+        instance = self.instance
+        try:
+            split_name(f"{self.title}@{instance.version}")
+            return FunctionSpec(
+                name=self.title,
+                version=instance.version,
+                kind=kind,
+                description=inspect.cleandoc(instance.description or type(instance).__doc__ or ""),
+                deterministic=instance.deterministic,
+                nulls=NullCall(nulls),
+                execution=Execution.VECTORIZED,
+                options=canonical(instance.options, source=self.where, known=(AGGREGATE_OPTIONS,)),
+                **fields,
+            )
+        except (ValueError, InvalidOption) as error:
+            raise DeclarationError(f"{self.where}: {error}") from error
+
+
+def implementation_of(given: ClassT | type[ClassT]) -> Implementation[ClassT]:
+    """The object of a class, which is made unless it is given. Raises DeclarationError."""
+    kind: type[ClassT] = given if isinstance(given, type) else type(given)
+    title = given.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
+    where = f"function {title}"
+    try:
+        instance: ClassT = given() if isinstance(given, type) else given
+    except TypeError as error:
+        raise DeclarationError(f"{where}: class {kind.__name__} cannot be made without arguments: {error}") from error
+    if not isinstance(instance.version, str):
+        version = instance.version
+        raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
+    return Implementation(instance, title)
