@@ -45,9 +45,9 @@ def _per_function(metric: str) -> tuple[tuple[str, str], ...]:
 
 FAILED = 'function=~"$function", outcome="failed"'
 OVERVIEW = (
-    Panel("Servers ready", "Servers that take new streams.",
+    Panel("Servers ready", "Servers that accept new streams.",
           ((f"sum(udf_server_ready{{{SERVERS}}})", ""),), kind="stat"),
-    Panel("Streams", "Streams open now: one per running task and call.",
+    Panel("Streams", "Open streams: one per running task and call.",
           ((f"sum(udf_streams_open{{{FUNCTIONS}}})", ""),), kind="stat"),
     Panel("Rows", "Rows answered per second.", ((f"sum({_rate('udf_rows_total')})", ""),), "cps", "stat"),
     Panel("Rows in flight", "Rows received and not yet answered.",
@@ -63,10 +63,10 @@ ROWS = (
           ((f"sum by (function, version, outcome) ({_rate('udf_rows_total')})", f"{NAME} {{{{outcome}}}}"),), "cps"),
     Panel("Errors by code", "docs/errors.md explains the codes.",
           ((f"sum by (function, version, code) ({_rate('udf_row_errors_total')})", f"{NAME} {{{{code}}}}"),), "cps"),
-    Panel("Calls and retries", "Calls of the function, and those of them that repeat one that failed, per second.",
+    Panel("Calls and retries", "Calls of the function, and how many repeat a failed call, per second.",
           ((f"{BY} ({_rate('udf_calls_total')})", f"{NAME} calls"),
            (f"{BY} ({_rate('udf_retries_total')})", f"{NAME} retries")), "cps"),
-    Panel("Rows sent again", "Rows that came again because the server they were on was lost.",
+    Panel("Rows sent again", "Rows that were sent again because their server was lost.",
           _per_function("udf_rows_replayed_total"), "cps"),
 )  # fmt: skip
 TIMES = (
@@ -74,16 +74,16 @@ TIMES = (
           tuple((_quantile(q, "udf_row_duration_seconds"), f"{NAME} p{q * 100:g}") for q in (0.5, 0.99)), "s"),
     Panel("Batch", "From a batch's arrival to its last result, p99.",
           ((_quantile(0.99, "udf_batch_duration_seconds"), NAME),), "s"),
-    Panel("Wait for room", "How long a batch waits before it is taken, p99. Rises when the server is full.",
+    Panel("Wait for capacity", "Wait of a batch, p99. It rises when the server is full.",
           ((_quantile(0.99, "udf_batch_wait_seconds"), NAME),), "s"),
     Panel("Rows by duration", "Rows per second in each range of durations.",
           ((f"sum by (le) ({_rate('udf_row_duration_seconds_bucket')})", "{{le}}"),), "s", "heatmap"),
 )  # fmt: skip
 LOAD = (
-    Panel("Rows in flight by function", "Received and not yet answered; what the service behind a function sees.",
+    Panel("Rows in flight by function", "Unanswered rows; the load of the service behind a function.",
           ((f"{BY} (udf_rows_in_flight{{{FUNCTIONS}}})", NAME),)),
     Panel("Streams by function", "Open now.", ((f"{BY} (udf_streams_open{{{FUNCTIONS}}})", NAME),)),
-    Panel("Streams ended", "By how they ended; and those begun that share memory with their caller.",
+    Panel("Streams ended", "Ended streams by outcome, and new streams that share memory with their caller.",
           ((f"sum by (end) ({_rate('udf_streams_total')})", "{{end}}"),
            (f"sum({_rate('udf_streams_shared_memory_total')})", "in shared memory")), "cps"),
     Panel("Streams refused", "Before a function was called, by code.",
@@ -94,9 +94,9 @@ LOAD = (
           ((f"{BY} ({_rate('udf_batch_rows_sum')}) / {BY} ({_rate('udf_batch_rows_count')})", NAME),)),
 )  # fmt: skip
 BUNDLES = (
-    Panel("Rows per key", "Rows per segment of a bundle; near 1, bundling gains little.",
+    Panel("Rows per key", "Rows per segment of a bundle; if it is near 1, bundling gains little.",
           ((f"{BY} ({_rate('udf_bundle_rows_sum')}) / {BY} ({_rate('udf_bundle_segments_sum')})", NAME),)),
-    Panel("Keys per bundle", "Segments that one call of the function gets.",
+    Panel("Keys per bundle", "Segments in one call of the function.",
           ((f"{BY} ({_rate('udf_bundle_segments_sum')}) / {BY} ({_rate('udf_bundle_segments_count')})", NAME),)),
     Panel("Rows applied", "To accumulators: accumulate or retract.",
           ((f"sum by (function, version, change) ({_rate('udf_applied_rows_total')})", f"{NAME} {{{{change}}}}"),),
@@ -105,7 +105,7 @@ BUNDLES = (
     Panel("Rows emitted, timers fired", "By process table functions.",
           ((f"{BY} ({_rate('udf_emitted_rows_total')})", f"{NAME} rows"),
            (f"{BY} ({_rate('udf_timers_fired_total')})", f"{NAME} timers")), "cps"),
-    Panel("State", "Bytes of state and timers that come with segments and go back with them.",
+    Panel("State", "Bytes of state and timers received and sent with segments.",
           ((f"sum by (function, version, direction) ({_rate('udf_state_bytes_total')})",
             f"{NAME} {{{{direction}}}}"),), "Bps"),
 )  # fmt: skip
@@ -114,14 +114,14 @@ GUARDS = (
           ((f"max by (function, version) (udf_circuit_open{{{FUNCTIONS}}})", NAME),)),
     Panel("Calls allowed at once", "By guards, over all servers.",
           ((f"{BY} (udf_concurrency_limit{{{FUNCTIONS}}})", NAME),)),
-    Panel("Calls not made, calls that waited", "Because the circuit was open; for the rate limit.",
+    Panel("Calls not made, calls that waited", "Refused by an open circuit; delayed by the rate limit.",
           ((f"{BY} ({_rate('udf_circuit_refusals_total')})", f"{NAME} circuit"),
            (f"{BY} ({_rate('udf_rate_waits_total')})", f"{NAME} rate")), "cps"),
 )  # fmt: skip
 SERVER = (
-    Panel("Event loop lag", "p99. Above some 50 ms the process is short of CPU time.",
+    Panel("Event loop lag", "p99. Above about 50 ms the process is short of CPU time.",
           ((_quantile(0.99, "udf_event_loop_lag_seconds", "instance", SERVERS), "{{instance}}"),), "s"),
-    Panel("Calls lost", "That never came back; each may hold a thread.",
+    Panel("Calls lost", "Calls that have not returned; each may hold a thread.",
           ((f"{BY} (udf_calls_lost{{{FUNCTIONS}}})", NAME),)),
     Panel("Loops blocked", "By async def functions that block, per second.",
           _per_function("udf_function_loop_blocked_total"), "cps"),
@@ -131,7 +131,7 @@ SERVER = (
           ((f"{BY} (udf_threads_allowed{{{FUNCTIONS}}})", NAME),)),
     Panel("Worker processes restarted", "With the setting processes; per second.",
           ((f"sum({_rate('udf_process_restarts_total', SERVERS)}) or vector(0)", "restarts"),), "cps"),
-    Panel("Files read anew", "Of TLS and access, by whether they could be read.",
+    Panel("Files reloaded", "Reloads of TLS and access files, by outcome.",
           ((f"sum by (files, outcome) ({_rate('udf_file_reloads_total', SERVERS)})", "{{files}} {{outcome}}"),), "cps"),
     Panel("Versions", "Servers by version.",
           ((f"count by (version) (udf_server_info{{{SERVERS}}})", "{{version}}"),)),

@@ -58,7 +58,7 @@ def _read(name: str, text: str, read: Callable[[str], Any]) -> Any:
     except InvalidSetting as reason:
         raise InvalidSetting(f"{name} {reason}") from None
     except (ValueError, TypeError, OverflowError):
-        raise InvalidSetting(f"{name} is not what it must be: {read.__name__} refuses it") from None
+        raise InvalidSetting(f"{name} is not valid: {read.__name__} rejects it") from None
 
 
 def _reader(settings: type, field: str, hint: Any) -> Callable[[str], Any]:

@@ -89,7 +89,7 @@ def read_columns(data: bytes | memoryview, schema: pa.Schema, rows: int) -> list
         columns = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))]
     for field, column in zip(schema, columns, strict=True):
         if column.null_count and not field.nullable:
-            raise ProtocolViolation(f"a null in column {field.name!r}, which has none")
+            raise ProtocolViolation(f"a null in column {field.name!r}, which is not nullable")
     return columns
 
 

@@ -83,5 +83,5 @@ def _arrow(parsed: exp.DataType) -> pa.DataType:
 def _decimal(parts: list[str]) -> pa.DataType:
     precision, scale = [*parts, *("10", "0")[len(parts) :]][:2]
     if not (precision.isdecimal() and scale.isdecimal() and 1 <= int(precision) <= 38 and int(scale) <= int(precision)):
-        raise UnsupportedType("a decimal has a precision from 1 to 38 and a scale up to that")
+        raise UnsupportedType("expected a decimal with a precision from 1 to 38 and a scale up to the precision")
     return pa.decimal128(int(precision), int(scale))

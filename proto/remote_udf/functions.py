@@ -232,7 +232,7 @@ def split_name(text: str) -> tuple[str, str]:
     name, _, version = text.partition("@")
     if not _NAME.fullmatch(name) or ("@" in text and not _VERSION.fullmatch(version)):
         raise ValueError(
-            f"{text!r} is not a function name: letters, digits and underscores, then perhaps '@' and a "
+            f"{text!r} is not a function name: write letters, digits and underscores, optionally '@' and a "
             "version of digits and dots"
         )
     return name, version

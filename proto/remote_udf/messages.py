@@ -101,7 +101,7 @@ def _with_shared(message: Message[EnvelopeT], shared: SharedMemory | None) -> Me
     if not message.envelope.HasField("shared"):
         return message
     if shared is None or message.data is not None:
-        raise ProtocolViolation("data in shared memory, where none was agreed on, or beside data in the message")
+        raise ProtocolViolation("data in shared memory that was not negotiated, or in addition to data in the message")
     return Message(message.envelope, shared.take(message.envelope.shared))
 
 
@@ -135,7 +135,7 @@ def _fields(view: memoryview, name: str) -> Iterator[tuple[int, int, int]]:
         length, position = _length(tag & 7, view, position)
         end = position + length
         if end > len(view):
-            raise ProtocolViolation(f"{name}: field {tag >> 3} is cut short")
+            raise ProtocolViolation(f"{name}: field {tag >> 3} is truncated")
         yield tag, position, end
         position = end
 

@@ -106,7 +106,7 @@ def _choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Ca
         try:
             return kind(text)
         except ValueError:
-            raise InvalidOption(f"{value!r} is none of {', '.join(kind)}") from None
+            raise InvalidOption(f"{value!r} is not one of {', '.join(kind)}") from None
 
     return parse
 
@@ -143,69 +143,70 @@ _ENUM = str
 _SCALAR = (
     Option(
         "buffer-capacity", _count(1), str, None,
-        "Rows in flight of one task: calls started and not yet ended; a row that waits for a retry counts. "
-        "Unless set: 100 rows; for a vectorized function one batch, or four if it is `async`.",
+        "Maximum number of rows in flight per Spark task: calls that have started and not yet ended. A row that waits "
+        "for a retry counts. Default: 100 rows; for a vectorized function 1 batch, or 4 if it is `async`.",
     ),
     Option(
         "timeout", _duration, format_seconds, 180.0,
-        "Deadline of a row, from its turn among the rows in flight: queueing, every attempt and every delay.",
+        "Total time of a row, from its turn among the rows in flight. It includes queueing, every attempt and every "
+        "delay.",
     ),
     Option(
         "output-mode", _choice(OutputMode, {"allow-unordered": OutputMode.UNORDERED}), _ENUM, OutputMode.ORDERED,
-        "`ordered`: rows leave in the order they came. `unordered`: as they complete, in whole-row execution.",
+        "`ordered`: rows are emitted in the order of the input. `unordered`: as they complete, in whole-row execution.",
     ),
     Option(
         "retry-strategy", _choice(RetryStrategy, {"no-retry": RetryStrategy.NONE}), _ENUM, RetryStrategy.FIXED_DELAY,
         "`none`, `fixed-delay` or `exponential-delay` (doubling, full jitter).",
     ),
     Option("fixed-delay", _duration, format_seconds, 0.1, "Delay between attempts with `fixed-delay`."),
-    Option("initial-delay", _duration, format_seconds, 0.1, "Bound of the first delay with `exponential-delay`."),
-    Option("max-delay", _duration, format_seconds, 10.0, "Largest bound of a delay with `exponential-delay`."),
+    Option("initial-delay", _duration, format_seconds, 0.1, "Upper bound of the first delay with `exponential-delay`."),
+    Option("max-delay", _duration, format_seconds, 10.0, "Upper bound of every delay with `exponential-delay`."),
     Option(
         "max-attempts", _count(1), str, 3,
-        "Calls of the function for one row at most, the first included. Flink counts retries: its N is N + 1 here.",
+        "Maximum number of calls for one row, including the first. Flink counts retries: its N is N + 1 here.",
     ),
     Option(
         "retry-on", _names, ",".join, ("RetryableError", "TimeoutError"),
-        "Exception classes worth another attempt, by name; subclasses count. `Exception` retries everything.",
+        "Names of the exception classes that are retried, with their subclasses. `Exception` retries everything.",
     ),
     Option(
         "batch-rows", _count(1), str, 65_536,
-        "Rows of one message at most. A vectorized function never gets more rows at once.",
+        "Maximum number of rows in one message. A vectorized function never gets more rows at once.",
     ),
 )  # fmt: skip
 _CALLER = (
     Option(
         "on-error", _choice(OnError), _ENUM, OnError.FAIL,
-        "What becomes of a row that failed: `fail` the job, `null`, an error `column`, or a `dead-letter` file.",
+        "What happens to a failed row: `fail` the job, `null`, an error `column`, or a `dead-letter` file.",
     ),
     Option("dead-letter", _path, str, None, "Directory (path or URI) of the Parquet files of failed rows."),
-    Option("max-errors", _count(0), str, None, "Failed rows a task may have before it fails the job all the same."),
+    Option("max-errors", _count(0), str, None, "Maximum number of failed rows of a task. With more, the job fails."),
     Option(
         "max-error-rate", _fraction, "{:.6g}".format, None,
-        "Share of failed rows a task may have, such as '5%'; looked at from 100 rows on and at the end.",
+        "Maximum share of failed rows of a task, such as '5%'. It is checked from 100 rows on and at the end.",
     ),
 )  # fmt: skip
 
 _BUNDLE = (
     Option(
         "size", _count(1), str, 4_000_000,
-        "Rows of one bundle at most, over all its keys (FLIP-491). Results do not depend on it.",
+        "Maximum number of rows in one bundle, over all its keys (FLIP-491). Results do not depend on it.",
     ),
     Option(
         "allow-latency", _duration, format_seconds, 10.0,
-        "How long rows may wait for their bundle to fill, where the input is slower than that (FLIP-491).",
+        "How long rows may wait for their bundle to fill, if the input is slower than that (FLIP-491).",
     ),
     Option(
         "timeout", _duration, format_seconds, 180.0,
-        "Deadline of a bundle: queueing, every attempt and every delay.",
+        "Total time of a bundle, including queueing, every attempt and every delay.",
     ),
 )  # fmt: skip
 _STREAM = (
     Option(
         "buckets", _count(1), str, 64,
-        "Buckets that keys are hashed into on a stream; the keys of one go to the server together. A checkpoint "
-        "keeps the number it began with.",
+        "Number of buckets into which keys are hashed on a stream. The keys of a bucket are sent to the server "
+        "together. A checkpoint keeps its initial number.",
     ),
 )  # fmt: skip
 _RETRIES = ("retry-strategy", "fixed-delay", "initial-delay", "max-delay", "max-attempts", "retry-on")
@@ -329,7 +330,7 @@ def _refuse_contradictions(texts: Mapping[str, str], source: str) -> None:
     strategy = texts.get("retry-strategy")
     for name, needed in _NEEDS_STRATEGY.items():
         if strategy is not None and name in texts and strategy != needed:
-            raise InvalidOption(f"{source}: option {name!r} has no meaning with retry-strategy {strategy!r}")
+            raise InvalidOption(f"{source}: option {name!r} cannot be combined with retry-strategy {strategy!r}")
     if strategy == RetryStrategy.NONE and texts.get("max-attempts", "1") != "1":
         raise InvalidOption(f"{source}: max-attempts {texts['max-attempts']} contradicts retry-strategy 'none'")
     delays = [parse_seconds(texts[name]) for name in ("initial-delay", "max-delay") if name in texts]
@@ -337,7 +338,7 @@ def _refuse_contradictions(texts: Mapping[str, str], source: str) -> None:
         raise InvalidOption(f"{source}: initial-delay is longer than max-delay")
     policy = texts.get("on-error")
     if "dead-letter" in texts and policy not in (None, OnError.DEAD_LETTER):
-        raise InvalidOption(f"{source}: option 'dead-letter' has no meaning with on-error {policy!r}")
+        raise InvalidOption(f"{source}: option 'dead-letter' cannot be combined with on-error {policy!r}")
 
 
 def resolve_scalar(*layers: Mapping[str, str]) -> ScalarOptions:

@@ -154,7 +154,7 @@ def _table_from_proto(message: pb.TableCall) -> TableCall:
         named = (*named, message.time_column)
     for column in named:
         if not 0 <= column < len(schema):
-            raise ProtocolViolation(f"column {column} of a table that has {len(schema)}")
+            raise ProtocolViolation(f"column {column} of a table with {len(schema)} columns")
     return TableCall(
         schema, tuple(message.partition_by),
         tuple(OrderColumn(each.column, each.descending, each.nulls_last) for each in message.order_by),

@@ -58,7 +58,7 @@ class ChangelogMode:
         for kind in kinds:
             if kind not in known:
                 raise ValueError(
-                    f"{kind!r} is no kind of change; write a mode as '+I,+U,-D', with some of {', '.join(known)}"
+                    f"{kind!r} is not a kind of change; write a mode as '+I,+U,-D', with some of {', '.join(known)}"
                 )
         return cls.of(*kinds, key_only_deletes=key_only_deletes)
 

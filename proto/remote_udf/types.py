@@ -111,11 +111,11 @@ def require_supported(type_: pa.DataType, where: str) -> pa.DataType:
         nested = [field.type for field in result]
         names = [field.name for field in result]
         if len(set(names)) != len(names):
-            raise UnsupportedType(f"{where}: {spelled(result)} has two fields of one name")
+            raise UnsupportedType(f"{where}: {spelled(result)} has two fields with the same name")
     elif pa.types.is_union(result):
         nested = alternatives(result)
     elif not (result in _SPELLINGS or (pa.types.is_decimal(result) and result.precision <= 38)):
-        raise UnsupportedType(f"{where}: type {spelled(result)} has no counterpart in Spark")
+        raise UnsupportedType(f"{where}: type {spelled(result)} does not exist in Spark")
     for inner in nested:
         require_supported(inner, where)
     return result

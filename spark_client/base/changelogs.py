@@ -81,7 +81,7 @@ def kind_code(name: str, mode: ChangelogMode | None = None) -> Column:
     column = column_named(name)
     message = F.concat(
         F.lit(f"column {name!r}: "), F.coalesce(column.cast("string"), F.lit("null")),
-        F.lit(f" is no kind of change{whose} ({', '.join(codes)})"),
+        F.lit(f" is not a kind of change{whose} ({', '.join(codes)})"),
     )  # fmt: skip
     chain = None
     for text, code in codes.items():

@@ -33,5 +33,5 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         if self.max_stream_seconds <= 0 or self.max_replays < 0:
-            raise ValueError("max_stream_seconds is more than 0, and max_replays at least 0")
+            raise ValueError("max_stream_seconds must be more than 0, and max_replays at least 0")
         self.security.check(self.target)

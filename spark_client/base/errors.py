@@ -41,7 +41,7 @@ class ServerUnavailable(RemoteUdfError):
 
 
 class AccessDenied(RemoteUdfError, PermissionError):
-    """The server does not let this caller in, or the token or certificate cannot be read on this machine."""
+    """The server rejects this caller, or the token or certificate cannot be read on this machine."""
 
 
 class NotARemoteUdfServer(RemoteUdfError):

@@ -65,7 +65,9 @@ def call_options(
     if policy.on_error is OnError.DEAD_LETTER and policy.dead_letter is None:
         raise PlanError(f"call of {function}: on-error 'dead-letter' needs the option 'dead-letter', a directory")
     if policy.on_error is OnError.FAIL and (policy.max_errors is not None or policy.max_error_rate is not None):
-        raise PlanError(f"call of {function}: an error budget has no meaning with on-error 'fail'; choose another one")
+        raise PlanError(
+            f"call of {function}: an error budget cannot be combined with on-error 'fail'; choose another policy"
+        )
     return {name: text for name, text in merged.items() if name in KNOWN_OPTIONS[kind][0]}, policy
 
 

@@ -48,7 +48,7 @@ class Security:
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("certificate_file and key_file belong together")
         if self.token_file is not None and self.token_variable is not None:
-            raise ValueError("token_file and token_variable: one of them is enough")
+            raise ValueError("token_file and token_variable: give only one of them")
 
     @property
     def encrypted(self) -> bool:
@@ -62,7 +62,7 @@ class Security:
         """Raises ValueError if a token would cross a network in the open."""
         if self.has_token and not self.encrypted and not self.allow_plaintext and not _is_local(target):
             raise ValueError(
-                f"a bearer token for {target} would cross the network in the open: say tls=True, or, where a mesh "
+                f"a bearer token for {target} would be sent unencrypted: pass tls=True, or, if a mesh "
                 "encrypts, allow_plaintext=True"
             )
 

@@ -44,7 +44,7 @@ def spark_type(type_: pa.DataType) -> spark.DataType:
         return spark.MapType(spark_type(type_.key_type), spark_type(type_.item_type))
     if pa.types.is_struct(type_):
         return spark.StructType([spark.StructField(field.name, spark_type(field.type)) for field in type_])
-    raise UnsupportedType(f"Arrow type {type_} has no counterpart in Spark")
+    raise UnsupportedType(f"Arrow type {type_} does not exist in Spark")
 
 
 def arrow_type(type_: spark.DataType, where: str) -> pa.DataType:
@@ -62,6 +62,6 @@ def arrow_type(type_: spark.DataType, where: str) -> pa.DataType:
         return pa.map_(key, pa.field("value", arrow_type(type_.valueType, where)))
     if isinstance(type_, spark.StructType):
         if len({field.name for field in type_}) < len(type_.fields):
-            raise UnsupportedType(f"{where}: {type_.simpleString()} has two fields of one name")
+            raise UnsupportedType(f"{where}: {type_.simpleString()} has two fields with the same name")
         return pa.struct([pa.field(field.name, arrow_type(field.dataType, where)) for field in type_])
     raise UnsupportedType(f"{where}: type {type_.simpleString()} cannot be sent to a remote function")

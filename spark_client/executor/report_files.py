@@ -32,7 +32,7 @@ class FiledReports:
             system.create_dir(base, recursive=True)
             self._write(system, base, identity, text.encode())
         except (OSError, pa.ArrowException) as error:
-            log.warning("the statistics of a task are lost, since %s cannot be written: %s", self.path, error)
+            log.warning("the statistics of a task are lost, because %s cannot be written: %s", self.path, error)
 
     @staticmethod
     def _write(system: fs.FileSystem, base: str, identity: str, content: bytes) -> None:

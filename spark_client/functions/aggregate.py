@@ -161,7 +161,7 @@ def _over(expression: AggregateExpression, window: WindowSpec) -> OverExpression
     if not isinstance(window, WindowSpec):
         raise PlanError(
             f"call of {expression.spec.key}: over takes a window of spark_client.Window, not {type(window).__name__}: "
-            "Spark's own does not tell what is in it"
+            "Spark's own does not expose its contents"
         )
     if expression.is_distinct:
         raise PlanError(f"call of {expression.spec.key}: DISTINCT over a window is not supported, as in Spark")

@@ -79,7 +79,7 @@ def list_functions(
             answers = transport.list_functions(max(deadline - clock(), RETRY_SECONDS))
             break
         except NoGrpcServer as other:
-            raise NotARemoteUdfServer(f"what answers at {config.target} is no gRPC server: {other}") from other
+            raise NotARemoteUdfServer(f"what answers at {config.target} is not a gRPC server: {other}") from other
         except TransportLost as lost:
             if clock() + RETRY_SECONDS > deadline:
                 raise ServerUnavailable(

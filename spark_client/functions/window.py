@@ -137,4 +137,4 @@ def _range_bound(bound: Offset) -> tuple[float | None, str]:
 
 def _require_order(frame: Frame) -> None:
     if frame.start is not None and frame.end is not None and frame.start > frame.end:
-        raise PlanError(f"a frame that starts at {frame.start:g} and ends at {frame.end:g} is never anything")
+        raise PlanError(f"invalid frame: start {frame.start:g} is after end {frame.end:g}; every frame would be empty")

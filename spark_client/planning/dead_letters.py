@@ -32,7 +32,7 @@ def _letters(spark: SparkSession, path: str, run: str) -> DataFrame:
         whose = "dead letters" if run == "*" else f"dead letters of run {run}"
         raise PlanError(f"there are no {whose} in {path!r}") from error
     if missing:
-        raise PlanError(f"the files in {path!r} are no dead letters: they lack {', '.join(sorted(missing))}")
+        raise PlanError(f"the files in {path!r} are not dead letters: they lack {', '.join(sorted(missing))}")
     return letters
 
 

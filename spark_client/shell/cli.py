@@ -30,8 +30,10 @@ def main() -> None:
 
 @main.command()
 @click.argument("tables", nargs=-1, metavar="[NAME=PATH]...")
-@click.option("-e", "--execute", multiple=True, metavar="SQL", help="Run this and end. May be given several times.")
-@click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run a file and end.")
+@click.option(
+    "-e", "--execute", multiple=True, metavar="SQL", help="Run this statement and exit. May be given several times."
+)
+@click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run a file and exit.")
 @click.option("--target", help="Server to use, as host:port or unix:/path; by default one is started.")
 @click.option("--plugin", "plugins", multiple=True, help="Module or .py file for the server that is started.")
 @click.option(
@@ -39,8 +41,10 @@ def main() -> None:
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of the Spark session.")
 @click.option("--format", "form", type=click.Choice(list(FORMATS)), default="table", show_default=True)
-@click.option("--rows", default=50, show_default=True, type=click.IntRange(min=1), help="Rows to show at most.")
-@click.option("--timing", is_flag=True, help="Say how long each statement took.")
+@click.option(
+    "--rows", default=50, show_default=True, type=click.IntRange(min=1), help="Maximum number of rows to show."
+)
+@click.option("--timing", is_flag=True, help="Print how long each statement took.")
 def sql(
     tables: Sequence[str], execute: Sequence[str], file: Path | None, target: str | None, plugins: Sequence[str],
     spark_url: str, conf: Sequence[str], form: str, rows: int, timing: bool,

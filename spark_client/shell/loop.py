@@ -90,7 +90,7 @@ class Shell:
         }
         matching = [known for known in commands if known.startswith(name) and len(name) > 1]
         if len(matching) != 1:
-            raise ValueError(f"{name} is no command; \\help shows those there are")
+            raise ValueError(f"{name} is not a command; \\help lists the commands")
         commands[matching[0]](rest)
 
     def _functions(self, name: str) -> None:

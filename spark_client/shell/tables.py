@@ -32,7 +32,7 @@ def add_table(spark: SparkSession, told: str) -> str:
     if not separator:
         path, name = told, re.sub(r"\W", "_", Path(told).name.split(".")[0])
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise PlanError(f"{name!r} is no name for a table: give one, as in flights={path}")
+        raise PlanError(f"{name!r} is not a valid table name: give one, as in flights={path}")
     _READERS[_ending(path)](spark, path).createOrReplaceTempView(name)
     return name
 

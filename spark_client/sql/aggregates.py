@@ -119,7 +119,7 @@ class GroupedSelect:
         places = {same: position for position, same in enumerate(self._keys)}
         asked = [self._source.same(each) for each in call.expressions] or list(places)
         if any(same not in places for same in asked):
-            raise error_at(call, f"{generate(call)}: only keys of GROUP BY can be asked for")
+            raise error_at(call, f"{generate(call)}: the argument must be a key of GROUP BY")
         number, _ = self._aggregates.setdefault(GROUPING_ID, (self._workspace.hidden("set"), None))
         cases = exp.Case(this=column(number))
         for position, chosen in enumerate(sets):
@@ -199,7 +199,7 @@ class GroupedSelect:
         orders = [[self._source.same(each) for each in call.order] for call in calls]
         for call, order in zip(calls, orders, strict=True):
             if order != orders[0]:
-                raise error_at(call.tree, "the remote aggregates of one SELECT have one order WITHIN GROUP")
+                raise error_at(call.tree, "the remote aggregates of one SELECT must have the same order WITHIN GROUP")
         if not calls:
             return []
         conditions = [call.condition.copy() for call in calls if call.condition is not None]

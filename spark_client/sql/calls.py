@@ -117,7 +117,7 @@ def read_remote(tree: Node, names: FunctionNames) -> RemoteCall:
         arguments, distinct = list(arguments[0].expressions), True
     for argument in arguments:
         if isinstance(argument, (exp.Star, exp.Order, exp.Kwarg)) or argument.is_star:
-            raise error_at(call, f"{call.name}: {argument.sql()} is no argument of a remote aggregate")
+            raise error_at(call, f"{call.name}: {argument.sql()} is not an argument of a remote aggregate")
         if has_remote(names)(argument):
             raise error_at(call, f"{call.name}: an aggregate of an aggregate needs a subquery")
     name = names.remote(call.name)

@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"#\d+L?")
 _PUSHED = re.compile(r"PushedFilters: \[([^\]]+)\]")
 _RESULT = re.compile(r"pythonUDF\d+")
 _ORDERED = (
-    "output ordered: in SQL a call is one column beside others, which must stay in line; "
+    "output ordered, because in SQL a call is one column of its row; "
     'for output-mode unordered use remote.with_columns(..., output_mode="unordered")'
 )
 
@@ -108,7 +108,7 @@ def _of_function(nodes: Sequence[_Node], name: str, written: int) -> str:
         return f"{name}: a scalar function on the server, called where Spark plans it; {_ORDERED}"
     times = "1 call per row" if len(made) == 1 else f"{len(made)} calls per row"
     if written > len(made):
-        times += f" for {written} in the text, for equal calls are made once"
+        times += f" for {written} in the text, because equal calls are made once"
     again = sorted({each for each in made if made.count(each) > 1})
     if again:
         times += f", {again[0]} again for what comes after a condition or a join"

@@ -25,8 +25,8 @@ Parameters: TypeAlias = dict[str, Any] | list[Any] | None
 _FIELD = "__remote_sql_field_{}"
 _NOT_OURS = {
     TokenType.PIPE_GT: "remote aggregates cannot be planned in the pipe syntax |>: write a SELECT",
-    TokenType.SEMICOLON: "one statement at a time is planned",
-    TokenType.L_BRACE: "a field in braces is none that was passed",
+    TokenType.SEMICOLON: "only one statement at a time can be planned",
+    TokenType.L_BRACE: "a field in braces was not passed",
 }
 """What sqlglot reads as something else."""
 _PLACE = re.compile(r"line \d+, column \d+: ")
@@ -113,10 +113,10 @@ def _parsed(text: Text) -> Node:
         if details.get("line"):  # the column is that of the last letter
             begin = details["col"] - max(len(details.get("highlight") or "") - 1, 0)
             place = f"line {details['line']}, column {begin}: "
-        raise PlanError(f"{place}{what}; a query with remote aggregates must be understood to be planned") from error
+        raise PlanError(f"{place}{what}; a query with remote aggregates must be parsed to be planned") from error
     tree = next(iter(trees), None)
     if tree is None:
-        raise PlanError("no statement stands at the beginning of the text")
+        raise PlanError("the text does not begin with a statement")
     for token in text.tokens:
         if token.token_type in _NOT_OURS:
             raise PlanError(f"{place_of_token(token)}{_NOT_OURS[token.token_type]}")
@@ -125,7 +125,7 @@ def _parsed(text: Text) -> Node:
 
     for lateral in tree.find_all(exp.Lateral):
         if lateral.arg_key == "laterals" and not lateral.args.get("view"):
-            raise error_at(lateral, "LATERAL stands after a comma or a JOIN")
+            raise error_at(lateral, "LATERAL must follow a comma or a JOIN")
 
     def constant(node: Node) -> Node:
         return exp.var(node.name) if isinstance(node, exp.Column) and text.is_value(node.name) else node

@@ -66,7 +66,7 @@ class ProcessFunctions:
                 self.called.append(call.name)
                 self._inside(put_in_place(self._workspace, node, self._frame(call, visible), call.name), visible)
             elif self._is_ours(node):
-                what = "a process table function stands where a table does, in FROM or a JOIN"
+                what = "a process table function can be used only in FROM or a JOIN"
                 raise error_at(node, f"{node.name}: {what}")
             elif node is not tree and _has_scope(node):
                 self._inside(node, visible)
@@ -131,7 +131,7 @@ class ProcessFunctions:
         except AnalysisException as error:
             if "UNRESOLVED_COLUMN" not in str(error):
                 raise
-            hint = "its tables are computed by themselves, so a query in a call sees no column from around it"
+            hint = "its tables are computed separately, so a query in a call cannot refer to outer columns"
             raise PlanError(f"{where}{call.name}: {hint}: {str(error).splitlines()[0]}") from error
 
     def _table(self, table: GivenTable, ctes: Sequence[Node]) -> DataFrame:
@@ -146,7 +146,7 @@ class ProcessFunctions:
     def _evaluated(self, value: Node, type_: pa.DataType) -> object:
         """The value of a constant expression, as Spark has it."""
         if any(isinstance(node, _NOT_CONSTANT) for node in value.walk()):
-            _refused(f"a scalar argument is a constant, not {generate(value)}")
+            _refused(f"a scalar argument must be a constant, not {generate(value)}")
         tree = exp.select(exp.alias_(value.copy(), "value"))
         # As Arrow has it: times by `collect` would be in the zone of this machine, and would not say so.
         return _plain(self._workspace.run(tree).toArrow().column(0)[0], type_)

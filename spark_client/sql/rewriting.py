@@ -39,7 +39,7 @@ class Rewriting:
         rewritten = holder.expressions[0]
         for node in rewritten.walk():
             if is_remote(node, self._functions):
-                raise error_at(node, f"remote aggregate {node.name} cannot stand here")
+                raise error_at(node, f"remote aggregate {node.name} cannot be used here")
         return rewritten
 
     def table(self, tree: Node, ctes: Sequence[Node]) -> Node:
@@ -86,7 +86,7 @@ class Rewriting:
         except AnalysisException as error:
             if outermost or not calls or "UNRESOLVED_COLUMN" not in str(error):
                 raise
-            hint = "a subquery with remote aggregates is computed by itself, so it sees no column from around it"
+            hint = "a subquery with remote aggregates is computed separately, so it cannot refer to outer columns"
             raise error_at(calls[0], f"{hint}: {error}") from error
 
     def _over_windows(self, select: Node, ctes: Sequence[Node]) -> Node:
@@ -123,7 +123,7 @@ class Rewriting:
             value = select.args.get(part)
             for tree in value if isinstance(value, list) else [value] if value is not None else []:
                 for call in remote_in(tree, names):
-                    raise error_at(call, f"remote aggregate {call.name} cannot stand in {_CLAUSE_NAMES[part]}")
+                    raise error_at(call, f"remote aggregate {call.name} cannot be used in {_CLAUSE_NAMES[part]}")
         if select.args.get("group") or has_aggregate(select, names):
             source = Source(self._workspace, select, ctes)
             select = GroupedSelect(self._workspace, select, source).rewritten()

@@ -221,5 +221,5 @@ def several_columns(item: Node) -> str:
     if isinstance(item, exp.Anonymous):
         return f"{written} makes several columns: name them, as in {item.name}(...) AS (a, b)"
     if isinstance(item, exp.Dot):
-        return f"{written}: .* is of tables and columns: SELECT s.* FROM (SELECT {generate(item.this)} AS s ...) AS t"  # noqa: S608 - a message
+        return f"{written}: .* is for tables and columns: SELECT s.* FROM (SELECT {generate(item.this)} AS s ...) AS t"  # noqa: S608 - a message
     return f"{written} beside an aggregate: name the columns, as they must be in GROUP BY"

@@ -39,15 +39,15 @@ def statements_of(text: Text) -> list[Text] | None:
         return None
     where = place_of_token(beginning[0])
     if not inside or inside[-1].text.upper() != "END":
-        raise PlanError(f"{where}a statement set ends with END")
+        raise PlanError(f"{where}a statement set must end with END")
     found = []
     for part in _between_semicolons(inside[:-1]):
         if part[0].token_type is not TokenType.INSERT:
-            what = f"a statement set has INSERT statements, not {part[0].text.upper()}"
+            what = f"a statement set takes INSERT statements, not {part[0].text.upper()}"
             raise PlanError(f"{place_of_token(part[0])}{what}")
         found.append(replace(text, part=part))
     if not found:
-        raise PlanError(f"{where}a statement set has at least one INSERT")
+        raise PlanError(f"{where}a statement set needs at least one INSERT")
     return found
 
 
@@ -140,12 +140,12 @@ def _of_rows(workspace: Workspace, shared: SharedCalls, insert: Node) -> tuple[s
     ]  # fmt: skip
     if beyond:
         raise error_at(
-            insert, f"on a stream the statements of a set take rows one by one: SELECT and WHERE, found "
-            f"{beyond[0].strip('_')}. Every micro-batch would be a table of its own"
+            insert, f"on a stream the statements of a set may use only SELECT and WHERE, found "
+            f"{beyond[0].strip('_')}; every micro-batch would be a separate table"
         )  # fmt: skip
     text = generate(insert).replace("{", "{{").replace("}", "}}").replace(table.name, _ROWS)
     if HIDDEN in text:
-        raise error_at(insert, "on a stream the statements of a set take no fields in braces")
+        raise error_at(insert, "on a stream the statements of a set cannot use fields in braces")
     return uid, text
 
 

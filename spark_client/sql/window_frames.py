@@ -41,7 +41,7 @@ def read_window(
     if frame is None:
         return spec
     if frame.args.get("exclude"):
-        raise error_at(window, "EXCLUDE is no part of a window in Spark")
+        raise error_at(window, "Spark does not support EXCLUDE in a window")
     bounds: list[Any] = [_bound(frame, side, window, workspace) for side in ("start", "end")]
     try:
         between = spec.rowsBetween if frame.args["kind"].upper() == "ROWS" else spec.rangeBetween
@@ -51,7 +51,7 @@ def read_window(
     if spec.frame.has_offsets and len(columns) > len(order.expressions if order else ()):
         raise error_at(
             window, "a RANGE frame with offsets has nulls first in ascending order and last in descending order: "
-            "leave out NULLS FIRST and NULLS LAST, or use ROWS"
+            "omit NULLS FIRST and NULLS LAST, or use ROWS"
         )  # fmt: skip
     return spec
 
@@ -98,7 +98,7 @@ def _constant(tree: Node, window: Node, workspace: Workspace) -> int | float | d
         months = isinstance(frame.schema[0].dataType, T.YearMonthIntervalType)
         row = (frame.select(F.col("offset").cast("interval month").cast("int")) if months else frame).first()
     except PySparkException as error:
-        raise error_at(window, f"{tree.sql('spark')} is no constant for a frame") from error
+        raise error_at(window, f"{tree.sql('spark')} is not a constant for a frame") from error
     value = row[0] if row is not None else None
     if months and value is not None:
         return Months(value)
@@ -107,4 +107,4 @@ def _constant(tree: Node, window: Node, workspace: Workspace) -> int | float | d
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise error_at(window, f"{tree.sql('spark')} is no offset of a frame: a number or an interval") from None
+        raise error_at(window, f"{tree.sql('spark')} is not a frame offset: write a number or an interval") from None

@@ -99,7 +99,7 @@ def read_window_call(call: exp.Anonymous) -> _Call:
             raise PlanError(f"Illegal {ordinal} argument to Window TVF {function}: Expecting {names[position]}")
         if name not in names or name in arguments:
             shown = ", ".join(names)
-            raise PlanError(f"{function} takes {shown}; argument {position + 1} is none of these, or comes twice")
+            raise PlanError(f"{function} takes {shown}; argument {position + 1} is not one of these, or is given twice")
         arguments[name] = part.expression if named else part
     missing = [name for name in names if name not in arguments and name not in _OPTIONAL]
     if missing:
@@ -118,7 +118,7 @@ def _table(value: Node, function: str) -> GivenTable:
     if table.order_by:
         raise PlanError(f"{function.capitalize()} window TVF doesn't support order by clause.")
     if table.partition_by and function not in _PARTITIONED:
-        raise PlanError(f"{function} takes no PARTITION BY: every row has its windows by itself")
+        raise PlanError(f"{function} takes no PARTITION BY: its windows do not depend on other rows")
     return table
 
 
@@ -129,7 +129,7 @@ def _constants(workspace: Workspace, call: _Call) -> dict[str, Node]:
         constants = workspace.run(exp.select(*columns))
         for field, column in zip(constants.schema.fields, columns, strict=True):
             if isinstance(field.dataType, YearMonthIntervalType):
-                months = f"{call.function}: {generate(column)} is of months, which differ"
+                months = f"{call.function}: {generate(column)} is of months, which differ in length"
                 raise PlanError(f"{months}; an interval of days is expected")
         (row,) = constants.collect()
     except AnalysisException as error:

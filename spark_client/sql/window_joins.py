@@ -83,7 +83,7 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
         workspace.stages.append(
             "window join in batch: Spark joins the rows" if not streams
             else f"no window join of streams: {lacking[0]} has no window_time with a watermark" if lacking
-            else f"no window join of streams: {streams[0]} is a stream, the other is none"
+            else f"no window join of streams: {streams[0]} is a stream, the other is not"
         )  # fmt: skip
         return select
     select = select.copy()
@@ -119,7 +119,7 @@ def _missed(workspace: Workspace, select: Node, join: Node) -> str:
     condition = join.args.get("on")
     if condition is None:
         using = workspace.identifiers.keys(each.name for each in join.args.get("using") or ())
-        return "it has USING; write the equalities of ON" if {WINDOW_START, WINDOW_END} & using else ""
+        return "it has USING; write the equalities in ON" if {WINDOW_START, WINDOW_END} & using else ""
     named = workspace.identifiers.keys(node.name for node in condition.find_all(exp.Column))
     if not {WINDOW_START, WINDOW_END} & named:
         return ""

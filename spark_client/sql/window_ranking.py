@@ -107,7 +107,7 @@ def _missed_window(workspace: Workspace, window: Node) -> str:
     if window.args.get("spec"):
         return "the window has a frame"
     if not all(_is_plain(each) for each in window.args["order"].expressions):
-        return "NULLS FIRST or NULLS LAST is not where Spark has them by itself"
+        return "NULLS FIRST or NULLS LAST differs from Spark's default"
     return "the rank has no alias"
 
 

@@ -40,22 +40,22 @@ def _option(name: str, doc: str, *, switch: bool = False) -> Option:
 
 _ALL = (
     _option(
-        "early-fire-enabled", "Emit a window's value before its end. Unless set: if `early-fire-delay` is.",
+        "early-fire-enabled", "Emit a window's value before its end. Default: true if `early-fire-delay` is set.",
         switch=True,
     ),
     _option(
         "early-fire-delay",
-        "`0 s`: with every micro-batch that has rows of the window; else so long in processing time after the first "
-        "row of the key and window, and every so long after that.",
+        "`0 s`: emit with every micro-batch that has rows of the window. Otherwise: emit at this interval of "
+        "processing time, starting with the first row of the key and window.",
     ),
     _option(
-        "late-fire-enabled", "Emit a window's value again for late rows. Unless set: if `late-fire-delay` is.",
+        "late-fire-enabled", "Emit a window's value again for late rows. Default: true if `late-fire-delay` is set.",
         switch=True,
     ),
-    _option("late-fire-delay", "As `early-fire-delay`, after the end of the window, from its first late row."),
+    _option("late-fire-delay", "Like `early-fire-delay`, after the window's end, starting with its first late row."),
     _option(
         "allow-lateness",
-        "How far the watermark may be past a window's end while late rows of it still count. Needs late fire; "
+        "How far the watermark may be past a window's end while its late rows still count. Requires late fire; "
         "without it late rows are dropped. At least `late-fire-delay`.",
     ),
 )  # fmt: skip
@@ -89,7 +89,7 @@ def emit_options(given: Mapping[str, object], session: Mapping[str, str]) -> Emi
     if lateness * 1000 < late:
         raise PlanError(
             f"allow-lateness {format_seconds(lateness)} is shorter than late-fire-delay {format_seconds(late / 1000)}: "
-            "no late fire would ever come"
+            "no late fire would occur"
         )
     return EmitOptions(early, late, round(lateness * 1000))
 

@@ -48,7 +48,7 @@ def window_join(
     """
     kind = _KINDS.get(how.lower().replace("_", "").replace(" ", ""))
     if kind is None:
-        raise PlanError(f"window_join: how {how!r} is none of inner, left, right, full, semi, anti")
+        raise PlanError(f"window_join: how {how!r} is not one of inner, left, right, full, semi, anti")
     if changelog and all(kind_column(frame) is None for frame in (left, right)):
         raise PlanError("window_join: no column 'row_kind' or '_change_type' makes one of the frames a changelog")
     left, right = (_settled(frame, changelog) for frame in (left, right))

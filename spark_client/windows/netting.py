@@ -47,7 +47,7 @@ def net_changes(frame: DataFrame, kind: str) -> DataFrame:
     for field in fields:
         if isinstance(field.dataType, (T.MapType, T.VariantType)):
             raise PlanError(f"changelog over windows: rows with a column {field.name!r} of type "
-                            f"{field.dataType.simpleString()} cannot be compared; leave it out")  # fmt: skip
+                            f"{field.dataType.simpleString()} cannot be compared; remove it")  # fmt: skip
     if frame.isStreaming and not any(field.name == WINDOW_TIME and watermark_of(field) for field in fields):
         raise PlanError(f"changelog over windows on a stream needs a watermark on {WINDOW_TIME}")
     names = [hidden(str(place)) for place in range(len(fields))]

@@ -44,9 +44,9 @@ def window_top_n(
     PlanError.
     """
     if rank not in _RANKS:
-        raise PlanError(f"window_top_n: rank {rank!r} is none of {', '.join(_RANKS)}")
+        raise PlanError(f"window_top_n: rank {rank!r} is not one of {', '.join(_RANKS)}")
     if not 1 <= first <= n:
-        raise PlanError(f"window_top_n: ranks from {first} to {n} are none; they begin at 1")
+        raise PlanError(f"window_top_n: there are no ranks from {first} to {n}; ranks begin at 1")
     kind = changes_of(frame, changelog, "window_top_n")
     order = _ordering(frame, order_by)
     groups = _groups(frame, partition_by, "window_top_n")

@@ -85,7 +85,7 @@ def test_the_server_starts_with_the_settings_of_an_overlay(name: str):
 
 
 def test_the_base_alone_serves_nobody():
-    with pytest.raises(InvalidConfig, match="would serve anybody"):
+    with pytest.raises(InvalidConfig, match="would accept every caller"):
         check_exposure(config("base"))
 
 

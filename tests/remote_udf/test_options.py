@@ -39,7 +39,7 @@ def accepted(given_, source="test"):
         return canonical(given_, source=source)
     except InvalidOption as error:
         # Random layers may contradict themselves; nothing else is wrong with them.
-        assert "has no meaning" in str(error) or "longer than" in str(error) or "contradicts" in str(error)
+        assert "cannot be combined" in str(error) or "longer than" in str(error) or "contradicts" in str(error)
         return None
 
 

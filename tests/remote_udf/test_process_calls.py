@@ -33,5 +33,5 @@ def test_a_call_stays_the_same_when_it_is_pickled_and_sent(arguments):
 def test_a_column_that_the_table_does_not_have_is_a_violation(named):
     scalars = pa.RecordBatch.from_struct_array(pa.array([{}]))
     message = ProcessCall((TableCall(TABLE.schema, **named),), scalars).to_proto()
-    with pytest.raises(ProtocolViolation, match="of a table that has 2"):
+    with pytest.raises(ProtocolViolation, match="of a table with 2 columns"):
         ProcessCall.from_proto(message)

@@ -150,10 +150,10 @@ def test_a_place_larger_than_a_message_may_be_is_a_violation(offered):
 def test_shared_data_without_an_agreement_or_beside_data_is_a_violation(ends):
     client, server = ends
     message = encode(pb.ExecuteRequest(batch=pb.Batch(rows=1)), [b"z" * LEAST_BYTES], client)
-    with pytest.raises(ProtocolViolation, match="none was agreed"):
+    with pytest.raises(ProtocolViolation, match="was not negotiated"):
         read_request(message)
     both = encode(pb.ExecuteRequest(shared=pb.SharedData(position=PAGE, bytes=1)), [b"inside"])
-    with pytest.raises(ProtocolViolation, match="beside data"):
+    with pytest.raises(ProtocolViolation, match="in addition to data"):
         read_request(both, server)
 
 

@@ -151,10 +151,10 @@ def test_layouts_that_mean_the_same_are_normalized(given_, expected):
 )
 @pytest.mark.parametrize("wrap", [lambda t: t, pa.list_, lambda t: pa.struct([("a", t)])])
 def test_types_without_a_spark_counterpart_are_refused_by_name(type_, wrap):
-    with pytest.raises(UnsupportedType, match=r"^the argument: type .* has no counterpart in Spark"):
+    with pytest.raises(UnsupportedType, match=r"^the argument: type .* does not exist in Spark"):
         require_supported(wrap(type_), "the argument")
 
 
 def test_a_struct_with_two_fields_of_one_name_is_refused():
-    with pytest.raises(UnsupportedType, match="two fields of one name"):
+    with pytest.raises(UnsupportedType, match="two fields with the same name"):
         require_supported(pa.struct([pa.field("a", pa.int8()), pa.field("a", pa.int8())]), "here")

@@ -224,7 +224,7 @@ def test_grouping_sets_rollup_and_cube_are_as_sparks_own(functions, frame):
 
 
 def test_a_set_of_no_key_is_refused(functions, frame):
-    with pytest.raises(PlanError, match="column 'id' of a grouping set is none of the keys"):
+    with pytest.raises(PlanError, match="column 'id' of a grouping set is not one of the keys"):
         functions.grouping_sets(frame, [["id"]], "k")
 
 
@@ -322,7 +322,7 @@ def test_a_segment_that_fails_fails_alone_by_the_callers_policy(functions, frame
 
 def test_what_cannot_be_planned_is_refused_with_the_reason(functions, frame):
     total, grouped = functions.function("total"), functions.group_by(frame, "k")
-    with pytest.raises(PlanError, match="agg without an aggregate"):
+    with pytest.raises(PlanError, match="agg needs an aggregate"):
         grouped.agg()
     with pytest.raises(PlanError, match="not 'v'"):
         grouped.agg("v")

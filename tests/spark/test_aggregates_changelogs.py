@@ -92,7 +92,7 @@ def test_a_kind_that_is_none_fails_with_the_column_and_the_value(functions, spar
     frame = spark.createDataFrame([("+I", 1), ("upsert", 2)], "row_kind string, v bigint")
     with pytest.raises((PythonException, SparkRuntimeException)) as raised:
         functions.group_by(frame).agg(functions.function("total")("v")).collect()
-    assert "column 'row_kind': upsert is no kind of change (+I, -U, +U, -D)" in str(raised.value)
+    assert "column 'row_kind': upsert is not a kind of change (+I, -U, +U, -D)" in str(raised.value)
 
 
 @pytest.mark.connect
@@ -152,9 +152,9 @@ def test_what_cannot_be_a_running_changelog_is_refused(functions, changes, spark
     grouped, total = functions.group_by(changes, "k"), functions.function("total")
     with pytest.raises(PlanError, match="not of Column"):
         grouped.changelog(F.sum("v"))
-    with pytest.raises(PlanError, match="changelog without an aggregate"):
+    with pytest.raises(PlanError, match="changelog needs an aggregate"):
         grouped.changelog()
-    with pytest.raises(PlanError, match="per is 'row', 'bundle' or a Column, not 'hour'"):
+    with pytest.raises(PlanError, match="per must be 'row', 'bundle' or a Column, not 'hour'"):
         grouped.changelog(total("v"), per="hour")
     with pytest.raises(PlanError, match="DISTINCT"):
         grouped.changelog(total("v").distinct())

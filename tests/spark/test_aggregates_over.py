@@ -274,5 +274,5 @@ def test_what_a_window_cannot_have_is_refused(functions, frame, spark):
     with pytest.raises(PlanError, match="not a number of rows"):
         Window.orderBy("t").rowsBetween(0.5, 1)
     stream = spark.readStream.format("rate").load()
-    with pytest.raises(PlanError, match="OVER is for tables"):
+    with pytest.raises(PlanError, match="OVER is not supported on a stream"):
         functions.with_columns(stream, {"x": total("value").over(Window.partitionBy("value"))})

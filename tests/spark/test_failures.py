@@ -55,7 +55,7 @@ def test_an_http_server_is_no_server(spark):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with pytest.raises(NotARemoteUdfServer, match="is no gRPC server"):
+        with pytest.raises(NotARemoteUdfServer, match="is not a gRPC server"):
             connect(spark, f"127.0.0.1:{server.server_port}", connect_seconds=5)
     finally:
         server.shutdown()

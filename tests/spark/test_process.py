@@ -298,9 +298,9 @@ def test_the_mode_of_a_changelog_is_said_in_sql_and_checked(functions, spark):
     assert rows(called("kinds", f"{mode}, key_only_deletes => TRUE"))[:3] == [
         ("a", "+I", "a,1"), ("a", "+U", "a,2"), ("a", "-D", "a,None"),
     ]  # fmt: skip
-    with pytest.raises(Exception, match=r"row_kind.*\+U is no kind of change of this changelog"):
+    with pytest.raises(Exception, match=r"row_kind.*\+U is not a kind of change of this changelog"):
         called("kinds", "changelog_mode => '+I,-D'").collect()
-    with pytest.raises(PlanError, match=r"changelog_mode: '\+X' is no kind of change; write a mode as '\+I,\+U,-D'"):
+    with pytest.raises(PlanError, match=r"changelog_mode: '\+X' is not a kind of change; write a mode as '\+I,\+U,-D'"):
         called("kinds", "changelog_mode => '+X'")
 
 

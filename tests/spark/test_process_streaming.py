@@ -119,7 +119,7 @@ def test_sql_takes_streams_and_plans_are_refused_that_cannot_run(functions, spar
     )
     assert sorted(run(functions.sql(query), tmp_path)) == [("x", "row", 1), ("y", "row", 2)]
     static = spark.createDataFrame([("x", 1)], "k string, v bigint")
-    with pytest.raises(PlanError, match="table 'payments' ends and another one is a stream"):
+    with pytest.raises(PlanError, match="table 'payments' is bounded and another one is a stream"):
         functions.process("pairs", {"orders": stream.drop("ts"), "payments": static}, partition_by="k")
     spark.conf.set(PROVIDER, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
     with pytest.raises(PlanError, match=r"RocksDB state store, found .*HDFSBacked"):

@@ -243,15 +243,15 @@ def test_a_temporary_view_holds_the_aggregate_and_nothing_else_is_left(session):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT k,\n  my_sum(v) FROM numbers WHERE my_sum(v) > 1", "line 2, column 32: .* cannot stand in WHERE"),
+        ("SELECT k,\n  my_sum(v) FROM numbers WHERE my_sum(v) > 1", "line 2, column 32: .* cannot be used in WHERE"),
         ("SELECT k, v, my_sum(v) FROM numbers GROUP BY k", "line 1, column 11: v is neither in GROUP BY"),
         ("SELECT my_sum(max(v)) FROM numbers", "line 1, column 8: .* needs a subquery"),
         ("SELECT my_sum(v, k) FROM numbers", "line 1, column 8: .* takes 1 arguments, got 2"),
-        ("SELECT my_sum(*) FROM numbers", r"line 1, column 8: .*\* is no argument"),
+        ("SELECT my_sum(*) FROM numbers", r"line 1, column 8: .*\* is not an argument"),
         ("SELECT grouping(k), my_sum(v) FROM numbers GROUP BY k", "line 1, column 8: grouping needs"),
         ("SELECT *, my_sum(v) FROM numbers GROUP BY k", r"\* beside an aggregate: name"),
         ("SELECT k FROM names n WHERE (SELECT my_sum(v) FROM numbers t WHERE t.k = n.k) > 1", "column 37: a subquery"),
-        ("SELECT * FROM numbers PIVOT (my_sum(v) FOR j IN (0, 1))", "column 30: .* cannot stand in FROM"),
+        ("SELECT * FROM numbers PIVOT (my_sum(v) FOR j IN (0, 1))", "column 30: .* cannot be used in FROM"),
         ("SELECT my_sum(DISTINCT v) OVER (ORDER BY k) FROM numbers", "line 1, column 8: .*DISTINCT over a window"),
     ],
 )

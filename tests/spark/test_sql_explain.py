@@ -72,7 +72,7 @@ BY = "PARTITION BY window_start, window_end"
         (f"{BY} ORDER BY v", "n <= 2", "window top-N of a stream: ROW_NUMBER from 1 to 2"),
         (f"{BY} ORDER BY v", "n <= v", "no window top-N of a stream: WHERE keeps no ranks up to a constant"),
         ("PARTITION BY window_start ORDER BY v", "n = 1", "PARTITION BY lacks window_end"),
-        (f"{BY} ORDER BY v NULLS LAST", "n = 1", "NULLS FIRST or NULLS LAST is not where Spark has them"),
+        (f"{BY} ORDER BY v NULLS LAST", "n = 1", "NULLS FIRST or NULLS LAST differs from Spark's default"),
     ],
 )
 def test_a_missed_window_top_n_says_why(functions, windows, window, condition, told):

@@ -80,9 +80,9 @@ def test_one_uid_of_a_statement_set_is_one_operator_with_several_outputs(functio
     assert len(rows_of(spark, "main_out")) == 2
     with pytest.raises(PlanError, match=r"line 3, column \d+: Duplicate unique identifier 'once'"):
         functions.sql(SET.format(rows="four", uid="uid => 'once'").replace("TABLE four", "(SELECT * FROM four)", 1))
-    with pytest.raises(PlanError, match="line 2, column 3: a statement set has INSERT statements, not SELECT"):
+    with pytest.raises(PlanError, match="line 2, column 3: a statement set takes INSERT statements, not SELECT"):
         functions.sql("EXECUTE STATEMENT SET BEGIN\n  SELECT 1; END")
-    with pytest.raises(PlanError, match="ends with END"):
+    with pytest.raises(PlanError, match="must end with END"):
         functions.sql("EXECUTE STATEMENT SET BEGIN INSERT INTO main_out SELECT 1, 2")
 
 
@@ -99,7 +99,7 @@ def test_a_statement_set_on_a_stream_is_one_query_with_several_outputs(functions
         functions.sql(text)
     spark.conf.set(CHECKPOINTS, str(tmp_path / "checkpoints"))
     try:
-        with pytest.raises(PlanError, match="take rows one by one: SELECT and WHERE, found group"):
+        with pytest.raises(PlanError, match="may use only SELECT and WHERE, found group"):
             functions.sql(text.replace("WHERE NOT side", "GROUP BY ALL"))
         (started,) = functions.sql(text).collect()
         query = spark.streams.get(started.id)
@@ -163,11 +163,11 @@ def test_a_call_stands_in_table_and_after_lateral(functions, source):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT k,\n numbered(r => TABLE four) AS n FROM four", "line 2, column 2: numbered: .* where a table does"),
+        ("SELECT k,\n numbered(r => TABLE four) AS n FROM four", "line 2, column 2: numbered: .* in FROM or a JOIN"),
         ("SELECT k FROM four WHERE v IN (numbered(TABLE four))", "line 1, column 32: numbered: .* in FROM or a JOIN"),
         ("SELECT k FROM four LATERAL VIEW numbered(TABLE four) AS n", "column 33: numbered: .* in FROM or a JOIN"),
         ("SELECT * FROM four t, LATERAL (SELECT v FROM numbered((SELECT * FROM four WHERE k = t.k) PARTITION BY k))",
-         "line 1, column 46: .*numbered: .* sees no column from around it"),
+         "line 1, column 46: .*numbered: .* cannot refer to outer columns"),
     ],
 )  # fmt: skip
 def test_a_call_that_cannot_stand_where_it_does_is_refused_by_its_name(functions, query, message):

@@ -310,7 +310,7 @@ def test_deduplication_keeps_the_first_or_the_last_row_of_each_window(bids):
     ("call", "message"),
     [
         (lambda w: window_top_n(w, 0, "price"), "ranks from 1 to 0 are none"),
-        (lambda w: window_top_n(w, 1, "price", rank="ntile"), "rank 'ntile' is none of"),
+        (lambda w: window_top_n(w, 1, "price", rank="ntile"), "rank 'ntile' is not one of"),
         (lambda w: window_top_n(w, 1, ()), "order_by is empty"),
         (lambda w: window_top_n(w, 1, "price", rank_column="Item"), "has a column 'Item' already"),
         (lambda w: window_top_n(w.drop("window_end"), 1, "price"), "column 'window_end' is not found"),

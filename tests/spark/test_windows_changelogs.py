@@ -138,7 +138,7 @@ def test_what_a_changelog_cannot_have_is_refused_when_planned(remote, spark):
     functions = remote(declare_aggregate(Total))
     table = spark.sql("SELECT '+I' AS row_kind, timestamp '2024-01-01' AS at, 1L AS v, map(1, 2) AS m")
     windowed = tumble(table, "at", "10 s")
-    with pytest.raises(PlanError, match="only count, sum, avg, min, max of a column can be had, not stddev"):
+    with pytest.raises(PlanError, match="only count, sum, avg, min, max of a column are supported, not stddev"):
         functions.group_by(windowed, *WINDOW).agg(F.stddev("v"))
     with pytest.raises(PlanError, match="column 'm' of type map<int,int> cannot be compared"):
         window_top_n(windowed, 1, "v")

@@ -110,7 +110,7 @@ def test_what_cannot_fire_early_is_refused_when_planned(remote, spark, files):
         fired(session(files.read(), "at", "10 s", "k"), *WINDOW, "k").agg(total("v"))
     with pytest.raises(PlanError, match="no key 'window_start'"):
         fired(windowed, "k").agg(total("v"))
-    with pytest.raises(PlanError, match="only count, sum, avg, min, max of a column can be had, not stddev"):
+    with pytest.raises(PlanError, match="only count, sum, avg, min, max of a column are supported, not stddev"):
         fired(windowed, *WINDOW).agg(F.stddev("v"))
     with pytest.raises(PlanError, match="must be one column of the frame"):
         fired(windowed, *WINDOW).agg(F.sum(F.col("v") * 2))

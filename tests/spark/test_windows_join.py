@@ -68,7 +68,7 @@ def test_overlapping_windows_join_once_per_window(spark):
 
 def test_what_cannot_be_joined_is_refused(sides):
     left, right = sides
-    with pytest.raises(PlanError, match="how 'cross' is none of inner"):
+    with pytest.raises(PlanError, match="how 'cross' is not one of inner"):
         window_join(left, right, "num", "cross")
     with pytest.raises(PlanError, match="right frame: column 'window_start' is not found"):
         window_join(left, right.drop("window_start"), "num")

@@ -254,7 +254,7 @@ def test_what_is_no_letter_is_not_replayed(remote, spark, tmp_path):
     session = remote(no_threes)
     spark.range(3).write.parquet(f"{tmp_path}/other")
     for path, run in ((tmp_path / "none", None), (tmp_path / "other", None), (tmp_path / "other", "0" * 32)):
-        with pytest.raises(PlanError, match=rf"'{path}' are no dead letters|no dead letters (of run 0+ )?in '{path}'"):
+        with pytest.raises(PlanError, match=rf"'{path}' are not dead letters|no dead letters (of run 0+ )?in '{path}'"):
             session.replay(str(path), run=run)
     with pytest.raises(PlanError, match="a value of the column `_run`"):
         session.replay(str(tmp_path), run="*")
@@ -294,13 +294,13 @@ def test_what_cannot_be_planned_is_refused_before_anything_runs(remote, spark):
     frame = spark.createDataFrame([(1, "a")], "x bigint, name string")
     with pytest.raises(PlanError, match=r"plus_ten@1, parameter 'x': expected bigint, found string"):
         session.with_columns(frame, {"y": plus("name")})
-    with pytest.raises(PlanError, match="column 'y': not the call of a remote function"):
+    with pytest.raises(PlanError, match="column 'y': expected the call of a remote function"):
         session.with_columns(frame, {"y": plus("x") + 1})
     with pytest.raises(PlanError, match="needs the option 'dead-letter'"):
         session.with_columns(frame, {"y": plus("x")}, on_error="dead-letter")
-    with pytest.raises(PlanError, match="an error budget has no meaning with on-error 'fail'"):
+    with pytest.raises(PlanError, match="an error budget cannot be combined with on-error 'fail'"):
         session.with_columns(frame, {"y": plus("x")}, max_errors=3)
-    with pytest.raises(InvalidOption, match="'sometimes' is none of fail, null, column, dead-letter"):
+    with pytest.raises(InvalidOption, match="'sometimes' is not one of fail, null, column, dead-letter"):
         session.with_columns(frame, {"y": plus("x")}, on_error="sometimes")
 
 

@@ -76,7 +76,7 @@ def test_an_attempt_may_take_what_is_left_of_the_time():
 
 def test_what_is_no_server_at_all_is_not_waited_for():
     clock = Clock()
-    with pytest.raises(NotARemoteUdfServer, match="what answers at there:1 is no gRPC server: SSH"):
+    with pytest.raises(NotARemoteUdfServer, match="what answers at there:1 is not a gRPC server: SSH"):
         listed(clock, Answers(clock, NoGrpcServer("SSH")))
     assert clock.sleeps == []
 

@@ -294,7 +294,7 @@ def test_rows_that_end_every_server_they_meet_are_given_up_in_the_end():
     failed = {row: error for row, error in found.items() if not isinstance(error, int)}
     assert 7 in failed
     assert set(range(5)).isdisjoint(failed)
-    assert "the server was lost 51 times with these rows on it, and max_replays is 50" in failed[7].message
+    assert "the server was lost 51 times with these rows in flight, and max_replays is 50" in failed[7].message
     assert not failed[7].retryable
     assert stream.replays == 51
     stream.close()

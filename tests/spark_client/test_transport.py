@@ -138,7 +138,7 @@ def test_a_web_server_is_told_at_once():
     thread.start()
     try:
         with pytest.raises(
-            NotARemoteUdfServer, match=f"what answers at 127.0.0.1:{server.server_port} is no gRPC server"
+            NotARemoteUdfServer, match=f"what answers at 127.0.0.1:{server.server_port} is not a gRPC server"
         ):
             list_functions(ClientConfig(f"127.0.0.1:{server.server_port}", 60))
     finally:
@@ -151,7 +151,7 @@ def test_a_web_server_is_told_at_once():
     "reply", [b"SSH-2.0-OpenSSH_9.6\r\n" * 3, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"]
 )
 def test_any_other_server_is_told_at_once(reply):
-    with listening(reply) as port, pytest.raises(NotARemoteUdfServer, match="is no gRPC server"):
+    with listening(reply) as port, pytest.raises(NotARemoteUdfServer, match="is not a gRPC server"):
         list_functions(ClientConfig(f"127.0.0.1:{port}", 60))
 
 

@@ -59,7 +59,9 @@ def test_an_instance_carries_its_own_settings():
             return accumulator
 
     assert declare_aggregate(Power(3)).spec.name == "sum_of_powers_3"
-    with pytest.raises(udf.DeclarationError, match="function power: class Power cannot be made without arguments"):
+    with pytest.raises(
+        udf.DeclarationError, match="function power: class Power cannot be instantiated without arguments"
+    ):
         declare_aggregate(Power)
 
 
@@ -133,7 +135,12 @@ WRONG = [
     ("no retract", Base, {"supports_retracting": lambda self: True}, "class F has no method 'retract'"),
     ("no bundle", Base, {"supports_bundling": lambda s: True}, "has no method 'bundled_accumulate_retract'"),
     ("no get_values", Vectorized, {"get_values": udf.VectorizedAggregateFunction.get_values}, "no method 'get_values'"),
-    ("async accumulate", Base, {"accumulate": wait}, "'accumulate' is async; only bundled_accumulate_retract may be"),
+    (
+        "async accumulate",
+        Base,
+        {"accumulate": wait},
+        "'accumulate' is async; only bundled_accumulate_retract may be async",
+    ),
     ("async merge", Base, {"merge": wait}, "'merge' is async"),
     ("async apply_bundle", Vectorized, {"apply_bundle": wait}, "'apply_bundle' is async"),
     ("no types of bundles", Bundled, {"parameters": None}, "'parameters' are missing, such as"),
@@ -142,17 +149,22 @@ WRONG = [
     ("no annotation", Base, {"accumulate": lambda self, a, w: a}, "parameter 'w': has no type: annotate it or give"),
     ("none of the result", Base, {"get_value": lambda self, a: a}, "result: has no type: annotate 'get_value' or give"),
     ("bad DDL", Bundled, {"returns": "bigfloat"}, "result: "),
-    ("union accumulator", Base, {"accumulator": int | str}, "accumulator: int | str is not one type"),
+    ("union accumulator", Base, {"accumulator": int | str}, "accumulator: int | str is not a single type"),
     ("unknown type", Base, {"returns": Unsupported}, "result"),
     ("foreign parameter", Base, {"parameters": {"w": "int"}}, "'parameters' names w, which it does not have"),
     ("keyword", Base, {"accumulate": lambda self, a, *, v: a}, "parameter 'v': arguments are passed by position only"),
     ("variadic first", Bundled, {"parameters": {"*v": "int", "w": "int"}}, "'v': only the last one may be variadic"),
-    ("no room", Base, {"accumulate": lambda self: 0}, "'accumulate' is called with 1 arguments, but is accumulate()"),
+    (
+        "no room",
+        Base,
+        {"accumulate": lambda self: 0},
+        "'accumulate' is called with 1 arguments, but its signature is accumulate()",
+    ),
     (
         "other arguments",
         Base,
         {"retract": lambda self, a: a},
-        "'retract' is called with 2 arguments, but is retract(a)",
+        "'retract' is called with 2 arguments, but its signature is retract(a)",
     ),
     ("merge of two", Base, {"merge": lambda self, a: a}, "'merge' is called with 2 arguments"),
     ("bundle of two", Bundled, {"bundled_accumulate_retract": lambda s, b, c: b}, "is called with 1 arguments"),

@@ -176,7 +176,7 @@ FAILURES = [
     (["call", "double@2", "text"], "ARGUMENT_TYPE"),
     (["functions", "--plugin", "no_such_module"], "no_such_module"),
     (["functions", "--config", "/no/such.toml"], "config file /no/such.toml"),
-    (["serve", "--port", "many"], "setting 'port': 'many' is not what it takes"),
+    (["serve", "--port", "many"], "setting 'port': 'many' is not valid"),
     (["serve", "--port", "-1"], "setting 'port': -1 is less than 0"),
     (["serve", "--log-level", "loud"], "setting 'log_level'"),
 ]

@@ -21,22 +21,22 @@ def _look_always(monkeypatch):
 
 
 BEYOND = [
-    ({}, "would serve anybody: set 'access_file'"),
-    ({"access_file": "access"}, "bearer tokens would cross the network in the open"),
-    ({"access_file": "access", "allow_anonymous": True}, "bearer tokens would cross the network in the open"),
+    ({}, "would accept every caller: set 'access_file'"),
+    ({"access_file": "access"}, "bearer tokens would be sent unencrypted"),
+    ({"access_file": "access", "allow_anonymous": True}, "bearer tokens would be sent unencrypted"),
 ]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "udf.example"])
 @pytest.mark.parametrize(("settings", "why"), BEYOND)
 def test_a_server_that_others_reach_does_not_start_open_to_all(host, settings, why):
-    with pytest.raises(InvalidConfig, match=f"listens on {host}, so beyond this machine, and {why}"):
+    with pytest.raises(InvalidConfig, match=f"listens on {host}, beyond this machine, and {why}"):
         Server(ServerConfig(host=host, entry_points=False, **settings))
 
 
 def test_who_wants_to_serve_anybody_says_so(serve, caplog):
     target = serve(plus_one, host="0.0.0.0", allow_anonymous=True).target
-    assert "anybody who reaches this address is served" in caplog.text
+    assert "every caller that reaches this address is served" in caplog.text
     assert answers(f"127.0.0.1:{target.rpartition(':')[2]}", Security()) == 2
 
 
@@ -60,8 +60,8 @@ def test_settings_of_security_that_make_no_sense_stop_the_start(settings, why):
         ("[job]\nfunctions = ['*']\n", "neither token_sha256 nor certificate"),
         ("[job]\ntokens = ['*']\n", "a table of certificate, functions, token_sha256"),
         ("job = 1\n", "a table of"),
-        (f'[a]\ntoken_sha256 = "{"0" * 64}"\n[b]\ntoken_sha256 = "{"0" * 64}"\n', "has what identifies 'a' as well"),
-        ("[job]\ncertificate = 'x'\nfunctions = [1]\n", "functions: text, or a list of texts"),
+        (f'[a]\ntoken_sha256 = "{"0" * 64}"\n[b]\ntoken_sha256 = "{"0" * 64}"\n', "identifies the same caller as 'a'"),
+        ("[job]\ncertificate = 'x'\nfunctions = [1]\n", "functions: expected a string, or a list of strings"),
     ],
 )
 def test_an_access_file_that_makes_no_sense_stops_the_start(access, text, why):

@@ -226,7 +226,7 @@ def test_one_rate_holds_over_two_servers_that_share_a_redis(serve, redis_url, mo
     redis_url.stop()
     failed = answers(servers[0].target, plain, [1])[0]
     assert failed.retryable
-    assert "f@1: the storage of rates does not answer: ConnectionError" in failed.message
+    assert "f@1: the rate storage does not answer: ConnectionError" in failed.message
     assert "pa55" not in failed.message + (failed.traceback or "")
 
 
@@ -285,8 +285,8 @@ def test_a_row_whose_deadline_passes_while_it_waits_leaves_its_place_to_others(s
     ("table", "why"),
     [
         ({"max_concurency": 5}, "unknown .known: adaptive, breaker-delay"),
-        ({"max-concurrency": 0}, "'max-concurrency': 0 is not what it takes"),
-        ({"rate": "often"}, "'rate': 'often' is not what it takes"),
+        ({"max-concurrency": 0}, "'max-concurrency': 0 is not valid"),
+        ({"rate": "often"}, "'rate': 'often' is not valid"),
         ({"adaptive": "yes"}, "true or false is expected"),
         ({"latency-goal": "1 s"}, "latency-goal needs adaptive"),
         ({"rate-storage-variable": "X"}, "needs a rate"),

@@ -71,4 +71,4 @@ def test_the_url_is_of_an_address_that_can_be_asked(host, url):
 def test_a_port_that_only_the_server_knows_is_refused():
     asked = CliRunner().invoke(main, ["health", "--metrics-port", "0"])
     assert asked.exit_code == 1
-    assert "'metrics_port': 0 is a free port" in asked.output
+    assert "'metrics_port': 0 picks a free port" in asked.output

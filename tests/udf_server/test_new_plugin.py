@@ -109,7 +109,7 @@ def test_what_is_there_is_never_written_to(tmp_path):
         ("-acme", "No such option"),
         ("", "lower case"),
         ("1acme", "lower case"),
-        ("class", "a word of Python"),
+        ("class", "a keyword of Python"),
         ("json", "a module json already"),
         ("udf-server", "a module udf_server already"),
         ("tests", "a folder of that name"),

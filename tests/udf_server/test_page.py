@@ -286,8 +286,8 @@ def test_the_page_can_be_off(serve):
     [
         ({"page": False}, "needs 'page'"),
         ({"tls_certificate": "c", "tls_key": "k", "tls_client_ca": "ca"}, "certificates alone"),
-        ({"metrics_host": "0.0.0.0"}, "anybody could call"),
-        ({"metrics_host": "0.0.0.0", "access_file": "a"}, "tokens would cross the network"),
+        ({"metrics_host": "0.0.0.0"}, "every caller could make calls"),
+        ({"metrics_host": "0.0.0.0", "access_file": "a"}, "tokens would be sent unencrypted"),
     ],
 )
 def test_a_server_on_whose_page_the_wrong_people_could_call_does_not_start(settings, why):

@@ -157,7 +157,7 @@ def test_a_plugin_that_is_not_there_stops_the_start(name):
 
 def test_one_plugin_given_twice_stops_the_start(plugin):
     path = plugin(ONE)
-    with pytest.raises(PluginError, match="is there twice"):
+    with pytest.raises(PluginError, match="is loaded twice"):
         loaded(path, path)
 
 

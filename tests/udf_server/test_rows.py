@@ -290,7 +290,7 @@ async def test_skipping_does_not_ask_values_whether_they_equal_none(environment)
         ((), {"rows": 1}, ErrorCode.ARGUMENT_COUNT, "halve"),
         ((pa.array(["a"]),), {}, ErrorCode.ARGUMENT_TYPE, "parameter 'a': expected bigint, found string"),
         ((pa.array([1.5]),), {}, ErrorCode.ARGUMENT_TYPE, "expected bigint, found double"),
-        ((pa.array([1], pa.uint64()),), {}, ErrorCode.ARGUMENT_TYPE, "no counterpart in Spark"),
+        ((pa.array([1], pa.uint64()),), {}, ErrorCode.ARGUMENT_TYPE, "does not exist in Spark"),
     ],
 )
 async def test_a_call_that_does_not_fit_the_signature_is_refused(environment, arguments, options, code, why):

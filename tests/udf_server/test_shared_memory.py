@@ -144,7 +144,7 @@ def test_memory_that_cannot_be_opened_is_done_without(serve):
     opened, error = exchange(serving, offered.offer, pb.SharedData(position=PAGE, bytes=64))
     assert not opened.opened.shared_memory
     assert error.error.code == ErrorCode.PROTOCOL_VIOLATION
-    assert "none was agreed" in error.error.message
+    assert "was not negotiated" in error.error.message
 
 
 @pytest.mark.parametrize(

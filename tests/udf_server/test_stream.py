@@ -123,7 +123,7 @@ REFUSALS = [
     ({"fingerprint": "0123456789abcdef"}, "FUNCTION_CHANGED", "it is now f(a bigint) -> bigint"),
     ({"schema": pa.schema([])}, "ARGUMENT_COUNT", "f(a bigint) -> bigint"),
     ({"schema": STRINGS}, "ARGUMENT_TYPE", "parameter 'a': expected bigint, found string"),
-    ({"schema": pa.schema([("a0", pa.uint8())])}, "ARGUMENT_TYPE", "no counterpart in Spark"),
+    ({"schema": pa.schema([("a0", pa.uint8())])}, "ARGUMENT_TYPE", "does not exist in Spark"),
     ({"options": {"time": "1 s"}}, "INVALID_OPTION", "unknown option 'time', did you mean 'timeout'?"),
     ({"options": {"timeout": "soon"}}, "INVALID_OPTION", "call of f@1: option 'timeout'"),
 ]

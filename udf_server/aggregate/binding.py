@@ -119,7 +119,9 @@ class _Binding:
         """The results of the bundle, which counts from here on as applied."""
         columns = [arrays[field] for field in self._fields]
         if AppliedField.ACCUMULATOR in arrays and arrays[AppliedField.ACCUMULATOR].null_count:
-            raise WrongResult(ErrorCode.RESULT_TYPE, "an accumulator is null; a key without rows has a new one")
+            raise WrongResult(
+                ErrorCode.RESULT_TYPE, "an accumulator is null; return a new accumulator for a key without rows"
+            )
         result = pa.StructArray.from_arrays(columns, fields=list(self.result))
         retracted = 0 if bundle.retracts is None else int(np.count_nonzero(bundle.retracts))
         self._metrics.applied(bundle.segments, bundle.rows, retracted, _merged(bundle))

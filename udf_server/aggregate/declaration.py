@@ -101,7 +101,7 @@ def _require_verbs(where: str, implementation: AggregateFunction, bundling: bool
         if code is None or any(code is getattr(base, verb, None) for base in bases):
             raise DeclarationError(f"{where}: class {kind.__name__} has no method {verb!r}")
         if inspect.iscoroutinefunction(code) and verb != "bundled_accumulate_retract":
-            raise DeclarationError(f"{where}: {verb!r} is async; only bundled_accumulate_retract may be")
+            raise DeclarationError(f"{where}: {verb!r} is async; only bundled_accumulate_retract may be async")
     return wanted
 
 
@@ -120,7 +120,8 @@ def _require_signatures(
                 signature.bind(*[None] * count, **keywords)
             except TypeError as error:
                 raise DeclarationError(
-                    f"{where}: {verb!r} is called with {count} arguments, but is {verb}{signature}: {error}"
+                    f"{where}: {verb!r} is called with {count} arguments, but its signature is "
+                    f"{verb}{signature}: {error}"
                 ) from error
 
 
@@ -204,7 +205,7 @@ class _Types:
             raise DeclarationError(f"{self._where}, {what}: has no type{hint or f': give {attribute!r}'}")
         codecs = self._codecs(wanted, what)
         if len(codecs) > 1 or pa.types.is_null(codecs[0].type):
-            raise DeclarationError(f"{self._where}, {what}: {wanted} is not one type")
+            raise DeclarationError(f"{self._where}, {what}: {wanted} is not a single type")
         return codecs[0]
 
     def _codecs(self, wanted: Any, what: str) -> list[Codec]:

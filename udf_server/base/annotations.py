@@ -123,9 +123,9 @@ def codecs_for(annotation: Any, where: str) -> list[Codec]:
     members = [member for member in _union_members(annotation) if member is not type(None)]
     codecs = [_codec(member, where) for member in members]
     if len({codec.type for codec in codecs}) < len(codecs):
-        raise DeclarationError(f"{where}: two members of {annotation} stand for the same type")
+        raise DeclarationError(f"{where}: two members of {annotation} have the same type")
     if not codecs:
-        raise DeclarationError(f"{where}: {annotation} stands for no type")
+        raise DeclarationError(f"{where}: {annotation} is not a supported type")
     return codecs
 
 
@@ -169,7 +169,7 @@ def _codec(annotation: Any, where: str) -> Codec:
     if is_record(annotation):
         return _record(annotation, where)
     raise DeclarationError(
-        f"{where}: {_shown(annotation)} stands for no type; use a type from the list in "
+        f"{where}: {_shown(annotation)} is not a supported type; use a type from the list in "
         "udf_server.base.annotations, or Annotated[..., 'a Spark DDL type']"
     )
 

@@ -76,7 +76,9 @@ def implementation_of(given: ClassT | type[ClassT]) -> Implementation[ClassT]:
     try:
         instance: ClassT = given() if isinstance(given, type) else given
     except TypeError as error:
-        raise DeclarationError(f"{where}: class {kind.__name__} cannot be made without arguments: {error}") from error
+        raise DeclarationError(
+            f"{where}: class {kind.__name__} cannot be instantiated without arguments: {error}"
+        ) from error
     if not isinstance(instance.version, str):
         version = instance.version
         raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")

@@ -84,12 +84,14 @@ class ServerMetrics:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.registry = registry = CollectorRegistry()
         self.clock = clock
-        self.info = Gauge("udf_server_info", "1, with the version of the server.", ["version"], registry=registry)
+        self.info = Gauge(
+            "udf_server_info", "Always 1; the label is the version of the server.", ["version"], registry=registry
+        )
         self.info.labels(__version__).set(1)
-        self.ready = Gauge("udf_server_ready", "1 while the server takes new streams.", registry=registry)
-        self.streams = Gauge("udf_streams_open", "Streams open now.", FUNCTION, registry=registry)
+        self.ready = Gauge("udf_server_ready", "1 while the server accepts new streams.", registry=registry)
+        self.streams = Gauge("udf_streams_open", "Open streams.", FUNCTION, registry=registry)
         self.streams_total = Counter(
-            "udf_streams_total", "Streams that ended, by how.", [*FUNCTION, "end"], registry=registry
+            "udf_streams_total", "Ended streams, by the way they ended.", [*FUNCTION, "end"], registry=registry
         )
         self.streams_shared_memory = Counter(
             "udf_streams_shared_memory_total", "Streams that share memory with a caller on the same host.", FUNCTION,
@@ -121,15 +123,15 @@ class ServerMetrics:
         )  # fmt: skip
         self.calls = Counter(
             "udf_calls_total",
-            "Calls of the function: of a row, of a batch if it is vectorized, of a bundle. Retries count again.",
+            "Calls of the function: for a row, for a batch if it is vectorized, or for a bundle. Retries count.",
             FUNCTION, registry=registry,
         )  # fmt: skip
         self.retries = Counter(
-            "udf_retries_total", "Calls that repeat one that failed, because of retry-strategy.", FUNCTION,
+            "udf_retries_total", "Calls that repeat a failed call, because of retry-strategy.", FUNCTION,
             registry=registry,
         )  # fmt: skip
         self.calls_lost = Gauge(
-            "udf_calls_lost", "Calls that were given up and never came back.", FUNCTION, registry=registry
+            "udf_calls_lost", "Calls that were given up and have not returned.", FUNCTION, registry=registry
         )
         self.turns_waiting = Gauge(
             "udf_turns_waiting",
@@ -142,7 +144,7 @@ class ServerMetrics:
             FUNCTION, registry=registry,
         )  # fmt: skip
         self.rows_replayed = Counter(
-            "udf_rows_replayed_total", "Rows that came again because the server they were on was lost.", FUNCTION,
+            "udf_rows_replayed_total", "Rows that were sent again because their server was lost.", FUNCTION,
             registry=registry,
         )  # fmt: skip
         self.batches = Counter("udf_batches_total", "Batches received.", FUNCTION, registry=registry)
@@ -167,30 +169,30 @@ class ServerMetrics:
         )
         self.batch_wait = Histogram(
             "udf_batch_wait_seconds",
-            "Time a batch waited for room in its stream before it was taken.",
+            "Time that a batch waited for capacity in its stream.",
             FUNCTION,
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
         self.loop_lag = Histogram(
-            "udf_event_loop_lag_seconds", "How late the server's own event loop runs what is due.",
+            "udf_event_loop_lag_seconds", "Delay of callbacks on the server's own event loop.",
             buckets=LATENCY_BUCKETS, registry=registry,
         )  # fmt: skip
         self.bundle_rows = Histogram(
             "udf_bundle_rows",
-            "Rows per bundle, one call of an aggregate or process table function; one that failed does not count.",
+            "Rows per bundle (a call of an aggregate or process table function); failed bundles do not count.",
             FUNCTION, buckets=BUNDLE_BUCKETS, registry=registry,
         )  # fmt: skip
         self.bundle_segments = Histogram(
-            "udf_bundle_segments", "Segments, so keys, per bundle, likewise.", FUNCTION,
+            "udf_bundle_segments", "Segments (keys) per bundle; failed bundles do not count.", FUNCTION,
             buckets=BUNDLE_BUCKETS, registry=registry,
         )  # fmt: skip
         self.applied_rows = Counter(
-            "udf_applied_rows_total", "Rows of segments that were applied, by change: accumulate or retract.",
+            "udf_applied_rows_total", "Applied rows of segments, by change: accumulate or retract.",
             [*FUNCTION, "change"], registry=registry,
         )  # fmt: skip
         self.merged_accumulators = Counter(
-            "udf_merged_accumulators_total", "Accumulators that became one with others of their key.", FUNCTION,
+            "udf_merged_accumulators_total", "Accumulators that were merged with others of their key.", FUNCTION,
             registry=registry,
         )  # fmt: skip
         self.emitted_rows = Counter(
@@ -200,15 +202,15 @@ class ServerMetrics:
             "udf_timers_fired_total", "Timers of a process table function that fired.", FUNCTION, registry=registry
         )
         self.state_bytes = Counter(
-            "udf_state_bytes_total", "Bytes of state and timers that came with segments and went back with them.",
+            "udf_state_bytes_total", "Bytes of state and timers received and sent with segments.",
             [*FUNCTION, "direction"], registry=registry,
         )  # fmt: skip
         registry.register(self.row_duration)
         self.concurrency_limit = Gauge(
-            "udf_concurrency_limit", "Calls at once that a function's guard allows.", FUNCTION, registry=registry
+            "udf_concurrency_limit", "Concurrent calls that a function's guard allows.", FUNCTION, registry=registry
         )
         self.circuit_open = Gauge(
-            "udf_circuit_open", "1 while a function's guard makes no calls, or only one to try.", FUNCTION,
+            "udf_circuit_open", "1 while a function's guard makes no calls, or only one test call.", FUNCTION,
             registry=registry,
         )  # fmt: skip
         self.circuit_refusals = Counter(
@@ -216,7 +218,7 @@ class ServerMetrics:
             registry=registry,
         )  # fmt: skip
         self.rate_waits = Counter(
-            "udf_rate_waits_total", "Times that a call waited for its function's rate limit.", FUNCTION,
+            "udf_rate_waits_total", "Calls that waited for their function's rate limit.", FUNCTION,
             registry=registry,
         )  # fmt: skip
         self.loop_blocked = Counter(
@@ -224,7 +226,7 @@ class ServerMetrics:
             FUNCTION, registry=registry,
         )  # fmt: skip
         self.file_reloads = Counter(
-            "udf_file_reloads_total", "Files of TLS or access that changed, by whether they could be read.",
+            "udf_file_reloads_total", "Reloads of changed TLS or access files, by outcome.",
             ["files", "outcome"], registry=registry,
         )  # fmt: skip
         # A counter that appears with its first event has no rate of it, and these may have one only.

@@ -98,7 +98,7 @@ def main() -> None:
 
 @main.command()
 @_flags()
-@click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as it does when a parent dies.")
+@click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, as when the parent process dies.")
 @click.option("--share-port", is_flag=True, hidden=True)
 def serve(file: Path | None, stop_with_stdin: bool, share_port: bool, **flags: Any) -> None:
     """Serve the functions of every plugin until SIGTERM or SIGINT.
@@ -154,7 +154,7 @@ async def _serve(server: Server, stop_with_stdin: bool) -> None:
 
 @main.command()
 @_flags("metrics_host", "metrics_port")
-@click.option("--alive", is_flag=True, help="Ask whether it lives; a server that drains lives and is not ready.")
+@click.option("--alive", is_flag=True, help="Check /livez instead of /readyz; a draining server is live and not ready.")
 def health(file: Path | None, alive: bool, **flags: Any) -> None:
     """Ask the server with the same settings, on this machine, whether it is ready: exit status 0 or 1."""
     good, said = is_well(health_url(_config(file, flags), alive=alive))
@@ -222,8 +222,8 @@ def check(plugin: str) -> None:
 @main.command("new-plugin")
 @click.argument("name")
 @click.option(
-    "--directory", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where its folder is put.",
-    show_default="here",
+    "--directory", type=click.Path(file_okay=False, path_type=Path), default=Path(), show_default="here",
+    help="Directory in which to create the package.",
 )  # fmt: skip
 def new_plugin_command(name: str, directory: Path) -> None:
     """Write the package of a new plugin, with functions to replace, tests and settings of tools.

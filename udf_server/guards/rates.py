@@ -73,7 +73,7 @@ class Rate:
         except Exception as error:
             # Its message is left out: it may name the URL of the storage, and so a password.
             raise RetryableError(
-                f"function {self._key}: the storage of rates does not answer: {type(error).__name__}"
+                f"function {self._key}: the rate storage does not answer: {type(error).__name__}"
             ) from None
         return min(max(window.reset_time - time.time(), 0.01), 1.0)
 
@@ -98,6 +98,6 @@ class Rate:
         except Exception as error:
             # The URL is not shown: it may hold a password.
             raise InvalidConfig(
-                f"setting guards, function {self._key}: environment variable {self._variable} is no URL of a storage "
-                f"of rates: {type(error).__name__}"
+                f"setting guards, function {self._key}: environment variable {self._variable} is not the URL of a "
+                f"rate storage: {type(error).__name__}"
             ) from None

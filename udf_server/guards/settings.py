@@ -45,7 +45,7 @@ class GuardSettings:
             try:
                 values[attribute] = _PARSERS[attribute](value)
             except (ValueError, TypeError) as error:
-                raise InvalidConfig(f"{source}: {value!r} is not what it takes: {error}") from error
+                raise InvalidConfig(f"{source}: {value!r} is not valid: {error}") from error
         settings = cls(**values)
         if settings.latency_goal is not None and not settings.adaptive:
             raise InvalidConfig(f"setting guards.{name}: latency-goal needs adaptive = true")

@@ -48,7 +48,7 @@ async def read_request(
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > BODY_BYTES:
-                    raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body takes {BODY_BYTES} bytes at most")
+                    raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have at most {BODY_BYTES} bytes")
             elif isinstance(event, h11.EndOfMessage):
                 assert request is not None
                 return _environ(request, bytes(body))
@@ -80,7 +80,7 @@ def _environ(request: h11.Request, body: bytes) -> dict[str, Any]:
     try:
         target = urlsplit(request.target.decode("ascii"))
     except ValueError as error:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, f"the target of the request is no URL: {error}") from error
+        raise BadRequest(HTTPStatus.BAD_REQUEST, f"the target of the request is not a URL: {error}") from error
     environ: dict[str, Any] = {
         "REQUEST_METHOD": request.method.decode("ascii"),
         "PATH_INFO": unquote_to_bytes(target.path).decode("latin-1"),

@@ -161,7 +161,7 @@ class HttpServer:
             return await asyncio.get_running_loop().run_in_executor(kind.threads, answer, environ)
         except Exception:
             log.exception("HTTP request failed", extra={"path": path})
-            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log says why\n")
+            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the reason\n")
         finally:
             kind.under_way -= 1
 

@@ -44,7 +44,7 @@ def _page(catalogue: Catalogue) -> Iterator[str]:
         '<p><a href="metrics">metrics</a> <a href="catalog.json">catalog.json</a></p></header>\n<main>\n'
     )
     if not functions:
-        yield "<p>No function: no plugin has one, or you may call none.</p>"
+        yield "<p>There are no functions: no plugin offers one, or you may not call any.</p>"
     else:
         yield '<input id="filter" type="search" placeholder="Filter functions" aria-label="Filter functions" hidden>\n'
         yield from _table(functions)

@@ -65,7 +65,7 @@ class LocalSource:
     def _caller(self, credentials: Credentials) -> Caller:
         if self._access.restricted and not self._access.takes_tokens:
             raise Refused(
-                HTTPStatus.FORBIDDEN, "callers are known by their certificates, and this port has no TLS to see one"
+                HTTPStatus.FORBIDDEN, "callers are identified by certificates, which this port cannot check without TLS"
             )
         if self._access.restricted and not self._tokens_allowed:
             raise Refused(

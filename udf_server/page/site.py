@@ -95,13 +95,13 @@ class Site:
 
     def _try(self, environ: Mapping[str, Any]) -> dict[str, Any]:
         if not self._try_calls:
-            raise Refused(HTTPStatus.FORBIDDEN, "calls are not tried here: setting 'try_calls' is off")
+            raise Refused(HTTPStatus.FORBIDDEN, "calls are disabled here: setting 'try_calls' is off")
         self._require_same_site(environ)
         # A form of another site cannot send this type, and its scripts must ask first.
         if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != "application/json":
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a call is application/json")
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the content type of a call must be application/json")
         if "CONTENT_LENGTH" not in environ:
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a call says how long it is")
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a call must have a Content-Length")
         try:
             call = json.loads(environ["wsgi.input"].read())
             function, arguments = call["function"], call["arguments"]
@@ -110,11 +110,13 @@ class Site:
         if not isinstance(function, str) or not (
             isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments)
         ):
-            raise Refused(HTTPStatus.BAD_REQUEST, 'a call is {"function": "name@version", "arguments": ["text", ...]}')
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, 'a call must be {"function": "name@version", "arguments": ["text", ...]}'
+            )
         try:
             "".join((function, *arguments)).encode()
         except UnicodeEncodeError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"the call has half of a surrogate pair: {error.reason}") from None
+            raise Refused(HTTPStatus.BAD_REQUEST, f"the call has an unpaired surrogate: {error.reason}") from None
         return self._source.try_call(_credentials(environ), function, arguments)
 
     def _require_same_site(self, environ: Mapping[str, Any]) -> None:
@@ -123,11 +125,13 @@ class Site:
         try:
             same, name = origin is None or urlsplit(origin).netloc == host, urlsplit(f"//{host}").hostname or ""
         except ValueError:
-            raise Refused(HTTPStatus.BAD_REQUEST, "Host or Origin is no address") from None
+            raise Refused(HTTPStatus.BAD_REQUEST, "Host or Origin is not an address") from None
         if not same:
             raise Refused(HTTPStatus.FORBIDDEN, "the call comes from a page of another site")
         if not _credentials(environ) and not self._is_own(name):
-            raise Refused(HTTPStatus.FORBIDDEN, f"a call without a token is for an address or localhost, not {host!r}")
+            raise Refused(
+                HTTPStatus.FORBIDDEN, f"a call without a token must be to an address or localhost, not {host!r}"
+            )
 
     def _is_own(self, name: str) -> bool:
         try:

@@ -83,8 +83,8 @@ def _implementations(hook: pluggy.HookCaller) -> list[pluggy.HookImpl]:
     for implementation in hook.get_hookimpls():
         if implementation.wrapper or implementation.hookwrapper:
             raise PluginError(
-                f"plugin {implementation.plugin_name!r}: its {hook.name} is a wrapper, but every plugin is asked by "
-                "itself and there is nothing to wrap; implement the hook without `wrapper` and `hookwrapper`"
+                f"plugin {implementation.plugin_name!r}: its {hook.name} is a wrapper, but hooks of each plugin are "
+                "called separately, so there is nothing to wrap; implement it without `wrapper` and `hookwrapper`"
             )
     return hook.get_hookimpls()
 
@@ -124,7 +124,7 @@ def _declared(plugin: str, function: object) -> Function:
 def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> None:
     try:
         if manager.has_plugin(name):
-            raise PluginError(f"plugin {name!r} is there twice; give it once, or block the installed one")
+            raise PluginError(f"plugin {name!r} is loaded twice; load it once, or block the installed one")
         manager.register(module, name)
         if {caller.name for caller in manager.get_hookcallers(module) or ()} - {"udf_owner"}:
             return

@@ -125,7 +125,7 @@ def _one(hint: Any, place: str) -> Codec:
     except DeclarationError as error:
         raise DeclarationError(f"{place}: Could not extract a data type: {error}") from error
     if len(codecs) > 1:
-        raise DeclarationError(f"{place}: {hint} is not one type")
+        raise DeclarationError(f"{place}: {hint} is not a single type")
     return codecs[0]
 
 
@@ -133,7 +133,7 @@ def _table(place: str, parameter: inspect.Parameter, hint: Any, traits: frozense
     semantics = traits & _SEMANTICS
     if len(semantics) != 1:
         raise DeclarationError(
-            f"{place}: a table has one of ROW_SEMANTIC_TABLE, SET_SEMANTIC_TABLE and BROADCAST_SEMANTIC_TABLE"
+            f"{place}: a table must have one of ROW_SEMANTIC_TABLE, SET_SEMANTIC_TABLE and BROADCAST_SEMANTIC_TABLE"
         )
     if parameter.default is not parameter.empty:
         raise DeclarationError(f"{place}: Table arguments must not be optional")
@@ -167,7 +167,7 @@ def _is_broadcast(traits: frozenset[ArgumentTrait]) -> bool:
 def _scalar(place: str, parameter: inspect.Parameter, hint: Any) -> Argument:
     if hint is Row:
         raise DeclarationError(
-            f"{place}: Could not extract a data type: a table says its traits, such as "
+            f"{place}: Could not extract a data type: declare the traits of a table, such as "
             "Annotated[Row, ArgumentTrait.SET_SEMANTIC_TABLE]"
         )
     required = parameter.default is parameter.empty
@@ -235,7 +235,7 @@ def _record(struct: pa.DataType) -> type:
     names = [column.name for column in struct]
     for name in names:
         if not name.isidentifier():
-            raise DeclarationError(f"a row that is state has fields with names Python takes, not {name!r}")
+            raise DeclarationError(f"the fields of a state row must have valid Python names, not {name!r}")
 
     def shown_fields(self: Any) -> str:
         return f"+I[{', '.join(shown(getattr(self, name)) for name in names)}]"
@@ -258,7 +258,7 @@ def _require_sound(where: str, found: Arguments) -> None:
     if len(tables) > 20:
         raise DeclarationError(f"{where}: Unsupported table argument count. At most 20 tables are supported")
     if tables and not main:
-        raise DeclarationError(f"{where}: a broadcast table needs a table with row or set semantics beside it")
+        raise DeclarationError(f"{where}: a broadcast table requires another table with row or set semantics")
     if len(main) > 1 and not all(table.has_set_semantics for table in main):
         raise DeclarationError(
             f"{where}: All table arguments must use set semantics if multiple table arguments are declared"

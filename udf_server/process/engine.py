@@ -100,7 +100,7 @@ class Engine:
                 continue
             if type(produced) not in known:
                 if inspect.isawaitable(produced) or hasattr(produced, "__aiter__"):
-                    raise TypeError("eval and on_timer are async or neither is")
+                    raise TypeError("eval and on_timer must both be async, or neither")
                 known.add(type(produced))
             for value in produced:
                 work.collect(value)

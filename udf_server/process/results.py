@@ -138,7 +138,7 @@ def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) ->
         else:
             (codec,) = codecs_for(wanted, f"{where}, result")
     except ValueError as error:
-        raise DeclarationError(f"{where}, result: {wanted} is not one type") from error
+        raise DeclarationError(f"{where}, result: {wanted} is not a single type") from error
     except UnsupportedType as error:
         raise DeclarationError(f"{where}, result: {error}") from error
     atomic = not isinstance(codec, StructCodec)

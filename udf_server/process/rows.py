@@ -28,7 +28,7 @@ class Row(tuple[Any, ...]):
 
     def __new__(cls, *values: Any, kind: RowKind | str = RowKind.INSERT, **named: Any) -> "Row":
         if values and named:
-            raise TypeError("a Row is made by position or by name, not by both")
+            raise TypeError("pass the values of a Row by position or by name, not both")
         if named:
             return row_class(tuple(named), RowKind(kind)).of(named.values())
         return tuple.__new__(_plain(RowKind(kind)), values)

@@ -142,7 +142,9 @@ class _Body:
         self._signature = list(signature_of(code, where).parameters.values())
         contexts = [p.name for p in self._signature if self._hints.get(p.name) is CallContext]
         if len(contexts) > 1:
-            raise DeclarationError(f"{where}: {contexts[0]!r} and {contexts[1]!r} both want the call context")
+            raise DeclarationError(
+                f"{where}: {contexts[0]!r} and {contexts[1]!r} are both declared as the call context"
+            )
         self.context_parameter = contexts[0] if contexts else None
         self.context_position = self._context_position()
         if vectorized:
@@ -197,7 +199,7 @@ class _Body:
         if len(codecs) > 1:
             raise DeclarationError(f"{where}: {wanted} is a union; a result has one type")
         if pa.types.is_null(codecs[0].type):
-            raise DeclarationError(f"{where}: a function that returns nothing has no place in a query")
+            raise DeclarationError(f"{where}: a function in a query must return a value")
         return codecs[0]
 
     def _explicit(self, given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -206,7 +208,9 @@ class _Body:
             assert struct is not None
             return {field.name: field.type for field in struct}
         if given is not None and not isinstance(given, Mapping):
-            raise DeclarationError(f"{self._where}: 'parameters' is text or a mapping from name to type, not {given!r}")
+            raise DeclarationError(
+                f"{self._where}: 'parameters' must be a string or a mapping from name to type, not {given!r}"
+            )
         return dict(given) if given is not None else None
 
     def _codecs(self, wanted: Any, where: str) -> list[Codec]:

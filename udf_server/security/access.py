@@ -159,14 +159,14 @@ def _parsed(content: bytes, path: Path) -> _Rules:
         hashes = _texts(rule.get("token_sha256", []), f"{source}, token_sha256")
         certificates = _texts(rule.get("certificate", []), f"{source}, certificate")
         if not hashes and not certificates:
-            raise InvalidConfig(f"{source}: neither token_sha256 nor certificate, so nobody could be it")
+            raise InvalidConfig(f"{source}: neither token_sha256 nor certificate, so it matches no caller")
         for known, identities in ((by_hash, hashes), (by_certificate, certificates)):
             for identity in identities:
                 if known is by_hash and not _HASH.fullmatch(identity):
                     # Not shown: somebody may have put the token itself there.
                     raise InvalidConfig(f"{source}: token_sha256 is not 64 hexadecimal digits in lower case")
                 if identity in known:
-                    raise InvalidConfig(f"{source}: has what identifies {known[identity].name!r} as well")
+                    raise InvalidConfig(f"{source}: identifies the same caller as {known[identity].name!r}")
                 known[identity] = caller
     return _Rules(by_hash, by_certificate)
 
@@ -174,5 +174,5 @@ def _parsed(content: bytes, path: Path) -> _Rules:
 def _texts(value: Any, source: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        raise InvalidConfig(f"{source}: text, or a list of texts, is expected")
+        raise InvalidConfig(f"{source}: expected a string, or a list of strings")
     return texts

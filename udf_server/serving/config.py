@@ -35,71 +35,80 @@ def _setting(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Every setting, checked. Raises InvalidConfig for a value that makes no sense."""
+    """Every setting, checked. Raises InvalidConfig for an invalid value."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(50051, "Port to listen on; 0 picks a free one.")
-    processes: int = _setting(1, "Worker processes on the port; one uses one core.")
+    processes: int = _setting(1, "Number of worker processes on the port; each uses one core.")
     unix_socket: str | None = _setting(None, "Listen on this Unix socket instead of host and port.")
     metrics_host: str = _setting("127.0.0.1", "Address of the HTTP server for metrics and health.")
     metrics_port: int = _setting(9464, "Port of the HTTP server; 0 picks a free one.")
     page: bool = _setting(True, "Serve the web UI on the HTTP server: functions, their documentation and rates.")
-    try_calls: bool = _setting(False, "Let people call scalar functions on that page, under the rules of access.")
+    try_calls: bool = _setting(False, "Let users call scalar functions in the web UI, under the access rules.")
     tls_certificate: str | None = _setting(None, "PEM file of the server's certificate chain.")
     tls_key: str | None = _setting(None, "PEM file of its private key.")
     tls_client_ca: str | None = _setting(
         None,
-        "PEM file of the CA of client certificates; clients must present one that it signed (mTLS).",
+        "PEM file of a CA certificate. Enables mTLS: clients must present a certificate signed by this CA.",
     )
-    access_file: str | None = _setting(None, "TOML file of who may call what: bearer tokens and client certificates.")
-    allow_anonymous: bool = _setting(False, "Listen beyond this machine and serve anybody.")
-    allow_plaintext: bool = _setting(False, "Take bearer tokens without TLS beyond this machine, as behind a mesh.")
-    plugin: tuple[str, ...] = _setting((), "Module or .py file to load as a plugin, besides the installed ones.")
-    block: tuple[str, ...] = _setting((), "Name of a plugin not to load.")
+    access_file: str | None = _setting(None, "TOML file of access rules: bearer tokens and client certificates.")
+    allow_anonymous: bool = _setting(False, "Accept every caller, also beyond this machine.")
+    allow_plaintext: bool = _setting(False, "Accept bearer tokens without TLS beyond this machine, as in a mesh.")
+    plugin: tuple[str, ...] = _setting((), "Module or .py file to load as a plugin, in addition to installed ones.")
+    block: tuple[str, ...] = _setting((), "Name of a plugin that is not loaded.")
     entry_points: bool = _setting(True, "Load the plugins of installed packages.")
     calls_per_function: int = _setting(
         DEFAULT_CALLS,
-        "Calls in flight of one `async def` function, over all streams of a process; others wait.",
+        "Maximum number of calls in flight of one `async def` function, over all streams of a process; others wait.",
     )
     threads_per_function: int = _setting(
-        64, "Threads that run the calls of one function, over all streams of a process; fewer while they only compute."
+        64, "Maximum number of threads of one function, over all streams of a process; fewer while they only compute."
     )
     lost_calls_per_function: int = _setting(
-        16, "Calls of one function that may never come back before it is refused; each may hold a thread."
+        16, "A function is refused once this many of its calls have not returned; each may hold a thread."
     )
-    max_streams: int = _setting(4_000, "Streams open at once; further ones are refused as OVERLOADED.")
-    max_streams_per_caller: int = _setting(3_000, "Streams of one caller open at once; refused likewise.")
+    max_streams: int = _setting(4_000, "Maximum number of open streams; further ones are refused as OVERLOADED.")
+    max_streams_per_caller: int = _setting(3_000, "Maximum number of open streams of one caller.")
     max_connections: int = _setting(
-        8_192, "Connections to the gRPC port; further ones are closed. Fewer if the process may not open as many files."
+        8_192,
+        "Maximum number of connections to the gRPC port; others are closed. The limit of open files may lower it.",
     )
     idle_seconds: float = _setting(
-        300.0, "A stream whose client sends nothing and is owed nothing, or reads nothing, is ended after this long."
+        300.0, "A stream ends after this time if its client sends nothing and waits for nothing, or reads nothing."
     )
     keepalive_seconds: float = _setting(
-        30.0, "A connection on which nothing comes for this long is asked for a sign of life, and closed without one."
+        30.0, "After this time without data on a connection, the client must give a sign of life, or it is closed."
     )
-    max_message_bytes: int = _setting(64 << 20, "Largest message, both ways.")
-    max_stream_rows: int = _setting(1_000_000, "Unanswered rows of one stream beyond which it is not read from.")
-    max_stream_bytes: int = _setting(128 << 20, "Unanswered bytes of one stream beyond which it is not read from.")
+    max_message_bytes: int = _setting(64 << 20, "Largest message, in both directions.")
+    max_stream_rows: int = _setting(
+        1_000_000, "Back-pressure: the server stops reading a stream while it has this many unanswered rows."
+    )
+    max_stream_bytes: int = _setting(
+        128 << 20, "Back-pressure: the server stops reading a stream while it has this many unanswered bytes."
+    )
     max_stream_result_bytes: int = _setting(
-        RESULT_BYTES, "Bytes of results of one stream that its client has not taken, beyond which its function waits."
+        16 << 20,
+        "Back-pressure: a function waits while its client has not read this many bytes of results of a stream.",
     )
-    max_function_rows: int = _setting(10_000_000, "Unanswered rows of one function beyond which its streams wait.")
+    max_function_rows: int = _setting(
+        10_000_000, "Back-pressure: the streams of a function wait while it has this many unanswered rows."
+    )
     max_server_bytes: int = _setting(
-        2 << 30, "Unanswered bytes and results not taken, of all streams, beyond which streams and functions wait."
+        2 << 30,
+        "Back-pressure: streams and functions wait while all streams hold this many bytes of rows and unread results.",
     )
-    shared_memory: bool = _setting(True, "Take rows of callers on this host through memory shared with them.")
-    drain_seconds: float = _setting(30.0, "How long open streams may go on after SIGTERM.")
+    shared_memory: bool = _setting(True, "Exchange rows with callers on this host through shared memory.")
+    drain_seconds: float = _setting(30.0, "How long open streams may continue after SIGTERM.")
     log_level: str = _setting("info", "debug, info, warning or error.")
     log_format: str = _setting("text", "text, or json: one object per line.")
     functions: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict,
-        metadata={"doc": "Default options of calls by function name, '*' for all; in the file only."},
+        metadata={"doc": "Default options of calls by function name, '*' for all; only in the file."},
     )
 
     guards: Mapping[str, GuardSettings] = field(
         default_factory=dict,
-        metadata={"doc": "Guards of what functions call, by function name; in the file only."},
+        metadata={"doc": "Guards by function name; only in the file."},
     )
 
     def __post_init__(self) -> None:
@@ -119,7 +128,7 @@ class ServerConfig:
                 raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is not a port")
         for name, choices in (("log_level", ("debug", "info", "warning", "error")), ("log_format", ("text", "json"))):
             if getattr(self, name) not in choices:
-                raise InvalidConfig(f"setting {name!r}: {getattr(self, name)!r} is none of {', '.join(choices)}")
+                raise InvalidConfig(f"setting {name!r}: {getattr(self, name)!r} is not one of {', '.join(choices)}")
         try:
             checked = {
                 name: canonical(options, source=f"setting functions.{name}") for name, options in self.functions.items()
@@ -197,4 +206,4 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
         raise
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
         pass
-    raise InvalidConfig(f"setting {name!r}: {value!r} is not what it takes ({getattr(hint, '__name__', hint)})")
+    raise InvalidConfig(f"setting {name!r}: {value!r} is not valid (expected {getattr(hint, '__name__', hint)})")

@@ -36,21 +36,21 @@ def check_exposure(config: ServerConfig) -> None:
     _check_page(config)
     if config.unix_socket or is_loopback(config.host):
         return
-    where = f"the server listens on {config.host}, so beyond this machine"
+    where = f"the server listens on {config.host}, beyond this machine"
     if not config.access_file and not config.tls_client_ca:
         if not config.allow_anonymous:
             raise InvalidConfig(
-                f"{where}, and would serve anybody: set 'access_file' (bearer tokens) or 'tls_client_ca' (client "
-                "certificates), or say allow_anonymous=true; see docs/security.md"
+                f"{where}, and would accept every caller: set 'access_file' (bearer tokens) or 'tls_client_ca' (client "
+                "certificates), or allow_anonymous=true; see docs/security.md"
             )
-        log.warning("anybody who reaches this address is served", extra={"host": config.host})
+        log.warning("every caller that reaches this address is served", extra={"host": config.host})
     if config.access_file and not config.tls_certificate:
         if not config.allow_plaintext:
             raise InvalidConfig(
-                f"{where}, and bearer tokens would cross the network in the open: set 'tls_certificate' and 'tls_key', "
-                "or, where a mesh encrypts, say allow_plaintext=true; see docs/security.md"
+                f"{where}, and bearer tokens would be sent unencrypted: set 'tls_certificate' and 'tls_key', "
+                "or, if a mesh encrypts, allow_plaintext=true; see docs/security.md"
             )
-        log.warning("bearer tokens are taken without TLS", extra={"host": config.host})
+        log.warning("bearer tokens are accepted without TLS", extra={"host": config.host})
 
 
 def _check_page(config: ServerConfig) -> None:
@@ -61,16 +61,16 @@ def _check_page(config: ServerConfig) -> None:
         raise InvalidConfig("setting 'try_calls' needs 'page'")
     if config.tls_client_ca and not config.access_file:
         raise InvalidConfig(
-            "setting 'try_calls': callers are known by their certificates alone, which the HTTP server cannot see; set "
-            "'access_file' (bearer tokens)"
+            "setting 'try_calls': callers are identified by certificates alone, which the HTTP server cannot check; "
+            "set 'access_file' (bearer tokens)"
         )
     if is_loopback(config.metrics_host):
         return
-    where = f"setting 'try_calls': the HTTP server listens on {config.metrics_host}, so beyond this machine"
+    where = f"setting 'try_calls': the HTTP server listens on {config.metrics_host}, beyond this machine"
     if not config.access_file and not config.allow_anonymous:
-        raise InvalidConfig(f"{where}, and anybody could call: set 'access_file', or say allow_anonymous=true")
+        raise InvalidConfig(f"{where}, and every caller could make calls: set 'access_file', or allow_anonymous=true")
     if config.access_file and not config.allow_plaintext:
         raise InvalidConfig(
-            f"{where}, and bearer tokens would cross the network in the open: set 'metrics_host' to 127.0.0.1, or, "
-            "where something in front of it encrypts, say allow_plaintext=true"
+            f"{where}, and bearer tokens would be sent unencrypted: set 'metrics_host' to 127.0.0.1, or, "
+            "if a proxy encrypts, allow_plaintext=true"
         )

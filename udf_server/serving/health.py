@@ -16,7 +16,7 @@ WAIT_SECONDS = 3.0
 def health_url(config: ServerConfig, *, alive: bool = False) -> str:
     """Where the server says whether it is ready, or with `alive` whether it lives. Raises InvalidConfig for port 0."""
     if config.metrics_port == 0:
-        raise InvalidConfig("setting 'metrics_port': 0 is a free port, which only the server itself knows")
+        raise InvalidConfig("setting 'metrics_port': 0 picks a free port, which only the server itself knows")
     host = config.metrics_host
     try:
         address = ipaddress.ip_address(host)

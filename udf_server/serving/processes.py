@@ -147,7 +147,7 @@ class Processes:
         registry = CollectorRegistry()
         registry.register(_Scrape(self._workers))
         self._restarts = Counter(
-            "udf_process_restarts_total", "Worker processes that ended by themselves and were started again.",
+            "udf_process_restarts_total", "Worker processes that ended unexpectedly and were restarted.",
             registry=registry,
         )  # fmt: skip
         try:
@@ -183,7 +183,7 @@ class Processes:
             return None
         # The workers listen on this machine only, so they cannot know.
         if config.access_file and not tokens_allowed(config):
-            log.warning("no page: a token would cross the network in the open", extra={"host": config.metrics_host})
+            log.warning("no web UI: a token would be sent unencrypted", extra={"host": config.metrics_host})
             return None
         source = ForwardedSource(lambda: [worker.ask for worker in self._workers])
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)

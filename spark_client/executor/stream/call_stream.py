@@ -185,7 +185,7 @@ class CallStream:
         self._connector.close()
         self._connection.close(cancel=not done)
         self._pending.close()
-        self._accounts.end_span("" if done or not self._pending.rows else "closed with rows under way")
+        self._accounts.end_span("" if done or not self._pending.rows else "closed with rows in flight")
 
     # Sending.
 
@@ -350,8 +350,8 @@ class CallStream:
         if chunk.replays <= most:
             return self._send(chunk, waited)
         message = (
-            f"function {self.call.spec.key}: the server was lost {chunk.replays} times with these rows on it, and "
-            f"max_replays is {most}; perhaps a row ends the server's process. The last time: {problem}"
+            f"function {self.call.spec.key}: the server was lost {chunk.replays} times with these rows in flight, and "
+            f"max_replays is {most}; one of the rows may crash the server. The last error: {problem}"
         )
         return [self._refused(chunk, RowError(ErrorCode.SERVER_UNAVAILABLE, message, attempts=0, retryable=False))]
 

@@ -175,7 +175,7 @@ def translated(error: grpc.RpcError, target: str) -> Exception:
     if code is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NO_HTTP2):
         return NoGrpcServer(f"{code.name}: {details}")
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        return AccessDenied(f"the server at {target} does not let this caller in: {details}")
+        return AccessDenied(f"the server at {target} rejects this caller: {details}")
     if code in _LOST:
         return TransportLost(f"{code.name}: {details}")
     return ServerUnavailable(f"the server at {target} refused the stream: {code.name}: {details}")

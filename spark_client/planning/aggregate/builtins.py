@@ -50,7 +50,9 @@ def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
     result = frame.groupBy().agg(aggregate).schema.fields[0]
     function = "" if match is None else _ALIASES.get(match[1].lower(), match[1].lower())
     if match is None or function not in KNOWN:
-        raise PlanError(f"{why} of Spark's own aggregates only {', '.join(KNOWN)} of a column can be had, not {text}")
+        raise PlanError(
+            f"{why} of Spark's own aggregates only {', '.join(KNOWN)} of a column are supported, not {text}"
+        )
     distinct, inner = bool(match[2]), match[3]
     if function == "count" and not distinct and (inner == "*" or inner.isdigit()):
         return Builtin(function, None, False, result.name, result.dataType, None)

@@ -40,7 +40,7 @@ def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression
         names = [key if isinstance(key, str) else "" for key in group_by.keys]
         of_windows = {WINDOW_START, WINDOW_END} <= identifiers_of(group_by.frame).keys(names)
         if group_by.frame.isStreaming and not of_windows:
-            raise PlanError(f"{_WHY} of a stream the smallest, largest and distinct values can be had of windows only")
+            raise PlanError(f"{_WHY} of a stream, min, max and DISTINCT are supported over windows only")
         # Rows go their own way then, and Spark would not find columns of the frame as it was.
         frame = _needed(group_by, known, kind)
         group_by = replace(group_by, frame=net_changes(frame, kind).drop(ARRIVAL))

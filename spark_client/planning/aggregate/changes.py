@@ -32,15 +32,15 @@ def plan_changes(group_by: GroupBy, expressions: Sequence[AggregateExpression], 
     """`row_kind`, the keys, then a column per expression. Raises PlanError, InvalidOption or UnsupportedType."""
     for expression in expressions:
         if not isinstance(expression, AggregateExpression):
-            raise PlanError(f"a running changelog is of remote aggregates, not of {expression!r}")
+            raise PlanError(f"a running changelog takes remote aggregates, not {expression!r}")
         if expression.is_distinct:
             raise PlanError(f"call of {expression.spec.key}: DISTINCT in a running changelog is not supported")
     if not expressions:
-        raise PlanError("changelog without an aggregate")
+        raise PlanError("changelog needs an aggregate")
     if isinstance(per, str) and per not in ("row", "bundle"):
-        raise PlanError(f"per is 'row', 'bundle' or a Column, not {per!r}")
+        raise PlanError(f"per must be 'row', 'bundle' or a Column, not {per!r}")
     if group_by.frame.isStreaming:
-        raise PlanError("a running changelog is of a table; on a stream use agg, in update mode")
+        raise PlanError("a running changelog needs a table; on a stream use agg, in update mode")
     return _planned(AggregateQuery(group_by, expressions), per)
 
 

@@ -55,10 +55,10 @@ def plan_emitting(
     if SESSION in group_by.frame.schema[WINDOW_START].metadata:
         raise PlanError("early and late fire are not supported for SESSION windows, whose end is not known before")
     if is_only_updated(group_by.frame):
-        raise PlanError("early and late fire, which emit what has changed, exclude emitOnlyOnUpdate of CUMULATE")
+        raise PlanError("early and late fire cannot be combined with emitOnlyOnUpdate of CUMULATE")
     time = names.index(WINDOW_TIME)
     if group_by.sets is not None and any(time not in each for each in group_by.sets):
-        raise PlanError("early and late fire: every grouping set holds the columns of the window")
+        raise PlanError("early and late fire: every grouping set must have the columns of the window")
     known = {
         id(each): known_builtin(group_by.frame, each, "early and late fire:")
         for each in expressions
@@ -71,7 +71,7 @@ def plan_emitting(
         if remote.expression.is_distinct:
             raise PlanError(f"call of {remote.call.spec.key}: DISTINCT with early or late fire is not supported")
     if query.order_by:
-        raise PlanError("early and late fire: rows come in the order of the stream, without order_by")
+        raise PlanError("early and late fire: order_by is not supported; rows come in the order of the stream")
     return _planned(query, list(known.values()), options, time)
 
 

@@ -94,6 +94,6 @@ def positions_of(
             written = [i for i, key in enumerate(keys) if repr(column_of(key)) == repr(column_of(column))]
             found = written if len(written) == 1 else []
         if not found:
-            raise PlanError(f"column {column!r} of a grouping set is none of the keys")
+            raise PlanError(f"column {column!r} of a grouping set is not one of the keys")
         positions.append(found[0])
     return tuple(positions)

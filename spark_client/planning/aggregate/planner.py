@@ -44,7 +44,7 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
         if not isinstance(expression, (AggregateExpression, Column)):
             raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
     if not expressions:
-        raise PlanError("agg without an aggregate")
+        raise PlanError("agg needs an aggregate")
     timed = with_window_time(group_by)
     if group_by.frame.isStreaming:
         expressions = [
@@ -65,7 +65,7 @@ def plan_fired(
     """The same for a stream whose windows fire early or late: a changelog, `row_kind` first."""
     timed = with_window_time(group_by)
     if not expressions:
-        raise PlanError("agg without an aggregate")
+        raise PlanError("agg needs an aggregate")
     result = plan_emitting(timed, expressions, options)
     return result if timed is group_by else result.drop(WINDOW_TIME)
 

@@ -122,7 +122,7 @@ class AggregateQuery:
             self.passes_rows = True
         if self.kind is not None and any(id(each) not in known for each in self.builtins):
             raise PlanError(
-                "Spark's own aggregates cannot take rows back: on a changelog use remote ones, or aggregate the "
+                "Spark's own aggregates cannot retract rows: on a changelog use remote ones, or aggregate the "
                 "table it describes"
             )
 

@@ -109,7 +109,7 @@ def plan_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFram
     Raises PlanError, InvalidOption or UnsupportedType.
     """
     if frame.isStreaming:
-        raise PlanError("OVER is for tables; on a stream, aggregate by windows of time")
+        raise PlanError("OVER is not supported on a stream; aggregate by windows of time")
     groups: dict[int, tuple[WindowSpec, dict[str, OverExpression]]] = {}
     for name, call in calls.items():
         for window, members in groups.values():

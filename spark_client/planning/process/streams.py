@@ -46,12 +46,12 @@ def require_streams(call: ProcessTableCall, tables: Sequence[tuple[DataFrame, bo
             continue
         if is_main:
             raise PlanError(
-                f"function {call.spec.key}: table {argument.name!r} ends and another one is a stream: all tables "
-                "that are not broadcast are streams or none is"
+                f"function {call.spec.key}: table {argument.name!r} is bounded and another one is a stream: "
+                "either all tables that are not broadcast are streams, or none"
             )
         raise PlanError(
             f"function {call.spec.key}: broadcast table {argument.name!r} is a stream, which is not supported: "
-            "pass a DataFrame that ends, whose rows are read when the query is planned"
+            "pass a bounded DataFrame, whose rows are read when the query is planned"
         )
 
 

@@ -125,8 +125,8 @@ def _required_call(name: str, call: object) -> ColumnCall:
     written = call_of(call)
     if written is None:
         raise PlanError(
-            f"column {name!r}: not the call of a remote function but {call!r}. Make the call here under a name, "
-            "and derive from that column in a select of its own"
+            f"column {name!r}: expected the call of a remote function, got {call!r}. Make the call here under a name, "
+            "and use that column in a separate select"
         )
     return written
 

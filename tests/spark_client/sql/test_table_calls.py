@@ -108,8 +108,8 @@ def test_tokens_tell_whether_there_may_be_a_window_function():
         ("TABLE t ORDER BY ts, DESCRIPTOR(ts), 1", "Tumble window TVF doesn't support order by clause"),
         ("TABLE t PARTITION BY k, DESCRIPTOR(ts), 1", "TUMBLE takes no PARTITION BY"),
         ("TABLE t, DESCRIPTOR(ts)", "TUMBLE lacks the argument SIZE; it takes DATA, TIMECOL, SIZE, OFFSET"),
-        ("TABLE t, DESCRIPTOR(ts), 1, 2, 3", "argument 5 is none of these"),
-        ("TABLE t, DESCRIPTOR(ts), SIZE => 1, SIZE => 2", "argument 4 is none of these, or comes twice"),
+        ("TABLE t, DESCRIPTOR(ts), 1, 2, 3", "argument 5 is not one of these"),
+        ("TABLE t, DESCRIPTOR(ts), SIZE => 1, SIZE => 2", "argument 4 is not one of these, or is given twice"),
         ("SIZE => 1, DATA => TABLE t", "Illegal first argument to Window TVF TUMBLE: Expecting DATA"),
         ("DATA => 1, TIMECOL => DESCRIPTOR(ts), SIZE => 1", "TUMBLE lacks the name of a table after TABLE"),
     ],
@@ -136,11 +136,14 @@ def test_the_statements_of_a_set_have_their_places_in_the_text(begin):
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        (SET.format(begin="EXECUTE STATEMENT SET BEGIN", end=""), "line 1, column 1: a statement set ends with END"),
-        ("\n EXECUTE STATEMENT SET BEGIN END", "line 2, column 2: a statement set has at least one INSERT"),
+        (
+            SET.format(begin="EXECUTE STATEMENT SET BEGIN", end=""),
+            "line 1, column 1: a statement set must end with END",
+        ),
+        ("\n EXECUTE STATEMENT SET BEGIN END", "line 2, column 2: a statement set needs at least one INSERT"),
         (
             SET.format(begin="BEGIN STATEMENT SET; SELECT 1;", end="END"),
-            "line 1, column 22: a statement set has INSERT",
+            "line 1, column 22: a statement set takes INSERT",
         ),
     ],
 )

@@ -49,17 +49,17 @@ def _module(name: str) -> str:
     """The module of a package. Raises ValueError, saying what is wrong with the name."""
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         raise ValueError(
-            f"{name!r} is no name for a plugin: write lower case letters, digits and hyphens, such as acme-prices"
+            f"{name!r} is not a valid plugin name: write lower case letters, digits and hyphens, such as acme-prices"
         )
     if len(name) > LONGEST:
-        raise ValueError(f"{name!r} is no name for a plugin: it is longer than {LONGEST} characters")
+        raise ValueError(f"{name!r} is not a valid plugin name: it is longer than {LONGEST} characters")
     module = name.replace("-", "_")
     if keyword.iskeyword(module):
-        raise ValueError(f"{name!r} is no name for a plugin: {module} is a word of Python")
+        raise ValueError(f"{name!r} is not a valid plugin name: {module} is a keyword of Python")
     if module == "tests":
-        raise ValueError(f"{name!r} is no name for a plugin: the package has a folder of that name")
+        raise ValueError(f"{name!r} is not a valid plugin name: the package has a folder of that name")
     if module in sys.stdlib_module_names or importlib.util.find_spec(module) is not None:
-        raise ValueError(f"{name!r} is no name for a plugin: there is a module {module} already")
+        raise ValueError(f"{name!r} is not a valid plugin name: a module {module} exists already")
     return module
 
 
