@@ -111,14 +111,14 @@ class ServerMetrics:
             "udf_rows_in_flight", "Rows received and not yet answered.", FUNCTION, registry=registry
         )
         self.held_bytes = Gauge(
-            "udf_held_bytes", "Bytes that all streams hold, of max_server_bytes: unanswered rows, results not taken.",
+            "udf_held_bytes", "Bytes that all streams hold, of max_server_bytes: unanswered rows and unread results.",
             registry=registry,
         )  # fmt: skip
         self.result_bytes = Gauge(
-            "udf_result_bytes", "Bytes of results that their clients have not taken.", FUNCTION, registry=registry
+            "udf_result_bytes", "Bytes of results that clients have not read.", FUNCTION, registry=registry
         )
         self.result_waits = Counter(
-            "udf_result_waits_total", "Times that the function waited because results were not taken.", FUNCTION,
+            "udf_result_waits_total", "Times that the function waited because results were not read.", FUNCTION,
             registry=registry,
         )  # fmt: skip
         self.calls = Counter(

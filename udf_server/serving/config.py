@@ -87,7 +87,7 @@ class ServerConfig:
         128 << 20, "Back-pressure: the server stops reading a stream while it has this many unanswered bytes."
     )
     max_stream_result_bytes: int = _setting(
-        16 << 20,
+        RESULT_BYTES,
         "Back-pressure: a function waits while its client has not read this many bytes of results of a stream.",
     )
     max_function_rows: int = _setting(
