@@ -51,24 +51,32 @@ def connect(
     summary_directory: str | None = None,
     checkpoint: str | None = None,
 ) -> "RemoteSession":
-    """Connects a Spark session, classic or Connect, to a server.
+    """Connect a Spark session, classic or Connect, to a server.
 
-    `target` is where it listens as the executors see it: "host:port", "unix:/path", several with commas between
-    them, or a name with many addresses, "dns:///name:port". `security` has TLS and tokens. A stream moves to the
-    next server after `max_stream_seconds`; rows are sent again `max_replays` times at most. With `shared_memory`, rows
-    for a server on the executor's own host go through memory shared with it, where both can.
+    Without a target, an embedded server is started as a process on this machine, once per list of `plugins`. It can be
+    used only if the executors run on this machine.
 
-    `summary_directory` is for `summary` on Spark Connect: a path or URI that every executor can write to and
-    Spark can read. Each task writes a small file there. A classic session needs none, and writes none.
+    Args:
+        spark: The Spark session.
+        target: The address for the executors: "host:port", "unix:/path", "dns:///name:port", or several with commas.
+        plugins: Modules or .py files for the embedded server, in addition to the installed plugins.
+        connect_seconds: How long to wait for a first answer, on the driver and in every task.
+        security: TLS and tokens.
+        max_stream_seconds: After this time a stream reconnects to the next server, so that new servers get work.
+        max_replays: How often the rows of a lost server are sent again at most.
+        shared_memory: Exchange rows with a server on the executor's own host through shared memory, if possible.
+        summary_directory: For `summary` on Spark Connect: a path or URI that executors can write and Spark can read.
+        checkpoint: A path, such as the checkpoint of a streaming query, at which the versions of functions are kept.
 
-    With `checkpoint`, the checkpoint location of a streaming query or any other path that Spark can write to, a name
-    without a version keeps the version that it meant when the path was first used: a query that is restarted goes on
-    with its version although the servers have a higher one by now.
+    Returns:
+        A session with the functions of the server. If `checkpoint` is given, a name without a version keeps the
+        version that it had when the path was first used, also if the query is restarted.
 
-    Without a target, an embedded server is started as a process of this machine, once per `plugins` (modules or
-    .py files to load besides the installed plugins); that works with executors on this machine only.
-
-    Raises ServerUnavailable, AccessDenied, NotARemoteUdfServer or EmbeddedServerFailed.
+    Raises:
+        ServerUnavailable: No server answers.
+        AccessDenied: The server rejects the caller, or a file of `security` cannot be read.
+        NotARemoteUdfServer: Something else answers at the target.
+        EmbeddedServerFailed: The embedded server does not start, or executors cannot reach it.
     """
     embedded = None
     if target is None:
@@ -95,7 +103,7 @@ def connect(
 
 
 class RemoteSession:
-    """The functions of one server, as they were when it was asked; types and versions are pinned then."""
+    """The functions of a server, with the types and versions that they had when `connect` was called."""
 
     def __init__(
         self, spark: SparkSession, config: ClientConfig, functions: Functions,
@@ -110,10 +118,10 @@ class RemoteSession:
         self._uids = StreamUids()
         self._planned: dict[object, SparkFunction] = {}
         self._registered: dict[str, Mapping[str, object]] = {}
-        """Options by name, of functions given by `register`: `sql` must not change them."""
+        """Options of functions made by `register`, by name: `sql` must not change them."""
 
     def functions(self) -> FunctionList:
-        """Every function in every version, by name, then version: a list, which notebooks show as a table."""
+        """Every version of every function, sorted by name and version. A notebook shows the list as a table."""
         return FunctionList(self._functions)
 
     @overload
@@ -129,10 +137,19 @@ class RemoteSession:
     def function(
         self, name: str, *, kind: Literal["scalar", "aggregate"] | None = None, **options: object
     ) -> RemoteFunction | RemoteAggregate | AnyFunction:
-        """The function "name" in its highest version, or "name@version", with call options.
+        """Look up a function, such as `remote.function("geocode", timeout="2 s")`.
 
-        A RemoteFunction or a RemoteAggregate, by its kind. With `kind`, an editor and a type checker know which of
-        them it is. Raises UnknownFunction, with what there is, or PlanError for a function of another kind.
+        Args:
+            name: "name" for the highest version, or "name@version".
+            kind: The expected kind. If it is given, editors and type checkers know the type of the result.
+            **options: Call options, which take precedence over all others.
+
+        Returns:
+            A RemoteFunction for a scalar function, a RemoteAggregate for an aggregate function.
+
+        Raises:
+            UnknownFunction: The server has no such function; the message lists the functions that it has.
+            PlanError: The function is of another kind.
         """
         function = self._function(name, options)
         if kind is not None and function.spec.kind != kind:
@@ -151,24 +168,30 @@ class RemoteSession:
         self, frame: DataFrame, *keys: str | Column, order_by: Sequence[str | Column] | str | Column = (),
         changelog: bool | None = None,
     ) -> RemoteGrouping:  # fmt: skip
-        """Groups for remote aggregates: `remote.group_by(df, "shop").agg(my_avg("price"), F.sum("price"))`.
+        """Group rows for remote aggregates: `remote.group_by(df, "shop").agg(my_avg("price"), F.sum("price"))`.
 
-        Without keys there is one group, and one row of output even for an empty frame. With `order_by` a
-        function gets the rows of a key in that order (columns, expressions, sort directions);
-        `F.monotonically_increasing_id()` is the order of the frame. A frame with a column `row_kind` (+I, -U,
-        +U, -D) or Delta's `_change_type` is a changelog unless `changelog` says otherwise: rows are retracted
-        by functions that can, and keys that have none left are not in the result.
+        A frame with a column `row_kind` (+I, -U, +U, -D) or Delta's `_change_type` is a changelog: -U and -D retract
+        rows, and a key whose rows were all retracted is not in the result.
+
+        Args:
+            frame: A table or a stream.
+            *keys: Names of columns, or expressions. Without keys there is one group, also for an empty frame.
+            order_by: The order of the rows of a key: columns, expressions, sort directions.
+            changelog: False treats the frame as a plain table, True requires a changelog.
+
+        Returns:
+            The groups, whose method `agg` returns a DataFrame.
         """
         order = [order_by] if isinstance(order_by, (str, Column)) else list(order_by)
         return RemoteGrouping(frame, keys, None, order, changelog)
 
     def rollup(self, frame: DataFrame, *keys: str | Column) -> RemoteGrouping:
-        """As DataFrame.rollup: groups by all keys, by all but the last, and so on, and by none."""
+        """Group by all keys, by all but the last, and so on, and by none, as DataFrame.rollup does."""
         sets = [tuple(range(count)) for count in range(len(keys), -1, -1)]
         return RemoteGrouping(frame, keys, sets)
 
     def cube(self, frame: DataFrame, *keys: str | Column) -> RemoteGrouping:
-        """As DataFrame.cube: groups by every combination of keys."""
+        """Group by every combination of keys, as DataFrame.cube does."""
         count = len(keys)
         sets = [tuple(i for i in range(count) if mask >> i & 1) for mask in range(2**count - 1, -1, -1)]
         return RemoteGrouping(frame, keys, sets)
@@ -176,20 +199,33 @@ class RemoteSession:
     def grouping_sets(
         self, frame: DataFrame, sets: Sequence[Sequence[str | Column]], *keys: str | Column
     ) -> RemoteGrouping:
-        """As DataFrame.groupingSets: groups by each of the sets; `keys` are all columns of the result, in order.
+        """Group by each of the sets, as DataFrame.groupingSets does.
 
-        Raises PlanError for a column of a set that is none of the keys.
+        Args:
+            frame: A table or a stream.
+            sets: The sets of keys.
+            *keys: All keys, in the order of the result's columns.
+
+        Raises:
+            PlanError: A column of a set is not one of the keys.
         """
         identifiers = identifiers_of(self.spark)
         return RemoteGrouping(frame, keys, [positions_of(chosen, keys, identifiers) for chosen in sets])
 
     def register(self, *names: str, prefix: str = "", **options: Unpack[ScalarCallOptions]) -> list[str]:
-        """Makes functions known to SQL and returns the names they got there.
+        """Register scalar functions as temporary functions of Spark SQL.
 
-        Without names, all scalar functions: the highest version as `name`, and every version as `name@version`
-        (in SQL: `` `name@2`(x) ``). Aggregates are called through `sql`. `prefix` is put before each name.
-        Options are call options and are fixed by the registration. Raises UnknownFunction, or PlanError for a
-        function SQL cannot call.
+        Args:
+            *names: "name" or "name@version". Without names every version is registered, and the highest as "name".
+            prefix: What is put before each name.
+            **options: Call options, which the registration fixes.
+
+        Returns:
+            The names in SQL. Write a version in backticks: `` `name@2`(x) ``.
+
+        Raises:
+            UnknownFunction: The server has no such function.
+            PlanError: Spark SQL cannot call the function. Aggregates are called through `sql`.
         """
         scalars = [spec for spec in self._functions if spec.kind is FunctionKind.SCALAR]
         wanted = list(names) or [
@@ -200,26 +236,39 @@ class RemoteSession:
         return registered
 
     def sql(self, text: str, args: Parameters = None, **fields: object) -> DataFrame:
-        """Runs Spark SQL in which remote functions are called as Spark's own; `args` and `fields` as in `spark.sql`.
+        """Run Spark SQL that calls remote functions like Spark's own; anything else is passed to Spark unchanged.
 
-        `SELECT shop, my_avg(price) FILTER (WHERE price > 0) FROM sales GROUP BY ROLLUP (shop)`: remote
-        aggregates stand in GROUP BY and in OVER, in subqueries, common table expressions and temporary views.
-        Scalar functions become known to Spark by their names. A version is chosen with `` `my_avg@2`(x) ``,
-        and so is a remote function that has the name of a built-in one.
+        For example, `SELECT shop, my_avg(price) FILTER (WHERE price > 0) FROM sales GROUP BY ROLLUP (shop)`. Write
+        `` `my_avg@2`(x) `` to choose a version, or to call a remote function with the name of a built-in one.
 
-        A table with a column `row_kind` or `_change_type` is a changelog to remote aggregates, as in
-        `group_by`, unless the query itself names that column outside of WHERE. Everything this end does not
-        know is left to Spark. Raises PlanError with line and column, UnknownFunction, and what Spark raises.
+        A table with a column `row_kind` or `_change_type` is a changelog for remote aggregates, as in
+        `group_by`, unless the query names that column outside of WHERE.
+
+        Args:
+            text: The query or statement.
+            args: Parameters, as in `spark.sql`.
+            **fields: Values and DataFrames for names in braces, as in `spark.sql`.
+
+        Raises:
+            PlanError: The query cannot be planned; the message has line and column.
+            UnknownFunction: The server has no such function.
         """
         return run_text(self._sql_functions(), Text(text, args, fields))
 
     def explain(self, text: str, args: Parameters = None, **fields: object) -> Explanation:
-        """What `sql` makes of a query, as text; the query is planned and not run, that of an INSERT or CREATE alone.
+        """Plan a query as `sql` does, without running it, and describe the plan.
 
-        A line per stage, from the inside out: window functions, aggregates and where each is computed, the
-        shapes that were recognised on a stream, or why one was not, process table functions. Then a line per
-        scalar function, read from Spark's plan: calls per row, order of the output, conditions that run before.
-        Then Spark's own plan. Raises as `sql`.
+        Of an INSERT or CREATE the query is planned.
+
+        Returns:
+            Text. First it has a line per stage, from the innermost: window functions, aggregates and where each is
+            computed, process table functions, and shapes that were recognised on a stream, or why not. Then it has
+            a line per scalar function: calls per row, order of the output, conditions that run before. Spark's own
+            plan follows.
+
+        Raises:
+            PlanError: The query cannot be planned; the message has line and column.
+            UnknownFunction: The server has no such function.
         """
         stages: list[str] = []
         query = query_of(Text(text, args, fields))
@@ -236,16 +285,25 @@ class RemoteSession:
     def with_columns(
         self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Unpack[ScalarCallOptions]
     ) -> DataFrame:
-        """`frame` with a column per call: `remote.with_columns(df, {"where": geocode("address")})`.
+        """Add a column per call: `remote.with_columns(df, {"where": geocode("address")})`.
 
-        All calls of a row are under way together, and equal calls of a row are made once. Calls may be
-        nested. Options are for all calls that do not set them, error policies among them; with
-        `output_mode="unordered"` rows leave as they complete. With `on_error="column"` a column
-        `<name>_error` of `struct<code, message, attempts, retryable>` follows each call's; with
-        `"dead-letter"` rows with a failed call go to Parquet files under the directory `dead_letter`,
-        and not into the result; `replay` reads them. Works on streams as well.
+        All calls of a row run at the same time, and equal calls are made once. Calls may be nested.
 
-        Raises PlanError, InvalidOption or UnsupportedType.
+        Args:
+            frame: A table or a stream.
+            calls: The call of each new column, by name.
+            **options: Call options and error policies, for all calls that do not set them.
+
+        Returns:
+            The frame with the new columns. With `output_mode="unordered"` rows are emitted as they complete. With
+            `on_error="column"` a column `<name>_error`, `struct<code, message, attempts, retryable>`, follows each
+            new column. With `on_error="dead-letter"` failed rows are written to Parquet files in the directory
+            `dead_letter` instead; `replay` reads them.
+
+        Raises:
+            PlanError: A call cannot be planned; the message names the column or the argument.
+            InvalidOption: An option is unknown or malformed.
+            UnsupportedType: A column has a type that cannot be sent to a function.
         """
         overs = {name: call for name, call in calls.items() if isinstance(call, OverExpression)}
         if overs and options:
@@ -257,21 +315,32 @@ class RemoteSession:
     def select(
         self, frame: DataFrame, *columns: str | Column | OverExpression, **options: Unpack[ScalarCallOptions]
     ) -> DataFrame:
-        """The given columns, calls among them: `remote.select(df, "id", geocode("address").alias("where"))`.
+        """Select columns and calls: `remote.select(df, "id", geocode("address").alias("where"))`.
 
-        As `with_columns` in everything else.
+        Args:
+            frame: A table or a stream.
+            *columns: Names of columns, columns, and calls; a call needs an alias or is named after its function.
+            **options: Call options and error policies, as for `with_columns`.
+
+        Raises:
+            PlanError: A call cannot be planned; the message names the column or the argument.
+            InvalidOption: An option is unknown or malformed.
+            UnsupportedType: A column has a type that cannot be sent to a function.
         """
         wide, chosen = select_over(frame, columns)
         return plan_select(self.spark, self.config, wide, chosen, options)
 
     def replay(self, path: str, *, run: str | None = None) -> DataFrame:
-        """The rows of dead letters as they were, to be called again: `remote.with_columns(remote.replay(path), ...)`.
+        """Read the original rows of dead letters: `remote.with_columns(remote.replay(path), ...)`.
 
-        `path` is the `dead_letter` directory as Spark writes it. `run` is one of the letters' column `_run`: for a
-        stream the id of its query. It may be left out if the directory has letters of one run only. The rows are
-        those that were there when this was called, so new letters may go to the same directory.
+        The rows are those of the letters that exist now, so you may write new letters to the same directory.
 
-        Raises PlanError if there are no letters, or of several runs, which the message lists.
+        Args:
+            path: The directory given as `dead_letter`, as Spark writes it.
+            run: A value of the column `_run`; for a stream the id of its query. Required if there are several runs.
+
+        Raises:
+            PlanError: There are no letters, or letters of several runs, which the message lists.
         """
         return replayed(self.spark, path, run)
 
@@ -283,18 +352,32 @@ class RemoteSession:
         upsert_key: Names | ByTable[Names] = (), options: ProcessCallOptions | Mapping[str, object] | None = None,
         **arguments: object,
     ) -> DataFrame:  # fmt: skip
-        """The result of a process table function: `remote.process("sessions", df, partition_by="user", on_time="ts")`.
+        """Call a process table function: `remote.process("sessions", df, partition_by="user", on_time="ts")`.
 
-        Several tables are passed by argument, `{"orders": df, "payments": df2}`, and so are `partition_by`,
-        `order_by` and `changelog_mode` where they differ. `order_by` takes names, perhaps with `DESC` and
-        `NULLS LAST`, the first of which is a time. `on_time` names the column of the time in each table.
-        `arguments` are the scalar arguments. A table with a column `row_kind` or `_change_type` is a changelog;
-        `changelog_mode` says of which kinds. One without -U is completed where the function asks for them, by the row
-        before it of the same `upsert_key`, which is `partition_by` unless given.
+        If there are several tables, pass a mapping by argument, `{"orders": df, "payments": df2}`. `partition_by`,
+        `order_by`, `changelog_mode` and `upsert_key` may be mappings too. In batch mode all timers fire at the end of
+        the input.
 
-        Columns of the result: the key of each table, or all columns of one that is passed through; the function's
-        own; `rowtime` with `on_time`; `row_kind` if the function emits changes. In batch the end of the input is
-        a watermark at the end of time: all timers fire. Raises PlanError, InvalidOption or UnsupportedType.
+        Args:
+            name: "name" or "name@version".
+            tables: The tables; one with a column `row_kind` or `_change_type` is a changelog.
+            partition_by: Names of the columns of the key.
+            order_by: Names of columns, the first of which is a time, optionally with `DESC` and `NULLS LAST`.
+            on_time: The name of the time column in each table.
+            uid: The name of the call's state on a stream; by default the name of the function.
+            changelog_mode: The kinds of change of a table.
+            upsert_key: The key by which an upsert changelog is completed in batch; by default `partition_by`.
+            options: Call options.
+            **arguments: The scalar arguments.
+
+        Returns:
+            The key of each table, or all columns of a table that is passed through; the columns of the function;
+            `rowtime` if `on_time` is given; `row_kind` if the function emits changes.
+
+        Raises:
+            PlanError: The call does not match the declaration of the function.
+            InvalidOption: An option is unknown or malformed.
+            UnsupportedType: A column has a type that cannot be sent to a function.
         """
         spec = self._functions.find(name)
         if spec.kind is not FunctionKind.PROCESS:
@@ -307,11 +390,15 @@ class RemoteSession:
         )  # fmt: skip
 
     def summary(self, *, progress: bool | float = False) -> JobSummary:
-        """What this session's calls do inside a `with` block: `with remote.summary() as summary: df.write...`.
+        """Count what this session's calls do inside a block: `with remote.summary() as summary: df.write...`.
 
-        Every Spark job that runs meanwhile counts, whichever thread started it. With `progress` a line
-        is printed to standard error every ten seconds, or so many. Raises SummaryUnavailable on Spark Connect,
-        unless `connect` was given a `summary_directory`.
+        Every Spark job that runs during the block counts, whichever thread started it.
+
+        Args:
+            progress: True prints a line to standard error every ten seconds, a number every so many seconds.
+
+        Raises:
+            SummaryUnavailable: The session is one of Spark Connect, and `connect` was given no `summary_directory`.
         """
         require_reports(self.config.reporter)
         return JobSummary(self.spark, context_of(self.spark), self._collector, progress)

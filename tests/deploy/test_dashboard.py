@@ -85,7 +85,7 @@ def test_a_panel_has_the_unit_of_its_queries(panel):
         elif "rate(" in query:
             assert unit == ("Bps" if "bytes" in query else "cps")
         else:
-            assert unit == "short"
+            assert unit == ("bytes" if "_bytes" in query else "short")
 
 
 def test_ids_and_titles_are_unique():

@@ -150,7 +150,7 @@ def test_changes_by_bundle_are_fewer_and_lead_to_the_same(functions, changes):
 
 def test_what_cannot_be_a_running_changelog_is_refused(functions, changes, spark):
     grouped, total = functions.group_by(changes, "k"), functions.function("total")
-    with pytest.raises(PlanError, match="not of Column"):
+    with pytest.raises(PlanError, match="not Column"):
         grouped.changelog(F.sum("v"))
     with pytest.raises(PlanError, match="changelog needs an aggregate"):
         grouped.changelog()

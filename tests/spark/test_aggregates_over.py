@@ -267,7 +267,7 @@ def test_what_a_window_cannot_have_is_refused(functions, frame, spark):
         Window.orderBy("at").rangeBetween("-1 month", "1 day")
     with pytest.raises(PlanError, match=r"offsets that are durations, and its order is by int"):
         plan(Window.orderBy("t").rangeBetween("-1 month", 0))
-    with pytest.raises(PlanError, match="never anything"):
+    with pytest.raises(PlanError, match="every frame would be empty"):
         Window.orderBy("t").rowsBetween(2, 1)
     with pytest.raises(PlanError, match="DISTINCT"):
         total("v").distinct().over(Window.partitionBy("k"))
