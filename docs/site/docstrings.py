@@ -1,11 +1,12 @@
 """Docstrings are written in Markdown, as editors show it, and Sphinx reads reStructuredText.
 
-This translates what they use: fenced blocks, blocks by indentation, names in backticks, names of classes.
+This translates what they use: fenced blocks, blocks by indentation, names in backticks, names of classes, and
+the sections Args and Raises.
 """
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -37,6 +38,8 @@ PUBLIC = {
 """Classes are named in prose without backticks."""
 DEFAULT = re.compile(r"<class '([\w.]+)'>|<(\w+\.\w+): [^>]*>|<factory>")
 CONFIGURED = re.compile(r"ClientConfig\.(\w+)")
+SECTION = re.compile(r"( *)(?:Args|Raises):")
+ENTRY = re.compile(r"( +)(\**\w+): (.+)")
 FENCE = re.compile(r"( *)```(\w*)")
 NOT_MADE_BY_USERS = {
     "AggregateExpression", "Bundle", "CallContext", "Function", "JobSummary", "OverExpression", "ProcessContext",
@@ -58,7 +61,7 @@ def translate(app: Sphinx, what: str, name: str, value: Any, options: Any, lines
     text: list[str] = []
     translated: list[str] = []
     block: str | None = None
-    for line in _fenced(lines):
+    for line in _fenced(_listed(lines)):
         fence = FENCE.fullmatch(line)
         if block is not None:
             translated.append("" if fence else f"{block}   {line.removeprefix(block)}".rstrip())
@@ -83,7 +86,23 @@ def shown_signature(
     return signature, returns
 
 
-def _fenced(lines: list[str]) -> Iterator[str]:
+def _listed(lines: list[str]) -> Iterator[str]:
+    """Makes a list of the entries of the sections Args and Raises."""
+    section: str | None = None
+    for line in lines:
+        start = SECTION.fullmatch(line)
+        entry = ENTRY.fullmatch(line) if section is not None else None
+        if start:
+            section = start[1]
+            yield from (line, "")
+        elif entry and entry[1].startswith(f"{section} "):
+            yield f"{section}- `{entry[2]}`: {entry[3]}"
+        else:
+            section = None
+            yield line
+
+
+def _fenced(lines: Iterable[str]) -> Iterator[str]:
     """Puts fences around a block that is code by its indentation alone."""
     inside, before = False, ""
     for line in lines:

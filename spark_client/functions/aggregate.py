@@ -33,7 +33,7 @@ class RemoteAggregate:
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def with_options(self, **options: Unpack[AggregateCallOptions]) -> "RemoteAggregate":
-        """The same function with call options set, such as `size=10_000`; they win over all others."""
+        """Return the function with call options, such as `size=10_000`, which take precedence over all others."""
         return dataclasses.replace(self, options={**self.options, **options})
 
     def __call__(self, *arguments: object) -> "AggregateExpression":
@@ -58,7 +58,7 @@ class RemoteAggregate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AggregateExpression:
-    """An aggregate of a query: what stands in `agg` beside Spark's own."""
+    """A call of a remote aggregate in a query, for `agg`, together with Spark's own aggregates."""
 
     function: RemoteAggregate
     arguments: tuple[object, ...]

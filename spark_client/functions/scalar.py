@@ -50,11 +50,11 @@ class FunctionDoc:
 
 @dataclasses.dataclass(frozen=True)
 class RemoteFunction:
-    """Call it with columns or column names, as one of Spark's own functions: `geocode("address")`.
+    """A scalar function. Call it with columns or column names, as one of Spark's own: `geocode("address")`.
 
-    Works wherever Spark takes a column: select, where, join conditions, nested, with access to the
-    result's fields. Results keep the order of the rows. For output as rows complete, several calls of
-    a row at once or a dead letter, hand the call to `RemoteSession.with_columns` or `select`.
+    The call is a column, which can be used in select, where, join conditions and other calls, and whose fields can
+    be accessed. Results keep the order of the rows. For unordered output, concurrent calls of one row or dead letters,
+    pass the call to `RemoteSession.with_columns` or `select`.
     """
 
     spec: FunctionSpec
@@ -65,19 +65,24 @@ class RemoteFunction:
     """Spark's functions made so far. Spark merges equal calls only if they are calls of one object."""
 
     def with_options(self, **options: Unpack[ScalarCallOptions]) -> "RemoteFunction":
-        """The same function with call options set, such as `timeout="2 s"`; they win over all others.
+        """Return the function with call options, such as `timeout="2 s"`, which take precedence over all others.
 
-        Raises InvalidOption when the function is called, for one that is unknown or malformed.
+        If an option is unknown or malformed, InvalidOption is raised when the function is called.
         """
         return dataclasses.replace(self, options={**self.options, **options})
 
     def __call__(self, *arguments: object, **named: object) -> Column:
-        """The column of the function's values.
+        """Return the column of the function's values.
 
-        An argument is a Column, the name of one, or any other Python value, which is taken as a
-        literal. Arguments may be named after the function's parameters. Types are checked when Spark
-        runs the query, before the first row is sent; integers, floats and decimals widen, everything
-        else must match. Raises PlanError for wrong names or a wrong number.
+        Types are checked when Spark runs the query, before the first row is sent. Integers, floats and decimals are
+        widened; all other types must match.
+
+        Args:
+            *arguments: A Column, the name of a column, or any other Python value, which is a literal.
+            **named: The same, by the names of the function's parameters.
+
+        Raises:
+            PlanError: The number or the names of the arguments are wrong.
         """
         positional = self._positional(arguments, named)
         session = session_options(self.spark, self.spec.kind, self.spec.name)

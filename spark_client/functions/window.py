@@ -26,7 +26,7 @@ class Descending:
 
 
 def desc(column: Column | str) -> Descending:
-    """Orders a window by a column from the largest value down: RANGE frames must know the direction."""
+    """Order a window by a column in descending order, with nulls last."""
     return Descending(column)
 
 
@@ -46,35 +46,35 @@ Offset: TypeAlias = int | float | str | timedelta | Months
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WindowSpec:
-    """What `Window.partitionBy(...)` and its siblings return; every method returns another one."""
+    """The partitions, the order and the frame of a window; every method returns a new object."""
 
     partition: tuple[Column | str, ...] = ()
     order: tuple[Column | str | Descending, ...] = ()
     explicit: Frame | None = None
 
     def partitionBy(self, *columns: Column | str) -> "WindowSpec":  # noqa: N802 - as pyspark.sql.Window
-        """Rows with equal values in these columns see each other."""
+        """Set the columns of the partitions: a frame has rows with equal values in these columns."""
         return dataclasses.replace(self, partition=columns)
 
     def orderBy(self, *columns: Column | str | Descending) -> "WindowSpec":  # noqa: N802
-        """Rows follow each other in this order; `desc("ts")` from the largest down.
+        """Set the order of the rows in a partition; use `desc("ts")` for descending order.
 
-        For ROWS frames Spark's own sort expressions do as well, `F.col("ts").desc_nulls_first()`.
+        ROWS frames also take Spark's own sort expressions, such as `F.col("ts").desc_nulls_first()`.
         """
         return dataclasses.replace(self, order=columns)
 
     def rowsBetween(self, start: int, end: int) -> "WindowSpec":  # noqa: N802
-        """The frame by rows: negative offsets are before the current row, 0 is it."""
+        """Set a frame by number of rows: negative offsets are before the current row, 0 is the current row."""
         frame = Frame(True, _rows_bound(start), _rows_bound(end))
         _require_order(frame)
         return dataclasses.replace(self, explicit=frame)
 
     def rangeBetween(self, start: Offset, end: Offset) -> "WindowSpec":  # noqa: N802
-        """The frame by value: offsets to the one column of the order. 0 is the current row and its equals.
+        """Set a frame by value: offsets to the only column of the order. 0 is the current row and equal rows.
 
-        For an order by time an offset is a timedelta or text such as "20 minutes", "-20 minutes" or "-3 months".
-        Days, months and years are those of the calendar in the session's time zone, as in Spark: a day in which
-        clocks change has 23 or 25 hours. A timedelta of 36 hours is a day of the calendar and twelve hours.
+        If the order is by time, an offset is a timedelta or text such as "20 minutes", "-20 minutes" or "-3 months".
+        Days, months and years are those of the calendar in the session's time zone, as in Spark: when clocks change,
+        a day has 23 or 25 hours. A timedelta of 36 hours is one day of the calendar and twelve hours.
         """
         bounds = [_range_bound(start), _range_bound(end)]
         kinds = {kind for offset, kind in bounds if offset not in (None, 0)}
@@ -97,7 +97,7 @@ class WindowSpec:
 
 
 class Window:
-    """Where a WindowSpec begins: `Window.partitionBy("user").orderBy("ts").rowsBetween(-2, 0)`."""
+    """The start of a window specification: `Window.partitionBy("user").orderBy("ts").rowsBetween(-2, 0)`."""
 
     unboundedPreceding = -(1 << 63)  # noqa: N815
     unboundedFollowing = (1 << 63) - 1  # noqa: N815

@@ -71,12 +71,21 @@ def cumulate(
     frame: DataFrame, time_col: str, step: Interval, max_size: Interval, offset: Interval | None = None, *,
     emit_only_on_update: bool = False,
 ) -> DataFrame:  # fmt: skip
-    """Every row once for each window that its time is in, with window_start, window_end and window_time.
+    """Repeat each row for every window that contains its time: `cumulate(df, "ts", "10 minutes", "1 day")`.
 
-    Windows begin at multiples of `max_size`, moved by `offset`, and end at every `step` after that, until
-    they are `max_size` long, which is a multiple of the step. With `emit_only_on_update` the aggregates of
-    `remote.group_by` and `remote.sql` leave out a window of a key in whose last step no row of it came, for it
-    is what the window before was; the time column must be there then. Everything else as `tumble`.
+    The columns are those of `tumble`. Windows begin at multiples of `max_size` and end at every `step` after that,
+    until they are `max_size` long.
+
+    Args:
+        frame: A table or a stream.
+        time_col: The name of the time column.
+        step: By how much windows grow.
+        max_size: The length of the longest windows, a multiple of the step.
+        offset: How far windows are shifted.
+        emit_only_on_update: Aggregates do not emit a window of a key if its last step has no row of the key.
+
+    Raises:
+        PlanError: A length is invalid, or the frame has no such column or has columns of the new names.
     """
     if not isinstance(emit_only_on_update, bool):
         raise PlanError(f"CUMULATE: emitOnlyOnUpdate {emit_only_on_update!r} is neither true nor false")

@@ -63,11 +63,20 @@ class Hop(PaneWindows):
 def hop(
     frame: DataFrame, time_col: str, slide: Interval, size: Interval, offset: Interval | None = None
 ) -> DataFrame:  # fmt: skip
-    """Every row once for each window that its time is in, with window_start, window_end and window_time.
+    """Repeat each row for every window that contains its time: `hop(df, "ts", "5 minutes", "10 minutes")`.
 
-    Windows are `size` long and begin at every multiple of `slide`, moved by `offset`. The size need not
-    be a multiple of the slide; where the slide is larger, rows between windows are left out. Everything
-    else as `tumble`.
+    The columns and the start of windows are those of `tumble`. The size need not be a multiple of the slide; if the
+    slide is larger than the size, rows between windows are skipped.
+
+    Args:
+        frame: A table or a stream.
+        time_col: The name of the time column.
+        slide: The time between the starts of two windows.
+        size: The length of the windows.
+        offset: How far windows are shifted.
+
+    Raises:
+        PlanError: A length is invalid, or the frame has no such column or has columns of the new names.
     """
     windows = Hop(
         micros_of(slide, "HOP: slide"), micros_of(size, "HOP: size"), micros_of(offset or "0 s", "HOP: offset")

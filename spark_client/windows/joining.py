@@ -34,17 +34,24 @@ def window_join(
     left: DataFrame, right: DataFrame, on: Sequence[str] | str = (), how: str = "inner", *,
     condition: Column | None = None, null_safe: bool = False, changelog: bool | None = None,
 ) -> DataFrame:  # fmt: skip
-    """Rows of two windowed frames with equal window_start, window_end and columns `on`.
+    """Join the rows of two windowed frames that are in the same window.
 
-    `how` is inner, left, right, full, semi or anti. The result has the window's columns and those of `on`
-    once, first, then the other columns of the left and, unless it is semi or anti, of the right frame;
-    window_time if both have it. `condition` is one more, over columns whose names only one frame has.
-    With `null_safe` null keys are equal to each other.
+    The result has the window's columns and those of `on` once, then the other columns of the left frame and, unless
+    the join is semi or anti, of the right frame. On streams both frames must have window_time with a watermark: Spark
+    removes a window when the watermark has passed it, and only then emits the unmatched rows of outer and anti joins.
+    Of a changelog, the rows that remain of each window are joined, without the column of their kinds.
 
-    On streams both frames must have window_time with a watermark: Spark forgets a window when the
-    watermark has passed it, and only then gives outer rows and those of an anti join. Of a frame with a column
-    `row_kind` or `_change_type`, unless `changelog` is False, the rows that are left of each window are joined,
-    without that column. Raises PlanError.
+    Args:
+        left: A frame that a window function returned.
+        right: The other frame.
+        on: Names of columns that must be equal, in addition to window_start and window_end.
+        how: inner, left, right, full, semi or anti.
+        condition: A further condition, over columns whose names only one frame has.
+        null_safe: Null keys are equal to each other.
+        changelog: False treats frames with `row_kind` or `_change_type` as plain tables, True requires a changelog.
+
+    Raises:
+        PlanError: A frame cannot be joined like this; the message has the reason.
     """
     kind = _KINDS.get(how.lower().replace("_", "").replace(" ", ""))
     if kind is None:

@@ -32,16 +32,24 @@ def window_top_n(
     frame: DataFrame, n: int, order_by: Order, partition_by: Sequence[str] | str = (), *,
     rank: str = "row_number", first: int = 1, rank_column: str | None = None, changelog: bool | None = None,
 ) -> DataFrame:  # fmt: skip
-    """The rows of every window whose rank is from `first` to `n`, per value of the columns `partition_by`.
+    """Keep the first rows of every window: `window_top_n(windowed, 3, order_by=desc("price"))`.
 
-    Ranks begin at 1 in the order of the columns `order_by`, `spark_client.desc("price")` from the largest
-    down; nulls are the smallest. `rank` is row_number, rank or dense_rank; with row_number, equals follow
-    each other in the order of the frame. With `rank_column` the rank is a column of that name, the last.
+    On a stream window_time must have a watermark: Spark keeps the rows of a window until the watermark has passed it,
+    and then ranks them once. Of a changelog, the rows that remain of each window are ranked, without the column of
+    their kinds.
 
-    On a stream, whose window_time must have a watermark, Spark keeps the rows of a window until the
-    watermark has passed it and ranks them then, once. Of a frame with a column `row_kind` or `_change_type`, unless
-    `changelog` is False, the rows that are left of each window are ranked, and the result has no such column. Raises
-    PlanError.
+    Args:
+        frame: A frame that a window function returned.
+        n: The last rank that is kept.
+        order_by: Names of columns, or `spark_client.desc` of them; nulls are the smallest values.
+        partition_by: Names of columns whose values are ranked separately.
+        rank: row_number, rank or dense_rank; with row_number equal rows are in the order of the frame.
+        first: The first rank that is kept; ranks begin at 1.
+        rank_column: The name of a new last column with the rank.
+        changelog: False treats a frame with `row_kind` or `_change_type` as a plain table, True requires a changelog.
+
+    Raises:
+        PlanError: The frame cannot be ranked like this; the message has the reason.
     """
     if rank not in _RANKS:
         raise PlanError(f"window_top_n: rank {rank!r} is not one of {', '.join(_RANKS)}")
@@ -65,9 +73,9 @@ def window_deduplicate(
     frame: DataFrame, order_by: str, partition_by: Sequence[str] | str = (), *, keep: str = "first",
     changelog: bool | None = None,
 ) -> DataFrame:  # fmt: skip
-    """One row per window and value of the columns `partition_by`: the first by the time column, or the last.
+    """Keep one row per window and key: the first or the last by the time column.
 
-    As `window_top_n` with n = 1 in everything else.
+    Streams and changelogs are treated as by `window_top_n`.
     """
     if keep not in ("first", "last"):
         raise PlanError(f"window_deduplicate: keep {keep!r} is neither first nor last")

@@ -26,13 +26,20 @@ _POSITION = hidden("position")
 def tumble_rows(
     frame: DataFrame, count: int, *, order_by: str, partition_by: Sequence[str] | str = ()
 ) -> DataFrame:  # fmt: skip
-    """Every row in a window of `count` rows, counted in the order of the time column `order_by` from the first row.
+    """Assign rows to windows of `count` rows: `tumble_rows(df, 100, order_by="ts", partition_by="user")`.
 
-    Windows are made per value of the columns `partition_by`; the last may have fewer rows. window_start
-    is the time of the first row, window_time that of the last, window_end a millisecond after it. Windows
-    of rows of equal time have equal bounds, so window_number, from 1, comes after them: group by it too.
-    Rows of equal time come in any order; rows without time are left out.
-    Raises PlanError, on a stream as well, where rows have no numbers.
+    window_start is the time of the first row, window_time that of the last, window_end a millisecond after it.
+    Windows of rows with equal times have equal bounds, so there is a column window_number, from 1: group by it too.
+    Rows of equal time have no defined order, and rows without time are skipped. The last window may have fewer rows.
+
+    Args:
+        frame: A table.
+        count: The number of rows of a window.
+        order_by: The name of the time column, in whose order rows are counted.
+        partition_by: Names of columns whose values have separate windows.
+
+    Raises:
+        PlanError: The frame is a stream, the count is not positive, or a column is missing or ambiguous.
     """
     field = check_input(frame, order_by, "TUMBLE_ROW")
     if isinstance(count, bool) or not isinstance(count, int) or count <= 0:

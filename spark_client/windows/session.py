@@ -42,12 +42,19 @@ _WALL, _NEW, _SESSION, _ROWS = hidden("wall"), hidden("new"), hidden("session"),
 def session(
     frame: DataFrame, time_col: str, gap: Interval, partition_by: Sequence[str] | str = ()
 ) -> DataFrame:  # fmt: skip
-    """Every row in its session, with the columns window_start, window_end and window_time after its own.
+    """Assign each row to its session: `session(df, "ts", "10 minutes", partition_by="user")`.
 
-    Sessions are made per value of the columns `partition_by`, null a value like any other; without them all rows are
-    in one place. The gap is elapsed time: clocks that are set forward or back do not change it. On a stream,
-    whose time column must have a watermark, Spark keeps the rows until their session is over, and all
-    leave then; late rows are dropped. Everything else as `tumble`. Raises PlanError.
+    The columns are those of `tumble`. A session ends when no row follows within the gap, which is elapsed time. On a
+    stream the time column must have a watermark: Spark keeps the rows until their session is over, and drops late rows.
+
+    Args:
+        frame: A table or a stream.
+        time_col: The name of the time column.
+        gap: The longest time between two rows of a session.
+        partition_by: Names of columns whose values have separate sessions; without them all rows are in one task.
+
+    Raises:
+        PlanError: The gap is invalid, a column is missing, or the frame has columns of the new names.
     """
     field = check_input(frame, time_col, "SESSION")
     micros = micros_of(gap, "SESSION: gap")

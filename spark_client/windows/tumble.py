@@ -48,12 +48,21 @@ class Tumble(PaneWindows):
 
 
 def tumble(frame: DataFrame, time_col: str, size: Interval, offset: Interval | None = None) -> DataFrame:
-    """Every row in the window of its time, with the columns window_start, window_end and window_time after its own.
+    """Assign each row to the window of its time: `tumble(df, "ts", "10 minutes")`.
 
-    Windows are `size` long and begin at multiples of it, counted from midnight of 1970-01-01 on the clock
-    of the session's time zone (of the column itself, if it is timestamp_ntz), moved by `offset`. A row at
-    the end of a window is in the next one; rows without time are left out. Works on streams, where
-    window_time has the watermark from then on. Raises PlanError.
+    The result has the columns window_start, window_end and window_time after those of the frame. Windows begin at
+    multiples of their size, counted from midnight of 1970-01-01 on the clock of the session's time zone (of the column
+    itself, if it is timestamp_ntz). A row at the end of a window belongs to the next one. Rows without time are
+    skipped. On a stream window_time carries the watermark.
+
+    Args:
+        frame: A table or a stream.
+        time_col: The name of the time column.
+        size: The length of the windows, such as "10 minutes" or a timedelta.
+        offset: How far windows are shifted.
+
+    Raises:
+        PlanError: A length is invalid, or the frame has no such column or has columns of the new names.
     """
     windows = Tumble(micros_of(size, "TUMBLE: size"), micros_of(offset or "0 s", "TUMBLE: offset"))
     return remember(assign(frame, time_col, windows), frame, time_col, windows)

@@ -21,12 +21,19 @@ _TICK = hidden("tick")
 def with_watermark(
     frame: DataFrame, time_col: str, delay: Interval, *, idle_timeout: Interval | None = None
 ) -> DataFrame:  # fmt: skip
-    """The stream with a watermark `delay` behind the latest time of `time_col`, as DataFrame.withWatermark.
+    """Set a watermark, as DataFrame.withWatermark does, that also advances while the source is idle.
 
-    With `idle_timeout` the watermark is also never further behind the clock than that and the delay together:
-    however quiet the source is, a window is closed so long after its end. Rows that come later than that are late.
-    It is for streams whose times follow the clock; reading old data again, leave it out. In batch nothing changes.
-    Raises PlanError.
+    Use `idle_timeout` only for streams whose times follow the clock, and not to read old data again. In batch the
+    function has no effect.
+
+    Args:
+        frame: A stream.
+        time_col: The name of the time column.
+        delay: How far the watermark is behind the latest time.
+        idle_timeout: The watermark is never further behind the clock than this and the delay together.
+
+    Raises:
+        PlanError: The column is not a timestamp, or a duration is invalid.
     """
     field = field_named(frame, time_col, "with_watermark: time column")
     if not isinstance(field.dataType, T.TimestampType):

@@ -1,4 +1,4 @@
-"""What authors of aggregate functions derive from."""
+"""The base classes of aggregate functions."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -12,66 +12,66 @@ __all__ = ["AggregateFunction", "BundledAggregateFunction", "VectorizedAggregate
 
 
 class AggregateFunction:
-    """An aggregate by the classic verbs (Flink's AggregateFunction); the server bundles the calls.
+    """An aggregate that is written with the classic methods of Flink's AggregateFunction.
 
-    Types come from the verbs' annotations, or from `parameters`, `returns` and `accumulator` as Spark
-    DDL, Arrow types or annotations. An accumulator travels with the rows: whatever a function wants to
-    remember of a key stands in it, and nothing in the instance, which several threads share.
+    The types are those of the methods' annotations, or of `parameters`, `returns` and `accumulator`, given as Spark
+    DDL, Arrow types or annotations. An accumulator travels with the rows: keep all state of a key in it, and none
+    in the instance, which several threads share.
 
-    A verb that changes its accumulator in place returns None; one that makes another returns that.
+    A method that changes its accumulator in place returns None; a method that creates another one returns it.
     """
 
     name: ClassVar[str | None] = None
-    """The class's name in snake case unless given."""
+    """The name of the function; by default the class's name in snake case."""
     version: ClassVar[str] = "1"
     description: ClassVar[str | None] = None
-    """The docstring unless given."""
+    """The description that callers see; by default the docstring."""
     parameters: ClassVar[str | Mapping[str, Any] | None] = None
     returns: ClassVar[Any] = None
     accumulator: ClassVar[Any] = None
     nulls: ClassVar[str] = "call"
-    """`skip`: rows with a null argument are left out, as Spark's own aggregates do."""
+    """`skip`: rows with a null argument are skipped, as Spark's own aggregates do."""
     deterministic: ClassVar[bool] = True
     options: ClassVar[Mapping[str, Any]] = {}
     """Defaults of call options, see `remote_udf.options.AGGREGATE_OPTIONS`."""
 
     def supports_bundling(self) -> bool:
-        """Whether `bundled_accumulate_retract` is called instead of the verbs."""
+        """Whether `bundled_accumulate_retract` is called instead of the classic methods."""
         return False
 
     def supports_retracting(self) -> bool:
-        """Whether rows can be taken back: -U and -D of a changelog, rows that leave a bounded frame."""
+        """Whether rows can be retracted: -U and -D of a changelog, and rows that leave a bounded frame."""
         return _overrides(self, "retract")
 
     def supports_merging(self) -> bool:
-        """Whether several accumulators can become one, so that a key's rows need not be in one place."""
+        """Whether accumulators can be merged, so that several tasks can process the rows of a key."""
         return _overrides(self, "merge")
 
     def create_accumulator(self) -> Any:
-        """A new accumulator: a value of the declared type, never None."""
+        """Create an accumulator: a value of the declared type, never None."""
         raise NotImplementedError
 
     def accumulate(self, accumulator: Any, *arguments: Any) -> Any:
-        """Adds a row."""
+        """Add a row."""
         raise NotImplementedError
 
     def retract(self, accumulator: Any, *arguments: Any) -> Any:
-        """Takes a row back."""
+        """Retract a row that was added."""
         raise NotImplementedError
 
     def merge(self, accumulator: Any, others: Sequence[Any]) -> Any:
-        """Adds what other accumulators hold."""
+        """Add the contents of other accumulators."""
         raise NotImplementedError
 
     def get_value(self, accumulator: Any) -> Any:
-        """The value of a key; also of a new accumulator, for there is one for a table without rows."""
+        """Return the value of a key. It is also called for a new accumulator: a table without rows has a value."""
         raise NotImplementedError
 
 
 class BundledAggregateFunction(AggregateFunction):
     """An aggregate that gets segments of many keys in one call (FLIP-491).
 
-    The verbs are never called. Give the types as class attributes: `parameters = "v bigint"`,
+    The classic methods are never called. Give the types as class attributes: `parameters = "v bigint"`,
     `returns = "bigint"`, `accumulator = "struct<sum:bigint,count:bigint>"`.
     """
 
@@ -87,16 +87,16 @@ class BundledAggregateFunction(AggregateFunction):
     def bundled_accumulate_retract(
         self, bundle: list[BundledKeySegment]
     ) -> list[BundledKeySegmentApplied] | Awaitable[list[BundledKeySegmentApplied]]:
-        """One result per segment, in the same order; may be `async`.
+        """Return one result per segment, in the same order. It may be `async`.
 
-        A second parameter annotated with CallContext receives the call's context. If it raises, the
-        bundle is called again in halves until the segment that fails stands alone.
+        A second parameter annotated with CallContext receives the call's context. If it raises, it is called again
+        with halves of the bundle until the failing segment is isolated.
         """
         raise NotImplementedError("must be implemented if supports_bundling() is true")
 
 
 class VectorizedAggregateFunction(AggregateFunction):
-    """An aggregate over whole bundles as Arrow columns, at the speed of numpy.
+    """An aggregate that gets whole bundles as Arrow columns, for NumPy and Arrow.
 
     Give the types as class attributes, as for BundledAggregateFunction.
     """
@@ -111,11 +111,11 @@ class VectorizedAggregateFunction(AggregateFunction):
         return False
 
     def apply_bundle(self, bundle: Bundle) -> pa.Array:
-        """The accumulator of each segment, after its accumulators were merged and its rows applied; none null."""
+        """Merge the accumulators of each segment, apply its rows, and return one accumulator per segment, none null."""
         raise NotImplementedError
 
     def get_values(self, accumulators: pa.Array) -> pa.Array:
-        """The value of each accumulator."""
+        """Return the value of each accumulator."""
         raise NotImplementedError
 
 

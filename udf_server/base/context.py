@@ -47,10 +47,10 @@ class StreamContext:
 # Not frozen: that would quadruple the time it takes to make one, and one is made for every row.
 @dataclass(slots=True, eq=False)
 class CallContext:
-    """One call of a function: declare a parameter of this type to get it. Made for reading only.
+    """The context of a call. Declare a parameter of this type to get it, and do not change it.
 
-    `row` is the position of the row in its task's input, or of the first row of a vectorized call,
-    which has `rows` of them. `attempt` counts from 1. `deadline` is a reading of time.monotonic().
+    `row` is the position of the row in its task's input; a vectorized call has `rows` rows, of which it is the first.
+    `attempt` counts from 1. `deadline` is a reading of time.monotonic().
     """
 
     stream: StreamContext
@@ -60,9 +60,9 @@ class CallContext:
     deadline: float
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     columns: Sequence[pa.Array] = field(default=(), repr=False)
-    """The arguments of this call and of others beside it, in the types the function declared."""
+    """The arguments of this call and of other calls, in the declared types."""
     offset: int = field(default=0, repr=False)
-    """Where in `columns` this call's rows begin."""
+    """The position in `columns` at which this call's rows begin."""
 
     @property
     def function(self) -> str:
@@ -74,12 +74,12 @@ class CallContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this row: retries, replays on another server, repeated tasks.
+        """A key that is the same for every attempt of this row, also by retries, replays and repeated tasks.
 
-        Different for another row, and for a call of the same function with other arguments or in
-        another stage. So an equal call of the same row may share its key, as it may share its
-        effect. It holds as long as a repeated task sees its input in the same order, which Spark keeps
-        for everything but a shuffle without a sort. Making it takes microseconds per row.
+        It differs between rows, and between calls of the same function with other arguments or in
+        another stage. Equal calls of the same row may share a key, as they may share their
+        effect. The key is stable if a repeated task gets its input in the same order, which Spark guarantees
+        except after a shuffle without a sort. Computing it takes microseconds per row.
         """
         stream = self.stream
         place = f"{stream.stage}/{stream.micro_batch}/{stream.partition}/{self.row}"
@@ -87,7 +87,7 @@ class CallContext:
 
     @property
     def arguments_digest(self) -> str:
-        """Hexadecimal hash over the values of the arguments: equal for equal values of equal types."""
+        """A hexadecimal hash of the values of the arguments; equal values of equal types have the same hash."""
         hashed = hashlib.blake2b(digest_size=8)
         for column in self.columns:
             # As Python values: Arrow's own bytes differ with what happens to stand under a null.
@@ -97,12 +97,12 @@ class CallContext:
 
     @property
     def remaining(self) -> float:
-        """Seconds until the deadline; negative after it."""
+        """The seconds until the deadline; negative after it."""
         return self.deadline - self.clock()
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """A logger that knows function, stage, partition and attempt of this call."""
+        """A logger that adds function, stage, partition and attempt of this call to its messages."""
         stream = self.stream
         fields = {
             "function": f"{stream.function}@{stream.version}",

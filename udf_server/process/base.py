@@ -1,4 +1,4 @@
-"""What authors of process table functions derive from."""
+"""The base class of process table functions, and the declaration of their state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +11,12 @@ __all__ = ["ProcessTableFunction", "StateHint"]
 
 @dataclass(frozen=True)
 class StateHint:
-    """Makes a parameter of `eval` a state entry: `count: Annotated[Count, StateHint(ttl="1 hour")]`.
+    """Declare a parameter of `eval` as a state entry: `count: Annotated[Count, StateHint(ttl="1 hour")]`.
 
-    `ttl` counts from the last write. `type` gives the fields of a `Row` that serves as state, as DDL. With
-    `broadcast` the entry is the same for all keys, and rows of broadcast tables change it.
+    Args:
+        ttl: The time-to-live of the entry, which counts from the last write.
+        type: The fields of a `Row` that serves as state, as DDL.
+        broadcast: The entry is the same for all keys, and only rows of broadcast tables change it.
     """
 
     ttl: str | None = None
@@ -23,30 +25,29 @@ class StateHint:
 
 
 class ProcessTableFunction:
-    """Takes rows of tables one by one and emits rows; keeps state and timers by key (FLIP-440).
+    """A function that processes rows of tables one by one, emits rows, and has state and timers by key (FLIP-440).
 
-    `eval(self, ctx, state..., arguments...)` is called for each row. Its parameters say what they are: a
-    ProcessContext, which may be left out; state entries, by StateHint or as ListView, MapView or ValueView;
-    tables, by ArgumentTrait; all others are scalar arguments. With several tables all but the one whose row
-    it is are None. Without tables it is called once. `on_timer(self, ctx, state...)` takes the same state in
-    the same order. Both emit rows by `yield` or `ctx.collect`, and may be async.
+    `eval(self, ctx, state..., arguments...)` is called for each row. Annotations declare its parameters: an optional
+    ProcessContext; state entries, with StateHint or as ListView, MapView or ValueView; tables, with ArgumentTrait;
+    all others are scalar arguments. If there are several tables, a call gets a row of one table, and the others are
+    None. Without tables it is called once. `on_timer(self, ctx, state...)` takes the same state in the same order.
+    Both emit rows by `yield` or `ctx.collect`, and may be async.
 
-    State travels with the rows: whatever is to be remembered of a key stands in it, and nothing in the
-    instance, which several threads share.
+    State travels with the rows: keep all data of a key in its state, and none in the instance, which several threads
+    share.
     """
 
     name: ClassVar[str | None] = None
-    """The class's name in snake case unless given."""
+    """The name of the function; by default the class's name in snake case."""
     version: ClassVar[str] = "1"
     description: ClassVar[str | None] = None
-    """The docstring unless given."""
+    """The description that callers see; by default the docstring."""
     returns: ClassVar[Any] = None
-    """Columns of the result: DDL such as "item string, count bigint", or a dataclass. One type without a name
-    makes one column, `EXPR$0`. A list of Arrow fields may hold `columns_of("input")` and
-    `column_named_by("op", ...)`, which depend on the call.
-    Otherwise eval's return annotation says it: Iterator[Alert]."""
+    """The columns of the result: DDL such as "item string, count bigint", or a dataclass. One type without a name
+    makes one column, `EXPR$0`. A list of Arrow fields may include `columns_of("input")` and
+    `column_named_by("op", ...)`, which depend on the call. The default is eval's return annotation: Iterator[Alert]."""
     changelog_mode: ClassVar[ChangelogMode] = ChangelogMode()
-    """Which kinds of row the function emits."""
+    """The kinds of row that the function emits."""
     deterministic: ClassVar[bool] = True
     options: ClassVar[Mapping[str, Any]] = {}
     """Defaults of call options, see `remote_udf.options.AGGREGATE_OPTIONS`."""

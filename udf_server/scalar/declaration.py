@@ -55,21 +55,21 @@ def scalar(
     nulls: str = "call",
     **options: Any,
 ) -> Function | Callable[[Callable[..., Any]], Function]:
-    """Declares a scalar function: one value out for each row in (FLIP-400).
+    """Declare a scalar function, which returns one value for each row (FLIP-400).
 
-    Decorates `async def` (many rows in flight on an event loop of the function's own), plain `def`
-    (rows run on threads; it must be safe to call from several), or a class with a method `eval`,
+    Decorate an `async def` (many rows run at once on the function's own event loop), a plain `def`
+    (rows run on threads, so it must be thread-safe), or a class with a method `eval`,
     which may also have `open` and `close`. With `vectorized=True` the function gets one Arrow array
-    per argument, all of one length, and returns one array of that length, row i for row i; it must
-    not keep state between rows, since how rows are cut into calls is not its business.
+    per argument, all of the same length, and returns one array of that length, row i for row i. It must
+    not keep state between rows, because any rows may be in one call.
 
     Types come from annotations, see `udf_server.base.annotations`, unless `parameters` ("a int, b
     string", or a mapping from name to type) and `returns` give them as Spark DDL, Arrow types or
     annotations. A parameter of type CallContext is not an argument: it receives the call's context.
 
-    `nulls="skip"` answers null for a row with a null argument without calling the function.
-    `deterministic=False` forbids Spark to merge or repeat calls. Every other keyword is a default
-    for the call option of that name, see `remote_udf.options`.
+    With `nulls="skip"` the result for a row with a null argument is null, and the function is not called.
+    With `deterministic=False` Spark may not merge or repeat calls. Every other keyword is the default
+    of the call option of that name, see `remote_udf.options`.
 
     Raises DeclarationError, naming function and parameter.
     """
