@@ -114,6 +114,9 @@ def _parsed(text: Text) -> Node:
             begin = details["col"] - max(len(details.get("highlight") or "") - 1, 0)
             place = f"line {details['line']}, column {begin}: "
         raise PlanError(f"{place}{what}; a query with remote aggregates must be parsed to be planned") from error
+    except Exception as error:
+        # Any exception: for some texts the parser raises errors that it does not document.
+        raise PlanError(f"the statement cannot be parsed: the parser failed with {error!r}") from error
     tree = next(iter(trees), None)
     if tree is None:
         raise PlanError("the text does not begin with a statement")
@@ -123,6 +126,8 @@ def _parsed(text: Text) -> Node:
     if isinstance(tree, exp.Command):
         raise PlanError(f"remote aggregates cannot be planned in a statement {tree.name.upper()}")
 
+    if not all(select.expressions for select in tree.find_all(exp.Select)):
+        raise PlanError("a SELECT has no columns")
     for lateral in tree.find_all(exp.Lateral):
         if lateral.arg_key == "laterals" and not lateral.args.get("view"):
             raise error_at(lateral, "LATERAL must follow a comma or a JOIN")
