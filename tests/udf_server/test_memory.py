@@ -36,6 +36,14 @@ def vectorized(x: pa.Int64Array) -> pa.StringArray:
     return pa.array([f"{each:09}" * 10_000 for each in x.to_pylist()])
 
 @udf.scalar
+async def huge_in_a_loop(x: int) -> str:
+    return "x" * x
+
+@udf.scalar
+def huge_in_threads(x: int) -> str:
+    return "x" * x
+
+@udf.scalar
 async def small(x: int) -> int:
     return x
 """
@@ -181,3 +189,14 @@ def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, opened)
     answers = [read_response(message)[0] for message in reader]
     assert sum(answer.result.rows for answer in answers) == 500
     assert answers[-1].WhichOneof("response") == "finished"
+
+
+@pytest.mark.parametrize("function", ["huge_in_a_loop", "huge_in_threads"])
+def test_the_memory_of_a_value_that_is_too_large_is_returned_to_the_system(server, opened, function):
+    process = server()
+    before = process.resident()
+    answers = [
+        read_response(message)[0] for message in opened(process.target, function, batch(0, 0, [600 << 20]), finish())
+    ]
+    assert b"RESULT_TOO_LARGE" in answers[-2].result.errors
+    until(lambda: process.resident() - before < 120 << 20)
