@@ -58,7 +58,7 @@ class Sum:
 
 
 class ClassicAverage(udf.AggregateFunction):
-    """A row at a time, by the classic verbs."""
+    """A row at a time, by the classic methods."""
 
     def create_accumulator(self) -> Sum:
         return Sum(0.0, 0)

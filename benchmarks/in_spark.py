@@ -130,7 +130,7 @@ def _threads_per_partition(at_once: int) -> Callable[[Iterator[pd.DataFrame]], I
 
 
 def gathering(at_once: int) -> Callable[..., Column]:
-    """What people write: a pandas UDF that gathers so many requests, waits for all of them, and goes on."""
+    """A hand-made pandas UDF that gathers this many requests, waits for all of them, and continues."""
 
     async def one(x: int) -> int:
         await asyncio.sleep(0.01)

@@ -34,7 +34,7 @@ def measure_streams(results: Results, spark: SparkSession, remote: RemoteSession
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     folder = Path(tempfile.mkdtemp(prefix="bench-stream-"))
     try:
-        # Time stands still, so that the state of every key is read and written and no timer fires.
+        # Time does not advance, so that the state of every key is read and written and no timer fires.
         for batch in range(2):
             rows = spark.range(0, keys, 1, 1).select(
                 F.col("id").alias("k"), F.timestamp_seconds(F.lit(100 + batch)).alias("ts")

@@ -10,7 +10,7 @@ __all__ = ["local_session"]
 
 
 def local_session(tasks: int) -> SparkSession:
-    """A session that runs so many tasks at once."""
+    """A session that runs this many tasks at once."""
     for variable, value in {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(Path(__file__).with_name("conf")),

@@ -65,7 +65,7 @@ _STEPS = """
 
 
 def orders(spark: SparkSession, count: int) -> DataFrame:
-    """So many orders between midnight and midnight, the same ones every time; some items sell better than others."""
+    """This many orders of one day, the same ones every time; some items sell better than others."""
     rows = spark.range(count)
     picked = F.pmod(F.xxhash64("id"), F.lit(1000))
     return rows.select(

@@ -395,7 +395,7 @@ class RemoteSession:
         Every Spark job that runs during the block counts, whichever thread started it.
 
         Args:
-            progress: True prints a line to standard error every ten seconds, a number every so many seconds.
+            progress: True prints a line to standard error every ten seconds, a number every n seconds.
 
         Raises:
             SummaryUnavailable: The session is one of Spark Connect, and `connect` was given no `summary_directory`.

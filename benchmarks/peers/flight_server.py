@@ -19,7 +19,7 @@ import pyarrow as pa
 LONG, TEXT = pa.int64(), pa.string()
 POINT = pa.struct([("x", pa.float64()), ("y", pa.float64())])
 THREADS = (100, 1000, 4000)
-"""Of lookups. The setting decides how many are under way."""
+"""Of lookups. The setting decides how many are in flight."""
 
 Add = Callable[..., None]
 

@@ -45,7 +45,7 @@ NOT_MADE_BY_USERS = {
     "AggregateExpression", "Bundle", "CallContext", "Function", "JobSummary", "OverExpression", "ProcessContext",
     "RemoteAggregate", "RemoteFunction", "RemoteGrouping", "RemoteSession", "WindowSpec",
 }  # fmt: skip
-"""Their constructors are nobody's business but ours."""
+"""Users do not call their constructors."""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

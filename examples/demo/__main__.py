@@ -58,7 +58,7 @@ def run(spark: SparkSession, remote: RemoteSession, service: LookupProcess, give
     say(f"  The service takes {1e3 * ANSWER_SECONDS:.0f} ms for an answer. {TASKS} Spark tasks ask it.\n")
     timings, same = compare(remote, frame, service)
     show_timings(timings)
-    say(f"\n  A row takes no less time than before, but {IN_FLIGHT} rows of a task are under way at once.")
+    say(f"\n  A row takes no less time than before, but {IN_FLIGHT} rows of a task are in flight at once.")
     say(f"  {'All three gave the same answers.' if same else 'THE ANSWERS DIFFER.'}")
 
     title("Farthest from San Francisco: calls of calls, in a DataFrame")

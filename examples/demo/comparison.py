@@ -53,7 +53,7 @@ def compare(remote: RemoteSession, frame: DataFrame, service: LookupProcess) -> 
         rows = run()
         seconds = time.perf_counter() - began
         after = _figures(remote)
-        # Without a server every task has one row under way, all the time.
+        # Without a server every task has one row in flight, all the time.
         row_seconds = after.row_seconds - before.row_seconds or TASKS * seconds
         row_milliseconds = 1e3 * row_seconds / len(rows)
         timings.append(Timing(way, len(rows), seconds, row_milliseconds, service.statistics().most_at_once))

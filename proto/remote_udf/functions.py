@@ -122,7 +122,7 @@ class FunctionSpec:
         return self.parameters[min(position, len(self.parameters) - 1)]
 
     def check_count(self, count: int) -> None:
-        """Raises StreamError ARGUMENT_COUNT, with the signature, if so many arguments are not taken."""
+        """Raises StreamError ARGUMENT_COUNT, with the signature, if the number of arguments is wrong."""
         most = len(self.parameters)
         if count < self.required_parameters or (count > most and not self.variadic):
             wanted = (

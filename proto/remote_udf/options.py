@@ -50,7 +50,7 @@ class RetryStrategy(StrEnum):
 
 
 class OnError(StrEnum):
-    """What becomes of a row that failed."""
+    """What happens to a row that failed."""
 
     FAIL = "fail"
     NULL = "null"

@@ -29,7 +29,7 @@ _LENGTH, _NODES, _COMPRESSION, _VARIADIC = 0, 1, 3, 4
 def read_batches(data: bytes | memoryview | pa.Buffer, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
     """The record batches that stand back to back in `data`, validated in full; their columns refer to it.
 
-    Raises ProtocolViolation if they are none of that schema, have not so many rows together, or are compressed.
+    Raises ProtocolViolation if they do not have that schema or this number of rows together, or are compressed.
     """
     batches: list[pa.RecordBatch] = []
     found = 0

@@ -17,7 +17,7 @@ __all__ = ["AggregateCall", "ErrorPolicy", "ProcessTableCall", "ScalarCall"]
 
 @dataclass(frozen=True)
 class ErrorPolicy:
-    """What becomes of rows that fail; see the caller options of `remote_udf.options`."""
+    """What happens to rows that fail; see the caller options of `remote_udf.options`."""
 
     on_error: OnError = OnError.FAIL
     max_errors: int | None = None

@@ -12,7 +12,7 @@ __all__ = ["ClientConfig"]
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """Where the servers are and how long to wait for one. Raises ValueError if a token would travel in the open."""
+    """Where the servers are and how long to wait for one. Raises ValueError if a token would be sent unencrypted."""
 
     target: str
     """A gRPC target: "host:port", "unix:/path", "dns:///name:port"; or several, with commas between them."""

@@ -73,7 +73,7 @@ def texts_of(name: str) -> list[str]:
 
 
 def are_plain(names: Iterable[str]) -> bool:
-    """Whether each name, without backticks, is the text of the column of that name: mapInArrow goes by such texts."""
+    """Whether each name, without backticks, is the text of the column of that name: mapInArrow uses such texts."""
     return all(_PLAIN.fullmatch(name) for name in names)
 
 

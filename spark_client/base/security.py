@@ -59,7 +59,7 @@ class Security:
         return self.token_file is not None or self.token_variable is not None
 
     def check(self, target: str) -> None:
-        """Raises ValueError if a token would cross a network in the open."""
+        """Raises ValueError if a token would be sent unencrypted."""
         if self.has_token and not self.encrypted and not self.allow_plaintext and not _is_local(target):
             raise ValueError(
                 f"a bearer token for {target} would be sent unencrypted: pass tls=True, or, if a mesh "

@@ -35,7 +35,7 @@ class Statistics:
     replays: int = 0
     """Times that a server was lost and its rows were sent again."""
     reconnects: int = 0
-    """Times that a stream went on elsewhere with nothing under way, to share work with new servers."""
+    """Times that a stream reconnected elsewhere with nothing in flight, to share work with new servers."""
     bytes_out: int = 0
     bytes_in: int = 0
     task_seconds: float = 0.0

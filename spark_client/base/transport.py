@@ -9,7 +9,7 @@ __all__ = ["Responses", "Transport", "TransportLost"]
 
 
 class TransportLost(Exception):
-    """The connection broke or was never made; whatever was under way may be sent again."""
+    """The connection broke or was never made; whatever was in flight may be sent again."""
 
 
 class Responses(Protocol):

@@ -105,7 +105,7 @@ class RemoteFunction:
     def user_defined_function(
         self, arguments: int | None, options: Mapping[str, object], session: Mapping[str, str]
     ) -> SparkFunction:
-        """Calls with so many arguments and these options as a Spark scalar Arrow-iterator UDF; always the same one."""
+        """Calls with `count` arguments and these options as a Spark scalar Arrow-iterator UDF; always the same one."""
         call = plan_call(self.spec, self.config, arguments, options, session)
         key = (self.spec.key, arguments, tuple(sorted(call.options.items())), call.policy)
         if key not in self._planned:
@@ -123,7 +123,7 @@ class RemoteFunction:
             return evaluate_scalar(call, batches)
 
         evaluate.__name__ = evaluate.__qualname__ = self.spec.name
-        # Spark goes by the annotations of `evaluate`, which its overloads do not say.
+        # Spark uses the annotations of `evaluate`, which its overloads do not have.
         function = F.arrow_udf(evaluate, spark_type(result_type(call)))  # type: ignore[call-overload]
         return function if self.spec.deterministic else function.asNondeterministic()
 

@@ -20,7 +20,7 @@ from spark_client.summary.progress import PROGRESS_SECONDS, Progress
 __all__ = ["JobSummary", "SummaryRow"]
 
 TASKS_KEPT = 20_000
-"""Tasks whose attempts are told apart. Those before have long ended."""
+"""Tasks whose attempts are distinguished. Earlier ones have ended long ago."""
 
 _COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], object]]] = {
     "function": ("string", lambda row: row.function),

@@ -73,9 +73,9 @@ def wall_clock(field: T.StructField) -> Column:
 
 
 def elapsed(time: Column, type_: T.DataType, micros: int) -> Column:
-    """The time so many microseconds later, of a `type_` with or without zone.
+    """The time this many microseconds later, of a `type_` with or without zone.
 
-    A day has 24 hours here. Spark's own addition of an interval goes by the calendar for whole days.
+    A day has 24 hours here. Spark's own addition of an interval uses the calendar for whole days.
     """
     if isinstance(type_, T.TimestampType):
         return F.timestamp_micros(F.unix_micros(time) + F.lit(micros))

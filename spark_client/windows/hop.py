@@ -1,4 +1,4 @@
-"""HOP: windows of one size that begin every so often, and may overlap or leave gaps (FLIP-145, FLIP-392)."""
+"""HOP: windows of one size that begin at regular intervals, and may overlap or leave gaps (FLIP-145, FLIP-392)."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""TUMBLE_ROW: windows of so many rows (FLIP-145, future work)."""
+"""TUMBLE_ROW: windows of this many rows (FLIP-145, future work)."""
 
 from collections.abc import Sequence
 

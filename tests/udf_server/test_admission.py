@@ -18,9 +18,9 @@ async def test_streams_wait_for_room_and_one_with_nothing_under_way_is_sent_else
     admission = Admission(AdmissionLimits(function_rows=100, server_bytes=1000))
     await admission.take("f@1", 500, 10, patient=False)  # larger than the limit, but nothing else is there
     await admission.take("g@1", 100, 10, patient=False)
-    with pytest.raises(StreamError, match=r"OVERLOADED: function f@1 has 500 rows under way; max_function_rows is 100"):
+    with pytest.raises(StreamError, match=r"OVERLOADED: function f@1 has 500 rows in flight; max_function_rows is 100"):
         await admission.take("f@1", 1, 10, patient=False)
-    with pytest.raises(StreamError, match=r"the server holds 20 bytes under way; max_server_bytes is 1000") as caught:
+    with pytest.raises(StreamError, match=r"the server holds 20 bytes in flight; max_server_bytes is 1000") as caught:
         await admission.take("h@1", 1, 990, patient=False)
     assert (caught.value.retryable, caught.value.retry_after) == (True, 1.0)
     waiting = asyncio.create_task(admission.take("f@1", 1, 10, patient=True))

@@ -1,4 +1,4 @@
-"""Runs segments by the classic verbs: create, merge, accumulate, retract, get_value."""
+"""Runs segments by the classic methods: create, merge, accumulate, retract, get_value."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -140,7 +140,7 @@ _Column = tuple[str, list[Codec], bool, bool]
 
 
 class _Types:
-    """The types of a declaration: what its attributes give, else the annotations of the verbs."""
+    """The types of a declaration: what its attributes give, else the annotations of the methods."""
 
     def __init__(self, where: str, implementation: AggregateFunction, bundling: bool) -> None:
         self._where = where
@@ -196,7 +196,7 @@ class _Types:
         return self._one("accumulator", "create_accumulator", "accumulator")
 
     def _one(self, attribute: str, verb: str, what: str) -> Codec:
-        """The one type an attribute gives, or the verb's return annotation."""
+        """The one type an attribute gives, or the method's return annotation."""
         wanted = getattr(self._implementation, attribute)
         if wanted is None and not self._bundling:
             wanted = hints_of(_plain(getattr(self._implementation, verb)), self._where).get("return")

@@ -29,7 +29,7 @@ ROW_BUCKETS = (1, 10, 100, 1_000, 10_000, 65_536, 262_144)
 BUNDLE_BUCKETS = (*ROW_BUCKETS, 1_048_576, 4_194_304)
 BYTE_BUCKETS = (1e2, 1e3, 1e4, 1e5, 1e6, 4e6, 1.6e7, 6.4e7)
 FEW = 16
-"""Up to so many values numpy costs more than it saves."""
+"""Up to this many values NumPy costs more than it saves."""
 FUNCTION = ("function", "version")
 
 

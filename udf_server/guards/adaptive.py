@@ -16,14 +16,14 @@ class AdaptiveLimit:
         self._most = float(most)
         self._limit = min(FIRST, self._most)
         self._spared = 0.0
-        """Calls that were under way when it was last halved, and say nothing new."""
+        """Calls that were in flight when it was last halved; their outcomes have no new information."""
 
     @property
     def limit(self) -> int:
         return int(self._limit)
 
     def succeeded(self, in_use: int) -> None:
-        """A call went well while so many were under way, itself among them."""
+        """A call went well while this many were in flight, itself among them."""
         self._spared = max(self._spared - 1, 0.0)
         if in_use >= self.limit:
             self._limit = min(self._limit + 1.0 / self._limit, self._most)

@@ -19,7 +19,7 @@ class Breaker:
     """A state machine without a clock: closed, open after failures in a row, half open while one call tries."""
 
     def __init__(self, failures: int, delay: float) -> None:
-        """Opens after so many failures in a row, for `delay` seconds."""
+        """Opens after this many failures in a row, for `delay` seconds."""
         self._most, self._delay = failures, delay
         self._state = _State.CLOSED
         self._failures = 0
@@ -36,7 +36,7 @@ class Breaker:
             return 0.0
         if self._state is _State.OPEN and now >= self._until:
             self._state = _State.HALF_OPEN
-            # A probe that never ends must not keep it half open for ever.
+            # A probe that never ends must not keep it half open forever.
             self._probe_until = now + self._delay
             return 0.0
         if self._state is _State.HALF_OPEN and now >= self._probe_until:

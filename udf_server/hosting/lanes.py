@@ -36,7 +36,7 @@ class LoopLane:
     """A daemon thread that runs an event loop."""
 
     def __init__(self, name: str, calls: int = DEFAULT_CALLS) -> None:
-        """At most so many rows, or batches of vectorized functions, are in flight."""
+        """At most this many rows, or batches of vectorized functions, are in flight."""
         self.turns = Turns(calls)
         """Only for what runs on the loop."""
         self._loop = uvloop.new_event_loop()

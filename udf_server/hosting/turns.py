@@ -160,7 +160,7 @@ class Turns:
             work()
             spent = self._cpu_clock() - began
             self._works.charge(party, spent)
-            self._pumped += spent  # says nothing about how many rows there may be in a turn
+            self._pumped += spent  # not a measure of how many rows there may be in a turn
             if self.pressed:
                 break
 

@@ -70,8 +70,8 @@ class LocalSource:
         if self._access.restricted and not self._tokens_allowed:
             raise Refused(
                 HTTPStatus.FORBIDDEN,
-                "a token would cross the network in the open: look from the server's own machine, or, where "
-                "something in front of it encrypts, say allow_plaintext=true",
+                "a token would be sent unencrypted: use the server's own machine, or, if a proxy encrypts, set "
+                "allow_plaintext=true",
             )
         return self._access.identify(credentials, {}, PEER)
 

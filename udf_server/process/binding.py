@@ -29,7 +29,7 @@ from udf_server.runners.emission import Emission
 __all__ = ["TableBinding", "bind_table", "checked_process_segments"]
 
 ASYNC_SEGMENTS = 256
-"""Segments of an async function under way at once in a bundle."""
+"""Segments of an async function in flight at once in a bundle."""
 PART_SHARE = 16
 """There are many of them, so each sends what it has emitted at this share of what leaves at once."""
 HELD_BYTES = 16 << 20
@@ -89,7 +89,7 @@ class TableBinding:
         return results.rest()
 
     async def call_stepwise(self, columns: Sequence[pa.Array], most_timers: int) -> pa.Array:
-        """For tests of authors: fires so many timers of each segment at most."""
+        """For tests of authors: fires this many timers of each segment at most."""
         results = _CallResults(self, None, columns)
         for segment in results.segments:
             segment.most_timers = most_timers
@@ -207,7 +207,7 @@ class _CallResults:
 
 
 class _Turns:
-    """Segments of an async function under way. None begins while those that wait for an earlier one hold too much."""
+    """Segments of an async function in flight. None begins while those that wait for an earlier one hold too much."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(ASYNC_SEGMENTS)

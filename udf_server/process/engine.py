@@ -201,7 +201,7 @@ class _Places:
 
 
 class _Work:
-    """One segment under way."""
+    """One segment in flight."""
 
     def __init__(
         self, engine: Engine, segment: Segment, flush: Flush | None, wait: Callable[[], None] | None = None

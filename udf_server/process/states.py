@@ -23,7 +23,7 @@ WRITTEN = "written"
 
 @dataclass(frozen=True, eq=False)
 class StateEntry(ABC):
-    """One entry. `ttl` is in milliseconds, None for ever; `inner` is the codec of the value, element or item."""
+    """One entry. `ttl` is in milliseconds, None forever; `inner` is the codec of the value, element or item."""
 
     name: str
     inner: Codec

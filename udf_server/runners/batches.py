@@ -24,7 +24,7 @@ REPORT_BYTES, REPORT_ROWS = 64 << 10, 8
 """Who makes outcomes looks at what they take once there are as many, and reports them once they take as much: either
 costs as much as several rows that only compute."""
 SAMPLED_ROWS = 8
-"""Of so many values of a stride at most the size is looked at, where it differs from value to value."""
+"""Of this many values of a stride at most the size is looked at, where it differs from value to value."""
 UNSET: Final = object()
 """Stands in `values` for a row without an outcome."""
 
@@ -110,7 +110,7 @@ class RowBatch:
         return iter(kept)
 
     def made_bytes(self, last: int, rows: int) -> int:
-        """What the values of so many rows take, about, that were done one after the other, the last one at `last`.
+        """What the values of this many rows take, about, that were done one after the other, the last one at `last`.
 
         Others may have taken rows in between: values of theirs count instead, where they are there.
         """

@@ -29,7 +29,7 @@ class Emission:
         self._writer = writer
         self._deliver = deliver
         self.part_bytes = writer.piece_bytes
-        """What should leave at once has about so many bytes."""
+        """What should leave at once has about this many bytes."""
         with work.lock:
             work.outcomes.restart(first)
 

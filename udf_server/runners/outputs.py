@@ -109,7 +109,7 @@ class OutputWriter:
         self._shared = shared
         self._limit = max_message_bytes - _HEADROOM
         self.piece_bytes = min(self._room.piece_bytes, self._limit // 2)
-        """What should leave at once has about so many bytes."""
+        """What should leave at once has about this many bytes."""
         value = pa.field(VALUE, result)
         self._schema = pa.schema([value] if ordered else [pa.field(ROW, pa.int64(), nullable=False), value])
         self._writer = BatchWriter(self._schema)

@@ -14,7 +14,7 @@ __all__ = ["PIECE_BYTES", "RESULT_BYTES", "Claim", "Room", "Rooms"]
 
 RESULT_BYTES = 16 << 20
 PIECE_BYTES = 4 << 20
-"""What should leave at once has about so many bytes."""
+"""What should leave at once has about this many bytes."""
 
 
 class Rooms:
@@ -29,7 +29,7 @@ class Rooms:
         """Streams whose functions may wait because of the limit, the first to wait first."""
 
     def add(self, size: int) -> None:
-        """So many bytes more are held, or fewer."""
+        """This many bytes more are held, or fewer."""
         woken: list[Room] = []
         with self._lock:
             self.held += size
@@ -86,11 +86,11 @@ class Room:
         return Claim(self)
 
     def claimed(self, size: int) -> None:
-        """A claim takes so many bytes more, or fewer."""
+        """A claim takes this many bytes more, or fewer."""
         self._add(size, 0)
 
     def take(self, size: int) -> None:
-        """A message of so many bytes was written."""
+        """A message of this many bytes was written."""
         self._add(size, size)
 
     def give_back(self, size: int) -> None:
@@ -169,7 +169,7 @@ class Claim:
         self._lock = threading.Lock()
 
     def add(self, size: int, rows: int = 0) -> None:
-        """So many bytes more, or fewer, and the number of outcomes that they are for."""
+        """This many bytes more, or fewer, and the number of outcomes that they are for."""
         with self._lock:
             left = min(max(-self._rows, 0), rows)
             self._rows += rows
@@ -180,7 +180,7 @@ class Claim:
             self._room.claimed(size)
 
     def leave(self, rows: int) -> None:
-        """So many outcomes are taken out. What each of them took is not known any more: they give back their share."""
+        """This many outcomes are taken out. The size of each is no longer known: they return their share."""
         with self._lock:
             given = self.held if rows >= self._rows else self.held * rows // self._rows
             self._rows -= rows

@@ -27,7 +27,7 @@ from udf_server.runners.room import Room
 __all__ = ["Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns"]
 
 TICKS_PER_TIMEOUT = 20
-"""How finely deadlines are watched: a row may outlive its own by one part in so many."""
+"""How finely deadlines are watched: a row may outlive its own by one part in this many."""
 TRACEBACKS_PER_BATCH = 3
 """Failed rows of a batch that carry a traceback; formatting one costs as much as many calls."""
 
@@ -95,7 +95,7 @@ class RunnerSetup:
     began: Callable[[int], None] = lambda first_row: None
     """This thread, or task, calls the function for rows of the batch that begins there; more than once."""
     retried: Callable[[int, int, int, BaseException], None] = lambda batch, row, attempts, error: None
-    """A row of that batch is called again after so many attempts, the last of which failed. From any thread."""
+    """A row of that batch is called again after this many attempts, the last of which failed. From any thread."""
 
 
 class Runner(ABC):
@@ -133,7 +133,7 @@ class Runner(ABC):
         return CallContext(self.setup.context, row, rows, attempt, deadline, self.setup.clock, columns, offset)
 
     def timeout_error(self, attempts: int, last: str = "") -> RowError:
-        """The outcome of a row whose deadline passed during or after so many calls."""
+        """The outcome of a row whose deadline passed during or after this many calls."""
         limit = format_seconds(self.options.timeout)
         after = f" after {attempts} attempts" if attempts > 1 else ""
         because = f"; the last one failed with {last}" if last else ""

@@ -45,7 +45,7 @@ class Strides:
         return self._began
 
     def done(self, rows: int) -> float:
-        """So many rows were done since the last look; sets the next length. Returns the time."""
+        """This many rows were done since the last look; sets the next length. Returns the time."""
         now = self._clock()
         elapsed, self._began = now - self._began, now
         self._seconds(elapsed / rows)

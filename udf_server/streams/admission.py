@@ -9,7 +9,7 @@ from udf_server.runners.room import Rooms
 __all__ = ["Admission", "AdmissionLimits"]
 
 PATIENCE_SECONDS = 2.0
-"""How long a stream without anything under way may wait for room before it is sent elsewhere."""
+"""How long a stream without anything in flight may wait for room before it is sent elsewhere."""
 RETRY_SECONDS = 1.0
 
 
@@ -49,7 +49,7 @@ class Admission:
     async def take(self, function: str, rows: int, size: int, *, patient: bool) -> None:
         """Returns once there is room.
 
-        A stream that is not `patient`, since it has nothing under way and would look silent to its client, is
+        A stream that is not `patient`, because it has nothing in flight and would seem unresponsive to its client, is
         refused after a while: raises StreamError OVERLOADED, which names the limit and says when to come back.
         """
         try:
@@ -74,7 +74,7 @@ class Admission:
     def _full(self, function: str, rows: int, size: int) -> str | None:
         held, limits = self.rows(function), self.limits
         if held and held + rows > limits.function_rows:
-            return f"function {function} has {held} rows under way; max_function_rows is {limits.function_rows}"
+            return f"function {function} has {held} rows in flight; max_function_rows is {limits.function_rows}"
         if self.bytes and self.bytes + size > limits.server_bytes:
-            return f"the server holds {self.bytes} bytes under way; max_server_bytes is {limits.server_bytes}"
+            return f"the server holds {self.bytes} bytes in flight; max_server_bytes is {limits.server_bytes}"
         return None

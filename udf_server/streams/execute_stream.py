@@ -53,7 +53,7 @@ PROGRESS_SECONDS = (0.2, 5.0)
 class ExecuteStream:
     """Serves one stream. `run` is called once.
 
-    What the stream holds (shared memory, calls under way, room in the server's limits, its span) is let go when
+    What the stream holds (shared memory, calls in flight, room in the server's limits, its span) is let go when
     `run` returns or raises, by one exit stack. The collector runs rarely and is not relied on.
     """
 
@@ -320,7 +320,7 @@ class ExecuteStream:
         return self._hosted, self._room.held if self._room else 0
 
     def end_if_idle(self, opening: float, idle: float) -> None:
-        """Ends the stream if the client has not sent Open for so many seconds, or is idle for so many.
+        """Ends the stream if the client has not sent Open for this many seconds, or is idle for this many.
 
         The client of an idle stream opens another one with its next rows.
         """

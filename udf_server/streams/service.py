@@ -192,7 +192,7 @@ class _Answers:
         await asyncio.shield(self._under_way)
 
     async def sent(self) -> None:
-        """Returns once no message is under way: a handler that ended before could not end its stream any more."""
+        """Returns once no message is in flight: a handler that ended before could not end its stream any more."""
         if self._under_way is not None:
             await self._under_way
 

@@ -66,7 +66,7 @@ class FunctionEnvironment:
         """Calls the function for every row of the arguments: a list or Arrow array each, of one length.
 
         `rows` is needed for a function without arguments only. `batch_rows` cuts the input into
-        batches of so many rows, as a client might. Options are those of a call. Outcomes are in the
+        batches of this many rows, as a client might. Options are those of a call. Outcomes are in the
         order of the rows, whatever the output mode.
 
         Raises StreamError for what a server refuses: wrong arguments or options, a hook that fails;
@@ -130,7 +130,7 @@ class FunctionEnvironment:
         """The value of each key, from plain rows: a tuple of arguments each, or the argument if there is one.
 
         `keys` and `row_kinds` are as long as `rows`. Without keys there is one value, under the key `()`,
-        also without rows. `size` cuts the input into bundles of so many rows: then a key's accumulator
+        also without rows. `size` cuts the input into bundles of this many rows: then a key's accumulator
         goes from bundle to bundle, or, with `merge`, every bundle begins with new ones, which are merged
         at the end. A sound function gives the same either way, unless it depends on the order and merges.
 

@@ -1,4 +1,4 @@
-"""The plugin `aggregates`: aggregate functions that take rows back, merge, or approximate."""
+"""The plugin `aggregates`: aggregate functions that retract, merge, or approximate."""
 
 import udf_server as udf
 from udf_aggregates.averages import Average

@@ -20,7 +20,7 @@ class EwmMean(udf.AggregateFunction):
 
     What `Series.ewm(alpha=alpha).mean()` of pandas ends with, without nulls. The newest value weighs 1, the
     one before 1 - alpha, and so on; alpha is greater than 0 and at most 1. It depends on the order of
-    the rows, so it neither merges nor takes rows back. A NaN makes it NaN.
+    the rows, so it neither merges nor retracts. A NaN makes it NaN.
     """
 
     nulls = "skip"

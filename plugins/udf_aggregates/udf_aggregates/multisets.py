@@ -63,7 +63,7 @@ class MultisetFunction(udf.VectorizedAggregateFunction):
 
 
 def _multisets(segments: Integers, values: Doubles, times: Integers, count: int) -> pa.Array:
-    """`count` accumulators of values that occur so many times in so many segments."""
+    """`count` accumulators of values that occur this many times in this many segments."""
     places = _places(values)
     order = np.lexsort((places, segments))
     segments, values, times, places = segments[order], values[order], times[order], places[order]

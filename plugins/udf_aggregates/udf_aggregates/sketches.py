@@ -16,7 +16,7 @@ LG_K = 12
 """Logarithm of the number of registers: a relative standard error of 1.6 %, and at most 4.2 kB per key."""
 REGISTERS = tgt_hll_type.HLL_8
 KLL_K = 400
-"""Exact for up to so many values; beyond, an error in rank of 0.7 % with 99 % confidence."""
+"""Exact for up to this many values; beyond, an error in rank of 0.7 % with 99 % confidence."""
 
 
 class ApproxDistinct(udf.VectorizedAggregateFunction):

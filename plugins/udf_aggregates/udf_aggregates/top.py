@@ -24,7 +24,7 @@ class TopK(udf.AggregateFunction):
     """The k greatest values, the greatest first, with repetitions; an empty list without rows.
 
     NaN is greater than any number. `k`, from 1 to 10000, is the same for all rows of a key. It keeps no more
-    than k values, so it cannot take rows back.
+    than k values, so it cannot retract.
     """
 
     nulls = "skip"

@@ -52,7 +52,7 @@ def _lengths(given: pa.Int64Array | None, rows: int) -> np.ndarray[tuple[int], n
 
 
 def _text(characters: np.ndarray[tuple[int, int], np.dtype[np.uint8]], lengths: np.ndarray) -> pa.StringArray:
-    """The first so many characters of every row."""
+    """The first this many characters of every row."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = characters[np.arange(LONGEST) < lengths[:, None]]

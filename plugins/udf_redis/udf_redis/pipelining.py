@@ -86,7 +86,7 @@ class RedisLookups:
         return {_text(k, "HGETALL", key): _text(v, "HGETALL", key) for k, v in found.items()} or None
 
     async def close(self) -> None:
-        """Closes every connection; commands under way fail. Safe to call twice."""
+        """Closes every connection; commands in flight fail. Safe to call twice."""
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)

@@ -44,7 +44,7 @@ class RedisSettings:
     key_prefix: str = ""
     """Put before every key."""
     connections: int = 4
-    """Connections at most, and so pipelines under way, per function."""
+    """Connections at most, and so pipelines in flight, per function."""
     pipeline_rows: int = 1_000
     """Commands of one pipeline at most."""
     attempt_seconds: float = 5.0

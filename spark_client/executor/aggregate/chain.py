@@ -79,7 +79,7 @@ class Chain:
             self._engine.finish()
 
     def close(self) -> None:
-        """Cancels what is under way. Safe to call twice."""
+        """Cancels what is in flight. Safe to call twice."""
         self._engine.close()
 
 

@@ -48,7 +48,7 @@ class Evaluation:
     """One call over frames, for one task. Streams are opened when first needed.
 
     With `each_row` values may stand after any step of a segment, otherwise after its last one. With
-    `retracting` steps may take rows back.
+    `retracting` steps may retract rows.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Evaluation:
             self._chained.finish()
 
     def close(self) -> None:
-        """Cancels what is under way. Safe to call twice."""
+        """Cancels what is in flight. Safe to call twice."""
         self._engine.close()
         self._chained.close()
 
@@ -214,7 +214,7 @@ class _Bundles:
         self._retracting = retracting
 
     def rows_within(self, size: int) -> int:
-        """How many steps take so many bytes, by the average row of the table; at least one."""
+        """How many steps take this many bytes, by the average row of the table; at least one."""
         rows = max(len(self._arguments[0]), 1) if self._arguments else 1
         width = sum(argument.bytes for argument in self._arguments) / rows + _STEP_BYTES
         return max(1, int(size / width))
@@ -314,7 +314,7 @@ class _Results:
         segment: Integers,
         at_start: npt.NDArray[np.bool_],
     ) -> Iterator[Evaluated]:
-        """The value after so many steps of all, or of a segment before its first."""
+        """The value after this many steps of all, or of a segment before its first."""
         if at_start.any():
             assert starting is not None
             places = np.where(at_start, len(values) + segment, after - 1)

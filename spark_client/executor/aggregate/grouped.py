@@ -1,6 +1,6 @@
 """Aggregation of rows that are sorted by key, inside mapInArrow: one accumulator per key.
 
-Keys that end within a bundle are segments of their own, and many bundles are under way at once. A key
+Keys that end within a bundle are segments of their own, and many bundles are in flight at once. A key
 with more rows than a bundle goes on in a chain: each part is applied to the accumulator of the part
 before, so that memory does not grow with the key.
 """

@@ -1,4 +1,4 @@
-"""What becomes of segments that failed: the caller's policy, applied to bundles."""
+"""What happens to segments that failed: the caller's policy, applied to bundles."""
 
 from collections.abc import Mapping, Sequence
 

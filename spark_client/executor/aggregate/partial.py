@@ -1,6 +1,6 @@
 """Partial aggregation inside mapInArrow: rows become segments, segments become accumulators.
 
-Every bundle is by itself, so that many are under way at once. A key that comes out of several bundles of
+Every bundle is by itself, so that many are in flight at once. A key that comes out of several bundles of
 a task is merged before the shuffle if that fits in memory; what is left is for the merge after it.
 """
 
@@ -90,7 +90,7 @@ class _GrowingSize:
         return self._rows
 
     def saw(self, rows: int, segments: int) -> None:
-        """A bundle of so many rows had so many keys."""
+        """A bundle of this many rows had this many keys."""
         if segments * ROWS_PER_KEY > rows >= self._rows:
             self._rows = min(self._rows * GROWTH, self._most)
 

@@ -32,7 +32,7 @@ class AggregateInput:
     """An aggregate call, and where in the input its arguments and its condition (a boolean column) stand.
 
     Or, to merge: where its accumulators stand, null in rows that have none, and the errors of those that
-    could not be had.
+    is not available.
     """
 
     call: AggregateCall

@@ -1,4 +1,4 @@
-"""What becomes of rows that failed: the caller's policy, applied to complete rows."""
+"""What happens to rows that failed: the caller's policy, applied to complete rows."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ ERROR_TYPE = pa.struct(
 ARGUMENT_LIMIT = 80
 """Characters of one argument shown in an error."""
 RATE_FROM_ROWS = 100
-"""A share of so few rows says nothing; before, max-error-rate is looked at only at the end."""
+"""With fewer rows a share means nothing: max-error-rate is then checked only at the end."""
 
 
 def error_array(rows: int, errors: Mapping[int, RowError]) -> pa.Array:

@@ -50,7 +50,7 @@ class PlannedCall:
 
 
 class RowEngine:
-    """All calls of a row are under way together; equal calls of a row are made once.
+    """All calls of a row are in flight together; equal calls of a row are made once.
 
     With `ordered` rows come back in the order they went in. Otherwise they come back as they complete,
     across the borders of batches, and a slow row holds nothing back but its own memory.
@@ -89,7 +89,7 @@ class RowEngine:
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Completed]:
         """Rows in, rows out. Streams are opened with the first batch that has rows, and closed at the end.
 
-        Raises what CallStream raises. Closing the generator early cancels what is under way.
+        Raises what CallStream raises. Closing the generator early cancels what is in flight.
         """
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.close)
@@ -295,7 +295,7 @@ class RowEngine:
                 yield completed
 
     def close(self) -> None:
-        """Cancels what is under way. Safe to call twice."""
+        """Cancels what is in flight. Safe to call twice."""
         if self._readers is not None:
             self._readers.stop()
         self._come()
@@ -332,7 +332,7 @@ class _Readers:
     """A thread per stream, so that results of one call are seen while another one's are waited for."""
 
     def __init__(self, streams: dict[int, CallStream]) -> None:
-        # Bounded by the rows under way.
+        # Bounded by the rows in flight.
         self._inbox: queue.SimpleQueue[tuple[int, list[Answer]] | BaseException] = queue.SimpleQueue()
         self._streams = streams
         self._work = {index: threading.Event() for index in streams}

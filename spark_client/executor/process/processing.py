@@ -1,6 +1,6 @@
 """Process table functions inside mapInArrow: rows sorted by key, bundled over keys.
 
-Keys that end within a bundle are segments of their own, and many bundles are under way at once. A key with
+Keys that end within a bundle are segments of their own, and many bundles are in flight at once. A key with
 more rows than a bundle goes on in a chain: each part gets the state and timers that the part before left,
 so that memory does not grow with the key. The end of the input is the watermark at the end of time.
 """

@@ -131,6 +131,6 @@ def _struct(columns: list[pa.Array], type_: pa.DataType, count: int) -> pa.Array
 
 
 def empty_lists(count: int, type_: pa.DataType) -> pa.Array:
-    """So many empty lists."""
+    """This many empty lists."""
     offsets = pa.array(np.zeros(count + 1, np.int32))
     return pa.ListArray.from_arrays(offsets, pa.array([], type_.value_type), type=type_)

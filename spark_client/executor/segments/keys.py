@@ -14,14 +14,14 @@ __all__ = ["combined", "key_codes", "run_starts"]
 Integers = npt.NDArray[np.int64]
 
 NEAR = 4
-"""Integers are near each other if their range is no more than so many times their number."""
+"""Integers are near each other if their range is no more than this many times their number."""
 
 
 def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, int]:
     """A number per row, equal for equal keys, and how many numbers there are, from 0 up.
 
     Nulls are equal to each other, and so are NaNs, and -0.0 and 0.0, as in Spark's GROUP BY; in lists and
-    maps the last two are told apart. Without columns all rows have one key.
+    maps the last two are distinguished. Without columns all rows have one key.
     """
     codes, count = np.zeros(rows, np.int64), 1 if rows else 0
     for column in columns:
@@ -62,7 +62,7 @@ def _column_codes(column: pa.Array) -> tuple[Integers, int]:
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64), 1
     if pa.types.is_floating(column.type):
-        # One NaN for all, and 0.0 for -0.0; Arrow goes by their bits.
+        # One NaN for all, and 0.0 for -0.0; Arrow compares their bits.
         column = pc.if_else(
             pc.is_nan(column), pa.scalar(float("nan"), column.type), pc.add(column, pa.scalar(0.0, column.type))
         )

@@ -32,7 +32,7 @@ __all__ = ["CallStream"]
 class CallStream:
     """Sends chunks of rows, gives back their outcomes, and sends again what a lost server left unanswered.
 
-    The caller asks `has_room` before `submit`, so that no more rows are under way than the window
+    The caller asks `has_room` before `submit`, so that no more rows are in flight than the window
     allows. One thread may submit while another receives; any may close.
     """
 
@@ -49,7 +49,7 @@ class CallStream:
     ) -> None:
         """Connects and opens. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
 
-        A function's `open` hook may take its time, of which the server says nothing: it gets as long as a
+        A function's `open` hook may take its time, during which the server is quiet: it gets as long as a
         row may take. `sleep` is by default one that `close` interrupts. `span` is ended with the stream.
         """
         self._span = span
@@ -138,7 +138,7 @@ class CallStream:
 
         Raises StreamError when the server ends the stream for good, AccountingMismatch, or
         ProtocolViolation. A server that is lost is replaced; where that fails until the deadline, the
-        rows under way get the error SERVER_UNAVAILABLE.
+        rows in flight get the error SERVER_UNAVAILABLE.
         """
         while self._pending.rows and not self._done:
             answers = self._receive_one()
@@ -171,7 +171,7 @@ class CallStream:
 
     @property
     def moves(self) -> int:
-        """Times that the stream went on on another connection, with nothing under way."""
+        """Times that the stream continued on another connection, with nothing in flight."""
         return self.statistics.reconnects
 
     def report(self, spark_seconds: float) -> None:
@@ -179,7 +179,7 @@ class CallStream:
         self._accounts.report(spark_seconds)
 
     def close(self) -> None:
-        """Gives up whatever is under way. Safe to call twice."""
+        """Gives up whatever is in flight. Safe to call twice."""
         done, self._done = self._done, True
         self._closed.set()
         self._connector.close()
@@ -281,7 +281,7 @@ class CallStream:
     # Losing a server and going on with another.
 
     def _move(self, chunk: Chunk) -> Answer | None:
-        """Ends a connection on which nothing is under way and opens another, on the next server.
+        """Ends a connection on which nothing is in flight and opens another, on the next server.
 
         None if that went well; otherwise the refusal of the chunk that would have been the next.
         """
@@ -356,14 +356,14 @@ class CallStream:
         return [self._refused(chunk, RowError(ErrorCode.SERVER_UNAVAILABLE, message, attempts=0, retryable=False))]
 
     def _give_up(self, problem: str) -> list[Answer]:
-        """The deadline has passed without a server: the rows under way fail, and the next ones try anew."""
+        """The deadline has passed without a server: the rows in flight fail, and the next ones try anew."""
         self._lost_at, self._losses = None, 0
         self._span.event("gave up", rows=self._pending.rows)
         error = RowError(ErrorCode.SERVER_UNAVAILABLE, problem, attempts=0, retryable=True)
         return [self._refused(chunk, error) for chunk in self._start_anew()]
 
     def _start_anew(self) -> list[Chunk]:
-        """Nothing is under way any more; what was is returned.
+        """Nothing is in flight any more; what was is returned.
 
         Not before there is a server: the room in the window would be taken for room on one.
         """

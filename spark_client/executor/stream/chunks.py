@@ -1,4 +1,4 @@
-"""Chunk: rows of one message under way, kept until they are answered, so that they can be sent again."""
+"""Chunk: rows of one message in flight, kept until they are answered, so that they can be sent again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from spark_client.executor.stream.parts import Parts
 __all__ = ["COMPACT_BELOW", "Answer", "Chunk", "IntArray", "Rows", "as_array"]
 
 COMPACT_BELOW = 4
-"""Rows are let go when fewer than one in so many is unanswered."""
+"""Rows are released when fewer than one in this many is unanswered."""
 
 IntArray = npt.NDArray[np.int64]
 Rows = range | IntArray

@@ -120,7 +120,7 @@ class Connector:
         raise ServerUnavailable(f"function {function}: the stream was closed")
 
     def _share(self, deadline: float, servers: int) -> float:
-        """How long a server may take to its first sign of life, with so many of the round left, itself among them.
+        """How long a server may take to its first sign of life, with this many of the round left, including it.
 
         One share stays in reserve: a server that is being restarted may be back in the next round.
         """
@@ -129,6 +129,6 @@ class Connector:
 
 
 def backoff(attempts: int) -> float:
-    """Seconds to wait after so many attempts; with jitter, so that the tasks of a job do not come back all at once."""
+    """Seconds to wait after this many attempts; with jitter, so that tasks of a job do not retry all at once."""
     first, longest = BACKOFF_SECONDS
     return min(first * 2.0 ** min(attempts, 16), longest) * random.uniform(0.5, 1.0)

@@ -25,7 +25,7 @@ __all__ = ["PROTOCOL_VERSION", "Connection"]
 
 PROTOCOL_VERSION = 1
 SILENT_INTERVALS, SILENT_SECONDS = 3, (2.0, 15.0)
-"""A server is given up after so many missed signs of life, within these bounds."""
+"""A server is given up after this many missed signs of life, within these bounds."""
 HEADROOM = 4096
 """Bytes of a message left for its envelope."""
 
@@ -58,7 +58,7 @@ class Connection:
         self.opened_at = clock()
         self.finished = False
         self.rows_sent = 0
-        # Bounded by the rows the window lets under way.
+        # Bounded by the rows the window lets in flight.
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._responses = transport.execute(_until_none(self._requests), avoid)
         self.server = self._responses.server
@@ -85,7 +85,7 @@ class Connection:
     def open(self, seconds: float, first_seconds: float | None = None) -> None:
         """Waits for the server's consent, up to `seconds`; its first sign of life must come within `first_seconds`.
 
-        A server whose function takes long to open sends Progress meanwhile, so that it is told from one that hangs.
+        A server whose function takes long to open sends Progress meanwhile, so that it does not seem to hang.
         Raises StreamError if the server refuses, TransportLost if there is none or it is unresponsive, and
         ends the stream then.
         """
@@ -168,7 +168,7 @@ class Connection:
         self._responses.distrust(seconds)
 
     def close(self, *, cancel: bool) -> None:
-        """Ends this side. With `cancel` the server stops what is under way. Safe to call twice."""
+        """Ends this side. With `cancel` the server stops what is in flight. Safe to call twice."""
         process_watch().discard(self)
         self._requests.put(None)
         if cancel:

@@ -91,7 +91,7 @@ class Endpoints:
             endpoint.failures, endpoint.until = 0, 0.0
 
     def failed(self, endpoint: Endpoint, seconds: float = 0.0) -> None:
-        """It was not there, was lost, or sent a stream away for so many seconds."""
+        """It was not there, was lost, or sent a stream away for this many seconds."""
         first, longest = EJECT_SECONDS
         with self._lock:
             endpoint.failures += 1

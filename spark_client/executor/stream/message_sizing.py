@@ -51,7 +51,7 @@ class MessageSizing:
         return max(1, min(available, self.rows, by_bytes))
 
     def answered(self, rows: int) -> None:
-        """Results for so many rows have come."""
+        """Results for this many rows have come."""
         self._answered += rows
         elapsed = self._clock() - self._since
         if elapsed < ADAPT_SECONDS and self._answered < self.rows:

@@ -1,4 +1,4 @@
-"""Pending: the chunks of one stream that are under way, and which of their rows a result answers."""
+"""Pending: the chunks of one stream that are in flight, and which of their rows a result answers."""
 
 import bisect
 from collections.abc import Callable, Mapping

@@ -34,7 +34,7 @@ _LOST = frozenset(
         grpc.StatusCode.DEADLINE_EXCEEDED,
     }
 )
-"""Status codes after which the rows under way are sent again: the server died, or the way to it broke."""
+"""Status codes after which the rows in flight are sent again: the server died, or the way to it broke."""
 
 _NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an http1.x server")
 """Words of gRPC's that tell what answers from nobody who does, for which it has no status of its own."""

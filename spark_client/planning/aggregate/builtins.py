@@ -39,7 +39,7 @@ class Builtin:
 
     @property
     def needs_values(self) -> bool:
-        """Whether it must know which values there are to take one back."""
+        """Whether it must know all values to retract one."""
         return self.distinct or self.function in ("min", "max")
 
 

@@ -1,6 +1,6 @@
 """Spark's own aggregates over a changelog: counts and sums of signed rows, the rest of the rows that are left.
 
-A count or a sum takes rows back by adding the opposite. The smallest, the largest and distinct values must be known
+A count or a sum retracts rows by adding the opposite. The smallest, the largest and distinct values must be known
 one by one, so equal rows are summed up first; on a stream that is for windows, which end.
 """
 
@@ -25,7 +25,7 @@ _WHY = "on a changelog"
 
 
 def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> AggregateQuery | None:
-    """The query with Spark's own aggregates made to take rows back; None if there are none, or no changelog.
+    """The query with Spark's own aggregates made to retract rows; None if there are none, or no changelog.
 
     Raises PlanError.
     """

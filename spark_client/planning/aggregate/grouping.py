@@ -53,7 +53,7 @@ class RemoteGrouping:
         """
         if self.frame.isStreaming:
             options = emit_options(self.emission, self.frame.sparkSession.conf.getAll)
-            # What the session says is for window aggregates; of others it says nothing.
+            # The settings of the session are for window aggregates only.
             if options.fires and (
                 self.emission or {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(map(str, self.keys))
             ):

@@ -40,7 +40,7 @@ class GroupBy:
     changelog: bool | None
     """Whether the frame is a changelog; None if its columns say so."""
     spread: "Spread | None" = None
-    """What becomes of accumulators before the shuffle, given the names of their keys."""
+    """What happens to accumulators before the shuffle, given the names of their keys."""
     updates: Column | None = None
     """Whether a row makes its group be emitted; None if every group is."""
 

@@ -196,7 +196,7 @@ class _Operator:
         return name
 
     def _compared(self, what: str, column: Column | str) -> str:
-        """A hidden column by which rows are told apart."""
+        """A hidden column that distinguishes rows."""
         field = self._frame.select(column).schema.fields[0]
         arrow_type(field.dataType, f"window, column {field.name!r}")
         require_sorting(field.dataType, f"window, column {field.name!r}")

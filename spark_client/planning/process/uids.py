@@ -13,7 +13,7 @@ __all__ = ["StreamUids"]
 class StreamUids:
     """Of one session. A call is forgotten with its result: a query that is built anew may use its uid again.
 
-    Streams are told apart as DataFrame objects, since the public API says of no two DataFrames that they are one
+    Streams are distinguished as DataFrame objects, because no public API says that two DataFrames are one
     stream. Calls whose results meet in a later call are compared there.
     """
 

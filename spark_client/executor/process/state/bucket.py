@@ -194,7 +194,7 @@ def _joined(
 
 
 def _bundles(starts: Integers, stops: Integers, limit: int) -> list[tuple[int, int]]:
-    """Ranges of segments with so many rows at most; one that has more is alone."""
+    """Ranges of segments with this many rows at most; one that has more is alone."""
     bundles, first = [], 0
     while first < len(starts):
         last = max(int(np.searchsorted(stops, starts[first] + limit, side="right")), first + 1)

@@ -29,7 +29,7 @@ def page_schema(plan: ProcessPlan, *, orders: bool) -> pa.Schema:
 
 
 class Entries:
-    """Keys that are stored, and then those that are new. Everything goes by their numbers."""
+    """Keys that are stored, and then those that are new. Everything else uses their numbers."""
 
     def __init__(self, stored: pa.Table, keys: pa.StructArray, hashes: Integers) -> None:
         """`keys` and `hashes` are of rows; `of_row` then says which entry each row belongs to."""

@@ -54,14 +54,14 @@ class HeldRows:
                     key = f"{number} {each.column} {name}"
                     columns[key] = values
                     sorting.append((key, "ascending" if name == "missing" else direction))
-        # The order they came in is the last thing to go by: Arrow's sort is not stable.
+        # The order of arrival decides last: Arrow's sort is not stable.
         columns["place"] = pa.array(np.arange(len(rows)))
         sorting.append(("place", "ascending"))
         found: Integers = pc.sort_indices(pa.table(columns), sort_keys=sorting).to_numpy().astype(np.int64)
         return found
 
     def lists(self, count: int) -> tuple[pa.ListArray, Integers]:
-        """The rows as lists, one per entry of so many, and when the first row of each is due."""
+        """The rows as lists, one per entry, and when the first row of each is due."""
         type_ = pa.list_(pa.field("element", self._rows.type))
         earliest = np.full(count, NEVER, np.int64)
         if not len(self._rows):
