@@ -57,7 +57,7 @@ class AsyncRows(PoolRunner):
         overdue = []
         for worker in pool.workers():
             seen = worker.look(now)
-            if seen is not None and seen[2] > self.options.timeout - seen[0].waited:
+            if seen is not None and seen[2] > seen[0].timeout:
                 overdue.append((worker, seen[0], seen[1]))
         if not overdue:
             self._asked = 0.0

@@ -40,12 +40,12 @@ class RowBatch:
 
     def __init__(
         self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array], first_row: int, rows: int,
-        waited: float = 0.0, room: Room | None = None,
+        timeout: float, room: Room | None = None,
     ) -> None:  # fmt: skip
-        """`room` is where its outcomes wait to be sent."""
+        """`room` is where its outcomes wait to be sent, `timeout` how long a row of it may take."""
         self.first_row = first_row
         self.rows = rows
-        self.waited = waited
+        self.timeout = timeout
         self.values: list[Any] = [UNSET] * rows
         self.columns: Sequence[pa.Array] = columns if function.context_parameter is not None else ()
         """The arguments as they came, if the function may ask its context for them."""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from remote_udf.options import OutputMode
-from udf_server.base.failures import describe, row_error
+from remote_udf.outcomes import RowError
 from udf_server.base.fairness import current_party
 from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import REPORT_ROWS, RowBatch
@@ -74,11 +74,10 @@ class CoroutinePool:
         """`turns` are those of the function's event loop; `post` calls something there, from any thread."""
         self._runner = runner
         self._turns = turns
-        self._setup = setup = runner.setup
+        self._setup = runner.setup
         self._options = options = runner.options
         self._capacity = options.buffer_capacity or DEFAULT_CAPACITY
         self._ordered = options.output_mode is OutputMode.ORDERED
-        self._codecs = [runner.function.codec_for(*target) for target in enumerate(setup.arguments.targets)]
         self._context_parameter = runner.function.context_parameter
         self._result = runner.function.result
         self.arrived: collections.deque[InputBatch] = collections.deque()
@@ -322,11 +321,7 @@ class CoroutinePool:
                 return
             batch = self.arrived.popleft()
         try:
-            columns = self._setup.arguments.columns(batch)
-            room, waited = self._setup.room, batch.waited
-            self._take(
-                RowBatch(self._runner.function, self._codecs, columns, batch.first_row, batch.rows, waited, room)
-            )
+            self._take(self._runner.row_batch(batch))
         except Exception as error:
             self._setup.post(self._setup.fail, error)
 
@@ -344,7 +339,7 @@ class CoroutinePool:
             called = function.call(*arguments)
         else:
             if deadline is None:
-                deadline = self._setup.clock() + self._options.timeout - batch.waited
+                deadline = self._setup.clock() + batch.timeout
             context = self._runner.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
             called = function.call_with(arguments, context)
         return self._copied(called) if self._result.mutable else called
@@ -360,39 +355,30 @@ class CoroutinePool:
 
         False means that the worker must end: the pool is closed, or the row was given up meanwhile.
         """
-        attempts, last = 1, ""
-        deadline = worker.since(self._setup.clock()) + self._options.timeout - batch.waited
+        runner = self._runner
+        attempts = runner.attempts(batch, worker.since(self._setup.clock()))
         try:
-            while True:
-                if self._closed or worker.abandoned:
-                    return False
+            while not (self._closed or worker.abandoned):
                 if worker.expired == index:
                     worker.expired = -1
                     assert worker.task is not None
                     worker.task.uncancel()
-                    batch.fail(index, self._runner.timeout_error(attempts, last))
-                    return True
-                last = describe(error)
-                delay = self._runner.retry.delay(error, attempts)
-                if delay is None:
-                    retryable = self._runner.retry.worthwhile(error)
-                    traced = batch.failed < TRACEBACKS_PER_BATCH
-                    batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
-                    return True
-                if self._setup.clock() + delay >= deadline:
-                    batch.fail(index, self._runner.timeout_error(attempts, last))
+                    next_: float | RowError = attempts.timed_out()
+                else:
+                    next_ = attempts.after(error, with_traceback=batch.failed < TRACEBACKS_PER_BATCH)
+                if isinstance(next_, RowError):
+                    batch.fail(index, next_)
                     return True
                 try:
-                    await asyncio.sleep(delay)
-                    self._setup.retried(batch.first_row, batch.first_row + index, attempts, error)
-                    attempts += 1
-                    batch.attempts[index] = attempts
-                    batch.values[index] = await self._call(batch, index, arguments, attempts, deadline)
+                    await asyncio.sleep(next_)
+                    runner.begin_attempt(batch, index, attempts, error)
+                    batch.values[index] = await self._call(batch, index, arguments, attempts.made, attempts.deadline)
                     if worker.expired == index:
                         raise TimeoutError
                     return True
                 except BaseException as raised:
                     error = raised
+            return False
         finally:
             del error  # it refers to this frame if it was raised here, and the frame to the batch
 

@@ -1,12 +1,15 @@
-"""When to call again for a row, and after which delay."""
+"""When to call again for a row, and after which delay. Written without I/O: threads and coroutines drive the same."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
 from remote_udf.options import RetryStrategy, ScalarOptions
+from remote_udf.outcomes import RowError
 from udf_server.base.errors import RetryableError
+from udf_server.base.failures import describe, row_error
 
-__all__ = ["RetryPolicy"]
+__all__ = ["Attempts", "RetryPolicy"]
 
 
 @dataclass(frozen=True)
@@ -38,3 +41,38 @@ class RetryPolicy:
             delay = self.random.uniform(0.0, bound)
         hint = error.retry_after if isinstance(error, RetryableError) else None
         return max(delay, hint or 0.0)
+
+
+class Attempts:
+    """The attempts at one row, of which the first has been made.
+
+    Whoever calls the function says how each attempt failed and is told what comes next. No exception is kept here: its
+    traceback refers to the frame of the caller, and that frame to this.
+    """
+
+    def __init__(
+        self,
+        retry: RetryPolicy,
+        deadline: float,
+        clock: Callable[[], float],
+        timeout_error: Callable[[int, str], RowError],
+    ) -> None:
+        self.made = 1
+        self.deadline = deadline
+        self._retry = retry
+        self._clock = clock
+        self._timeout_error = timeout_error
+        self._last = ""
+
+    def after(self, error: BaseException, *, with_traceback: bool) -> float | RowError:
+        """Seconds to wait before the next attempt, or the outcome of the row."""
+        delay = self._retry.delay(error, self.made)
+        if delay is None:
+            retryable = self._retry.worthwhile(error)
+            return row_error(error, self.made, retryable=retryable, with_traceback=with_traceback)
+        self._last = describe(error)
+        return delay if self._clock() + delay < self.deadline else self.timed_out()
+
+    def timed_out(self) -> RowError:
+        """The outcome of the row if its deadline passes during an attempt, or before the next one."""
+        return self._timeout_error(self.made, self._last)

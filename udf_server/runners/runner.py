@@ -1,5 +1,6 @@
 """Runner: calls one function for the rows of one stream. What all of them share."""
 
+import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
@@ -19,9 +20,11 @@ from udf_server.base.context import CallContext, StreamContext
 from udf_server.base.fairness import Party
 from udf_server.base.functions import Function
 from udf_server.base.metrics import FunctionMetrics
+from udf_server.base.values import Codec
 from udf_server.hosting.function_host import HostedFunction
+from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Emit, OutputWriter
-from udf_server.runners.retries import RetryPolicy
+from udf_server.runners.retries import Attempts, RetryPolicy
 from udf_server.runners.room import Room
 
 __all__ = ["Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns"]
@@ -125,6 +128,32 @@ class Runner(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """Starts no more calls, cancels what can be cancelled and emits nothing any more. Safe to call twice."""
+
+    @functools.cached_property
+    def _codecs(self) -> list[Codec]:
+        """Of the arguments, for functions that are called row by row."""
+        return [self.function.codec_for(*target) for target in enumerate(self.setup.arguments.targets)]
+
+    def timeout_of(self, batch: InputBatch) -> float:
+        """Seconds that are left to rows of the batch, which have waited elsewhere before."""
+        return self.options.timeout - batch.waited
+
+    def row_batch(self, batch: InputBatch) -> RowBatch:
+        """The rows of the batch, their arguments decoded. Raises ProtocolViolation."""
+        columns = self.setup.arguments.columns(batch)
+        return RowBatch(
+            self.function, self._codecs, columns, batch.first_row, batch.rows, self.timeout_of(batch), self.setup.room
+        )
+
+    def attempts(self, batch: RowBatch, began: float) -> Attempts:
+        """The attempts at a row of the batch whose first one began then."""
+        return Attempts(self.retry, began + batch.timeout, self.setup.clock, self.timeout_error)
+
+    def begin_attempt(self, batch: RowBatch, index: int, attempts: Attempts, error: BaseException) -> None:
+        """Counts one more attempt at the row, after one that failed."""
+        self.setup.retried(batch.first_row, batch.first_row + index, attempts.made, error)
+        attempts.made += 1
+        batch.attempts[index] = attempts.made
 
     def call_context(
         self, row: int, rows: int, attempt: int, deadline: float, columns: Sequence[pa.Array], offset: int

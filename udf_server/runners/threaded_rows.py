@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from remote_udf.options import OutputMode
-from udf_server.base.failures import describe, row_error
+from remote_udf.outcomes import RowError
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
 from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
@@ -56,7 +56,6 @@ class ThreadedRows(Runner):
         self._lane = setup.hosted.thread_lane
         self._threads = min(self.options.buffer_capacity or DEFAULT_CAPACITY, self._lane.limit)
         self._ordered = self.options.output_mode is OutputMode.ORDERED
-        self._codecs = [self.function.codec_for(*target) for target in enumerate(setup.arguments.targets)]
         self._context_parameter = self.function.context_parameter
         self._lock = threading.Lock()
         self._emitting = threading.Lock()
@@ -101,7 +100,7 @@ class ThreadedRows(Runner):
         now = self.setup.clock()
         for worker in self._crew.copy():
             seen = worker.look(now)
-            if seen is not None and seen[2] > self.options.timeout - seen[0].waited:
+            if seen is not None and seen[2] > seen[0].timeout:
                 self._give_up(worker, seen[0], seen[1])
         if not self._ordered and now - self._flushed >= FLUSH_SECONDS:
             self._flushed = now
@@ -240,10 +239,7 @@ class ThreadedRows(Runner):
                 return None
             arrived = self._arrived.popleft()
             self._decoding += 1
-        columns = self.setup.arguments.columns(arrived)
-        batch = RowBatch(
-            self.function, self._codecs, columns, arrived.first_row, arrived.rows, arrived.waited, self.setup.room
-        )
+        batch = self.row_batch(arrived)
         with self._lock:
             self._decoding -= 1
             self._open.append(batch)
@@ -309,7 +305,7 @@ class ThreadedRows(Runner):
         if self._context_parameter is None:
             return copied(self.function.call(*arguments))
         if deadline is None:
-            deadline = self.setup.clock() + self.options.timeout - batch.waited
+            deadline = self.setup.clock() + batch.timeout
         context = self.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
         return copied(self.function.call_with(arguments, context))
 
@@ -317,26 +313,18 @@ class ThreadedRows(Runner):
         self, worker: _Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
     ) -> None:
         """Sees a row through after its first call failed: more attempts, or its error."""
-        attempts = 1
-        deadline = worker.since(self.setup.clock()) + self.options.timeout - batch.waited
+        attempts = self.attempts(batch, worker.since(self.setup.clock()))
         try:
             while not worker.stop.is_set():
-                delay = self.retry.delay(error, attempts)
-                if delay is None:
-                    retryable = self.retry.worthwhile(error)
-                    traced = batch.failed < TRACEBACKS_PER_BATCH
-                    batch.fail(index, row_error(error, attempts, retryable=retryable, with_traceback=traced))
+                next_ = attempts.after(error, with_traceback=batch.failed < TRACEBACKS_PER_BATCH)
+                if isinstance(next_, RowError):
+                    batch.fail(index, next_)
                     return
-                if self.setup.clock() + delay >= deadline:
-                    batch.fail(index, self.timeout_error(attempts, describe(error)))
+                if worker.stop.wait(next_):
                     return
-                if worker.stop.wait(delay):
-                    return
-                self.setup.retried(batch.first_row, batch.first_row + index, attempts, error)
-                attempts += 1
-                batch.attempts[index] = attempts
+                self.begin_attempt(batch, index, attempts, error)
                 try:
-                    batch.values[index] = self._call(batch, index, arguments, attempts, deadline)
+                    batch.values[index] = self._call(batch, index, arguments, attempts.made, attempts.deadline)
                     return
                 except BaseException as raised:
                     error = raised

@@ -75,7 +75,7 @@ class Vectorized(Runner):
         for work in list(self._working):
             if work.paused or work.sending:
                 continue
-            if work.began and now > work.began + self.options.timeout - work.batch.waited:
+            if work.began and now > work.deadline:
                 self._overdue(work, now)
             elif not work.began and work.lane and self._is_blocked(work, work.lane, now):
                 # By a call of another stream.
@@ -117,7 +117,7 @@ class Vectorized(Runner):
                 return None
             batch = self._waiting.popleft()
             outcomes, setup = Outcomes(batch.rows, self.function.result), self.setup
-            work = Work(batch, outcomes, self._stop, setup.clock, setup.room, self._lent)
+            work = Work(batch, self.timeout_of(batch), outcomes, self._stop, setup.clock, setup.room, self._lent)
             self._working[work] = None
             return work
 
@@ -324,8 +324,7 @@ class Vectorized(Runner):
 
     def _too_late(self, work: Work, wait: Wait) -> TimeoutError | None:
         """An error if the batch's deadline would pass during the wait."""
-        deadline = work.began + self.options.timeout - work.batch.waited
-        return TimeoutError() if self.setup.clock() + wait.seconds >= deadline else None
+        return TimeoutError() if self.setup.clock() + wait.seconds >= work.deadline else None
 
     def _prepare(self, work: Work) -> list[pa.Array]:
         """The arguments of the rows that are called."""
@@ -346,10 +345,9 @@ class Vectorized(Runner):
             return self.function.call(self._emission(work, call), *arguments)
         if self.function.context_parameter is None:
             return self.function.call(*arguments)
-        deadline = work.began + self.options.timeout - work.batch.waited
         first = call.first if work.called is None else int(work.called[call.first])
         row = work.batch.first_row + first
-        context = self.call_context(row, call.rows, call.attempt, deadline, columns, call.first)
+        context = self.call_context(row, call.rows, call.attempt, work.deadline, columns, call.first)
         return self.function.call_with(arguments, context)
 
     def _emission(self, work: Work, call: Call) -> Emission | None:

@@ -23,11 +23,12 @@ class Work:
     """Whoever takes the claim emits the outcomes: the one who calls, or the watch that gives up."""
 
     def __init__(
-        self, batch: InputBatch, outcomes: Outcomes, stop: threading.Event, clock: Callable[[], float], room: Room,
-        lent: Callable[[], AbstractContextManager[object]],
+        self, batch: InputBatch, timeout: float, outcomes: Outcomes, stop: threading.Event, clock: Callable[[], float],
+        room: Room, lent: Callable[[], AbstractContextManager[object]],
     ) -> None:  # fmt: skip
         """While its thread waits for the client, it is in `lent`."""
         self.batch = batch
+        self._timeout = timeout
         self.lock = threading.Lock()
         """Held while outcomes are taken or given up."""
         self._stop = stop
@@ -68,6 +69,11 @@ class Work:
     def first_row(self) -> int:
         """Of the batch, in the stream."""
         return self.batch.first_row
+
+    @property
+    def deadline(self) -> float:
+        """Of its rows, once it has begun."""
+        return self.began + self._timeout
 
     @property
     def abandoned(self) -> bool:
