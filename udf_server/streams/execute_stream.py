@@ -30,17 +30,16 @@ from udf_server.runners.vectorized import Vectorized
 from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.accounting import RowAccounts, StreamLimits
 from udf_server.streams.admission import Admission
+from udf_server.streams.audit import stream_ended, stream_refused
+from udf_server.streams.background import Background, poster
 from udf_server.streams.opening import open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.session import Feed, Session, Start, Stop
 from udf_server.streams.stream_errors import as_stream_error, error_message
 
-__all__ = ["ExecuteStream", "audit"]
+__all__ = ["ExecuteStream"]
 
 log = logging.getLogger(__name__)
-audit = logging.getLogger("udf_server.audit")
-"""A line per stream, and one per caller that was refused: who, from where, which function, how many rows."""
-
 _RUNNERS: dict[Execution, type[Runner]] = {
     Execution.ASYNC_ROWS: AsyncRows,
     Execution.THREADED_ROWS: ThreadedRows,
@@ -92,7 +91,7 @@ class ExecuteStream:
         self._accounts: RowAccounts | None = None
         self._outbox = Outbox(clock)
         self._held.callback(self._outbox.drop)
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._error: BaseException | None = None
         """What ended the stream from within."""
         self._main: asyncio.Task[Any] | None = None
@@ -129,8 +128,7 @@ class ExecuteStream:
             self._outbox.put(last)
             self._outbox.close()
             await asyncio.wait((writer,))
-            for task in self._background:
-                task.cancel()
+            self._background.cancel()
         return end
 
     async def _serve(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> tuple[pb.ExecuteResponse, str]:
@@ -167,7 +165,7 @@ class ExecuteStream:
             log.warning("stream refused", extra={"function": function, "code": refusal.code, "why": refusal.message})
         if self._hosted is None:
             wanted = self._opened.function if self._opened else ""
-            audit.info("stream refused", extra={**self._who(), "function": wanted[:200], "code": refusal.code})
+            stream_refused(self._caller, wanted, refusal.code)
             self._server_metrics.rejected.labels(refusal.code).inc()
         return error_message(refusal)
 
@@ -242,7 +240,7 @@ class ExecuteStream:
             began=self._accounts.began,
             retried=self._accounts.retried,
             fail=self._fail,
-            post=_poster(asyncio.get_running_loop()),
+            post=poster(asyncio.get_running_loop()),
             room=room,
             takes_parts=emits and request.takes_parts,
             spawn=lambda coroutine: self._spawn(coroutine, tasks),
@@ -351,22 +349,7 @@ class ExecuteStream:
                 self._main.cancel()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
-        """Runs something until the stream ends. A failure ends the stream with an Error, not a broken connection."""
-
-        async def guarded() -> None:
-            try:
-                await coroutine
-            except Exception as error:
-                self._fail(error)
-
-        def done(task: asyncio.Task[None]) -> None:
-            self._background.discard(task)
-            coroutine.close()  # one that was cancelled before it began
-
-        task = tasks.create_task(guarded())
-        self._background.add(task)
-        task.add_done_callback(done)
-        return task
+        return self._background.spawn(tasks, coroutine, self._fail)
 
     async def _watch(self, runner: Runner) -> None:
         """Deadlines, and signs of life while the client waits."""
@@ -405,33 +388,11 @@ class ExecuteStream:
         )
         self._metrics.rows_dropped(self._accounts.unanswered_rows)
         self._metrics.stream_ended(end)
-        audit.info(
-            "stream ended",
-            extra={
-                **self._who(), "function": self._hosted.spec.key, "end": end,
-                "rows_in": counts.rows_in, "rows_ok": counts.rows_ok,
-                "rows_failed": counts.rows_failed, "rows_skipped": counts.rows_skipped,
-                "calls": counts.calls, "retries": counts.retries,
-                "seconds": round(self._clock() - self._began, 3),
-            },
-        )  # fmt: skip
-
-    def _who(self) -> dict[str, str]:
-        return {"caller": self._caller.name, "peer": self._caller.peer}
+        stream_ended(self._caller, self._hosted.spec.key, end, counts, self._clock() - self._began)
 
 
 def _idle(why: str) -> StreamError:
     return StreamError(ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: {why}", retryable=True)
-
-
-def _poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
-    """Calls something on the loop from any thread; in vain once the loop is closed, for then the server has stopped."""
-
-    def post(callback: Callable[..., object], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(callback, *arguments)
-
-    return post
 
 
 async def _next(requests: AsyncIterator[bytes]) -> bytes | None:

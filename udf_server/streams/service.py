@@ -17,7 +17,8 @@ from udf_server.hosting.function_host import FunctionHost
 from udf_server.security.access import Access, Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import Admission
-from udf_server.streams.execute_stream import ExecuteStream, audit
+from udf_server.streams.audit import audit
+from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.session import PROTOCOL_VERSION
 from udf_server.streams.stream_errors import error_message
 

@@ -1,0 +1,35 @@
+"""Audit: a line per stream, and one per caller that was refused."""
+
+import logging
+
+from remote_udf.errors import ErrorCode
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.security.access import Caller
+
+__all__ = ["audit", "stream_ended", "stream_refused"]
+
+audit = logging.getLogger("udf_server.audit")
+"""Says who called, from where, which function and how many rows."""
+
+
+def stream_refused(caller: Caller, function: str, code: ErrorCode) -> None:
+    """A stream did not get as far as its function."""
+    audit.info("stream refused", extra={**_who(caller), "function": function[:200], "code": code})
+
+
+def stream_ended(caller: Caller, function: str, end: str, counts: pb.StreamCounts, seconds: float) -> None:
+    """A stream has ended, however it did."""
+    audit.info(
+        "stream ended",
+        extra={
+            **_who(caller), "function": function, "end": end,
+            "rows_in": counts.rows_in, "rows_ok": counts.rows_ok,
+            "rows_failed": counts.rows_failed, "rows_skipped": counts.rows_skipped,
+            "calls": counts.calls, "retries": counts.retries,
+            "seconds": round(seconds, 3),
+        },
+    )  # fmt: skip
+
+
+def _who(caller: Caller) -> dict[str, str]:
+    return {"caller": caller.name, "peer": caller.peer}
