@@ -20,7 +20,7 @@ from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import MalformedResult, WrongResult, returned_array
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH
 
-__all__ = ["Answer", "Call", "Outcomes", "Step", "Wait", "isolate"]
+__all__ = ["Answer", "Call", "Outcomes", "Step", "Wait", "advanced", "isolate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,14 @@ def isolate(
                 todo.append((first, half, False))
             break
         result = error = None
+
+
+def advanced(steps: Generator[Step, Answer, None], answer: Answer | None) -> Step | None:
+    """The next step; None after the last one. There is no answer before the first step."""
+    try:
+        return next(steps) if answer is None else steps.send(answer)
+    except StopIteration:
+        return None
 
 
 def _row_error(error: BaseException, attempts: int, retry: RetryPolicy, errors_before: int) -> RowError:

@@ -20,32 +20,16 @@ from udf_server.runners.batches import REPORT_ROWS, RowBatch
 from udf_server.runners.outputs import Output
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner
 from udf_server.runners.sending import Sender
-from udf_server.runners.slots import Slot
+from udf_server.runners.slots import PoolWorker
 from udf_server.runners.strides import Durations, Strides
 
-__all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "PoolRunner", "Worker"]
+__all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "PoolRunner"]
 
 DEFAULT_CAPACITY = 100
 STEP_SECONDS = 0.005
 """A worker whose calls never wait hands the loop on after this long."""
 GRACE_SECONDS = 1.0
 """How long a coroutine that was cancelled, or a loop that was asked something, may take to react."""
-
-
-class Worker(Slot):
-    """A coroutine of the pool and the row it is at."""
-
-    __slots__ = ("abandoned", "expired", "task", "told")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.expired = -1
-        """The row that was cancelled for its deadline; -1 if none was."""
-        self.told = 0.0
-        """When it was."""
-        self.abandoned = False
-        """The row was given up though its call goes on; the worker ends when the call does."""
-        self.task: asyncio.Task[None] | None = None
 
 
 class PoolRunner(Runner):
@@ -85,11 +69,11 @@ class CoroutinePool:
         self._queue: collections.deque[RowBatch] = collections.deque()
         """Batches with rows nobody has taken yet."""
         self.sender = Sender(runner, runner.deliver, turns, post)
-        self._workers: list[Worker] = []
+        self._workers: list[PoolWorker] = []
         self._parked: list[asyncio.Future[None]] = []
         self._ready = 0
         """Workers that let others have the loop, and take their next row then."""
-        self._running: Worker | None = None
+        self._running: PoolWorker | None = None
         """The worker that went on last."""
         self._durations = Durations()
         self._closed = False
@@ -98,7 +82,7 @@ class CoroutinePool:
         self.taken = 0
         """Batches taken from the runner."""
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[PoolWorker]:
         """Those at work or parked, for the watch over deadlines. From any thread."""
         return self._workers.copy()
 
@@ -154,7 +138,7 @@ class CoroutinePool:
         self._workers.clear()
         self._parked.clear()
 
-    def expire(self, overdue: Sequence[tuple[Worker, RowBatch, int]]) -> None:
+    def expire(self, overdue: Sequence[tuple[PoolWorker, RowBatch, int]]) -> None:
         """Gives up these rows, where the worker is still at them."""
         self._setup.post(self._runner.answered, self)
         now = self._setup.clock()
@@ -190,17 +174,17 @@ class CoroutinePool:
                 future.set_result(None)
                 return
         if len(self._workers) < self._capacity:
-            worker = Worker()
+            worker = PoolWorker()
             self._workers.append(worker)
             worker.task = asyncio.get_running_loop().create_task(self._work(worker))
 
-    def _wake_others(self, worker: Worker) -> None:
+    def _wake_others(self, worker: PoolWorker) -> None:
         """Beside one whose calls only compute, more workers would make each turn of the loop longer, and do no more."""
         if worker.index >= 0:
             self._wake()
             self._wake()
 
-    async def _work(self, worker: Worker) -> None:
+    async def _work(self, worker: PoolWorker) -> None:
         """One worker, from its first row to its last."""
         current_party.set(self._setup.party)
         try:
@@ -208,7 +192,7 @@ class CoroutinePool:
         finally:
             self._turns.leave(worker)
 
-    async def _work_on(self, worker: Worker) -> None:
+    async def _work_on(self, worker: PoolWorker) -> None:
         """Row after row, batch after batch, until the pool is closed.
 
         The loop over rows is the hottest of the server: nothing stands in it that could stand around it.
@@ -291,7 +275,7 @@ class CoroutinePool:
             # A worker that is parked, or was cancelled there, would hold on to its last batch.
             del batch, values
 
-    async def _let_others(self, worker: Worker, cost: float | None, *, ask: bool) -> None:
+    async def _let_others(self, worker: PoolWorker, cost: float | None, *, ask: bool) -> None:
         """Hands the loop on for one turn of it, or with `ask` until `Turns.turn` returns, which takes the `cost`."""
         self._ready += 1
         try:
@@ -349,7 +333,7 @@ class CoroutinePool:
         return self._result.copied(await called)
 
     async def _failed(
-        self, worker: Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
+        self, worker: PoolWorker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
     ) -> bool:
         """Sees a row through after its first call failed: more attempts, or its error.
 
@@ -392,7 +376,7 @@ class CoroutinePool:
         if not batch.workers and batch.exhausted:
             self._finish(batch)
 
-    def _abandon(self, worker: Worker, batch: RowBatch) -> None:
+    def _abandon(self, worker: PoolWorker, batch: RowBatch) -> None:
         """The coroutine ignores its cancellation: its row times out, and another worker takes its place."""
         index = worker.index
         worker.abandoned = True

@@ -1,12 +1,14 @@
-"""Slot: which row a worker, a coroutine or a thread, is at, and how the watch over deadlines sees it.
+"""Slots: which row a worker, a coroutine or a thread, is at, and how the watch over deadlines sees it.
 
 The worker writes only `batch` and `index`, so that a row costs it next to nothing; since when it is
 at a row, the watch finds out by looking from time to time.
 """
 
+import asyncio
+
 from udf_server.runners.batches import RowBatch
 
-__all__ = ["Slot"]
+__all__ = ["PoolWorker", "Slot"]
 
 
 class Slot:
@@ -41,3 +43,19 @@ class Slot:
         """When the present row began, to within one look."""
         batch, index, since = self._seen
         return since if batch is self.batch and index == self.index else now
+
+
+class PoolWorker(Slot):
+    """A coroutine of the pool and the row it is at."""
+
+    __slots__ = ("abandoned", "expired", "task", "told")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expired = -1
+        """The row that was cancelled for its deadline; -1 if none was."""
+        self.told = 0.0
+        """When it was."""
+        self.abandoned = False
+        """The row was given up though its call goes on; the worker ends when the call does."""
+        self.task: asyncio.Task[None] | None = None

@@ -22,7 +22,7 @@ from remote_udf.options import OutputMode
 from udf_server.base.fairness import current_party
 from udf_server.hosting.lanes import LoopLane
 from udf_server.runners.emission import Emission
-from udf_server.runners.isolation import Answer, Call, Outcomes, Step, Wait, isolate
+from udf_server.runners.isolation import Answer, Call, Outcomes, Wait, advanced, isolate
 from udf_server.runners.outputs import Output, Taken
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
@@ -224,10 +224,10 @@ class Vectorized(Runner):
             steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
             answer: Answer | None = None
             failure: BaseException | None = None
-            while (step := _next(steps, answer)) is not None and not work.stopped and not self._stop.is_set():
+            while (step := advanced(steps, answer)) is not None and not work.stopped and not self._stop.is_set():
                 answer = None  # its result may be large
                 if isinstance(step, Wait):
-                    late = self._too_late(work, step)
+                    late = work.too_late(step.seconds)
                     if late is None:
                         self._stop.wait(step.seconds)
                     answer = (None, late)
@@ -276,11 +276,11 @@ class Vectorized(Runner):
             steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
             answer: Answer | None = None
             failure: BaseException | None = None
-            while (step := _next(steps, answer)) is not None:
+            while (step := advanced(steps, answer)) is not None:
                 answer = None
                 try:
                     if isinstance(step, Wait):
-                        late = self._too_late(work, step)
+                        late = work.too_late(step.seconds)
                         await asyncio.sleep(0.0 if late else step.seconds)
                         answer = (None, late)
                     else:
@@ -321,10 +321,6 @@ class Vectorized(Runner):
         if failure is not None and call.attempt > 1:
             first = work.batch.first_row
             self.setup.retried(first, first + call.first, call.attempt - 1, failure)
-
-    def _too_late(self, work: Work, wait: Wait) -> TimeoutError | None:
-        """An error if the batch's deadline would pass during the wait."""
-        return TimeoutError() if self.setup.clock() + wait.seconds >= work.deadline else None
 
     def _prepare(self, work: Work) -> list[pa.Array]:
         """The arguments of the rows that are called."""
@@ -400,11 +396,3 @@ class Vectorized(Runner):
             self._working.pop(work, None)
         self.setup.metrics.observe_rows([work.seconds], [work.batch.rows])
         self.setup.post(self._start)
-
-
-def _next(steps: Any, answer: Answer | None) -> Step | None:
-    try:
-        step: Step = steps.send(answer)
-        return step
-    except StopIteration:
-        return None

@@ -75,6 +75,10 @@ class Work:
         """Of its rows, once it has begun."""
         return self.began + self._timeout
 
+    def too_late(self, seconds: float) -> TimeoutError | None:
+        """An error if the deadline would pass within this time."""
+        return TimeoutError() if self._clock() + seconds >= self.deadline else None
+
     @property
     def abandoned(self) -> bool:
         """Nobody waits for its outcomes."""
