@@ -1,4 +1,4 @@
-"""A raw Arrow echo over a Unix socket: what is left if everything but moving bytes between two processes is left out.
+"""A raw Arrow echo over a Unix socket: what is left if everything but moving bytes between two processes is skipped.
 
 `python -m benchmarks.echo PATH` is the other process: it reads each batch and writes it back.
 """

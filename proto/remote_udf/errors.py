@@ -1,7 +1,7 @@
 """Errors and error codes both ends know.
 
     RemoteUdfError                  root of every error of this project
-    ├── InvalidOption               an option is unknown, malformed or senseless; the caller's fault
+    ├── InvalidOption               an option is unknown, malformed or invalid; the caller's fault
     ├── InvalidCall                 a process table function is not called as it declares; the caller's fault
     ├── UnsupportedType             a type that cannot cross the wire; the caller's or author's fault
     ├── ProtocolViolation           the other end broke the protocol; a bug or another kind of peer
@@ -117,7 +117,7 @@ class InvalidCall(RemoteUdfError, ValueError):
 
 
 class InvalidOption(RemoteUdfError, ValueError):
-    """An option is unknown, malformed or senseless together with another."""
+    """An option is unknown, malformed or invalid together with another."""
 
 
 class UnsupportedType(RemoteUdfError, TypeError):

@@ -26,14 +26,14 @@ _IF = b"remote_udf.only_if"
 def columns_of(table: str, *, without: str = "", default: str = "") -> pa.Field:
     """Stands for the columns of a table argument but those of its key.
 
-    The column that the DESCRIPTOR argument `without` names, or else `default`, is left out.
+    The column that the DESCRIPTOR argument `without` names, or else `default`, is skipped.
     """
     metadata = {_TABLE: table, _WITHOUT: without, _DEFAULT: default}
     return pa.field(f"columns of {table}", pa.null(), metadata=metadata)
 
 
 def column_named_by(argument: str, type_: pa.DataType, *, default: str, only_if: str = "") -> pa.Field:
-    """A column with the name that a DESCRIPTOR argument gives. It is left out where the argument `only_if` is false."""
+    """A column with the name that a DESCRIPTOR argument gives. It is skipped where the argument `only_if` is false."""
     metadata = {_NAME: argument, _DEFAULT: default, _IF: only_if}
     return pa.field(f"column named by {argument}", type_, metadata=metadata)
 

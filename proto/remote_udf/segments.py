@@ -56,7 +56,7 @@ def applied_to_proto(fields: Iterable[AppliedField]) -> "list[pb.AppliedField]":
 
 
 def applied_from_proto(codes: "Iterable[pb.AppliedField]") -> tuple[AppliedField, ...]:
-    """The fields without repetition, in the order of AppliedField. Fields of a newer protocol are left out."""
+    """The fields without repetition, in the order of AppliedField. Fields of a newer protocol are skipped."""
     wanted = set(codes)
     return tuple(field for field, code in _APPLIED.items() if code in wanted)
 

@@ -38,7 +38,7 @@ class Security:
     server_name: str | None = None
     """The name in the server's certificate, if the target has another one."""
     token_file: str | None = None
-    """File of a bearer token, read anew for each stream."""
+    """File of a bearer token, read again for each stream."""
     token_variable: str | None = None
     """Environment variable of a bearer token; `spark.executorEnv.NAME` sets one on executors."""
     allow_plaintext: bool = False

@@ -85,7 +85,7 @@ def is_remote(tree: Node, names: FunctionNames) -> bool:
 
 
 def remote_in(tree: Node, names: FunctionNames) -> Iterator[Node]:
-    """The calls of remote aggregates in a tree, queries inside it left out."""
+    """The calls of remote aggregates in a tree, without queries inside it."""
     return (node for node in walk_query(tree) if is_remote(node, names))
 
 

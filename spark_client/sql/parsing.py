@@ -58,7 +58,7 @@ class Text:
 
     @functools.cached_property
     def called(self) -> Sequence[str]:
-        """The names that stand before a parenthesis: of functions, among others. Qualified ones are left out."""
+        """The names that stand before a parenthesis: of functions, among others. Qualified ones are skipped."""
         if not self.tokens:
             return [plain or quoted for plain, quoted in _CALL.findall(self.readable())]
         return [

@@ -112,7 +112,7 @@ class Rewriting:
         return GroupedSelect(self._workspace, select, source, planned=planned or distinct).rewritten()
 
     def _calls(self, select: Node) -> Iterator[Node]:
-        """The remote aggregates of a SELECT, those of queries inside it left out."""
+        """The remote aggregates of a SELECT, without those of queries inside it."""
         return remote_in(select, self._functions)
 
     def _select(self, select: Node, ctes: Sequence[Node]) -> Node:

@@ -121,7 +121,7 @@ class SingleCalls:
         }  # fmt: skip
 
     def _calls(self, source: Source, tree: Node) -> Iterator[Node]:
-        """Calls of remote functions on the columns of a row, queries inside the tree left out."""
+        """Calls of remote functions on the columns of a row, without queries inside the tree."""
         aliases = _aliases(source, tree) if isinstance(tree, exp.Select) else set()
         for node in walk_query(tree):
             if not isinstance(node, exp.Anonymous) or isinstance(node.parent, exp.Dot) or not self._is_remote(node):
@@ -161,7 +161,7 @@ class SingleCalls:
 
 
 def _visible(select: Node) -> list[Node]:
-    """The common table expressions that a SELECT inside a tree may name, its own left out."""
+    """The common table expressions that a SELECT inside a tree may name, without its own."""
     found: list[Node] = []
     node = select
     while node.parent is not None:

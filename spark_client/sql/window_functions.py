@@ -1,7 +1,7 @@
 """Window functions in FROM: `TABLE(TUMBLE(TABLE bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES))` (FLIP-145).
 
 Where the query around a call is rewritten, the call becomes the windowed DataFrame. `TABLE( )` around the
-call may be left out; arguments go by position or by name.
+call may be omitted; arguments go by position or by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""CUMULATE: windows with one start that grow by a step up to a size, then start anew (FLIP-145)."""
+"""CUMULATE: windows with one start that grow by a step up to a size, then start again (FLIP-145)."""
 
 import dataclasses
 

@@ -39,7 +39,7 @@ def sign_of(kind: str) -> Column:
 
 
 def net_changes(frame: DataFrame, kind: str) -> DataFrame:
-    """A windowed changelog with rows that cancel out left out; the rest is +I, or -D where more were retracted.
+    """A windowed changelog with rows that cancel out removed; the rest is +I, or -D where more were retracted.
 
     The same columns, and ARRIVAL. On a stream rows come when their window is over. Raises PlanError.
     """

@@ -84,7 +84,7 @@ def _step(time: Column, step: int, offset: int) -> Column:
 
 
 def in_panes(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
-    """The frame with a column PANE; rows without time are left out. Raises PlanError, as `check_input`."""
+    """The frame with a column PANE; rows without time are skipped. Raises PlanError, as `check_input`."""
     field = check_input(frame, time_col, windows.name)
     time = wall_clock(field)
     return frame.where(time.isNotNull()).select("*", floor(time, windows.pane, windows.pane_offset).alias(PANE))

@@ -2,7 +2,7 @@
 
     step 2, size 6     |--a--|-----|--c--|
                        [-----)              emitted: a row came in it
-                       [-----------)        left out: the same as before
+                       [-----------)        skipped: the same as before
                        [-----------------)  emitted
 
 A window function gives out rows, and which windows have some of a key is known where they are grouped. So the columns

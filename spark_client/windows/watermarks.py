@@ -1,7 +1,7 @@
 """A watermark that moves on when no rows come, so that the last windows of a quiet stream are closed.
 
 Spark's watermark follows the rows. Beside an idle source this one is driven by a clock: a row a second that has
-nothing but a time, so long ago as the source may be idle, which counts for the watermark and is left out then.
+nothing but a time, so long ago as the source may be idle, which counts for the watermark and is skipped then.
 """
 
 from pyspark.sql import DataFrame

@@ -48,7 +48,7 @@ def bind_aggregate(
         call = binding.call_bundled
     else:
         call = binding.call_classic
-    # Rows with nulls are left out by whoever makes the segments; a segment is never skipped.
+    # Rows with nulls are skipped by whoever makes the segments; a segment is never skipped.
     spec = replace(aggregate.spec, result=binding.result, nulls=NullCall.CALL)
     bound = Function(
         spec=spec,

@@ -8,7 +8,7 @@ RemoteUdfError                  (remote_udf.errors)
 │   ├── PluginImportError       a plugin's code could not be imported
 │   └── FunctionClash           two functions of one name and version
 ├── InvalidSetting              an environment variable of a plugin is missing or malformed; the operator must change it
-├── InvalidConfig               a setting is unknown, malformed or senseless; the operator must change it
+├── InvalidConfig               a setting is unknown, malformed or invalid; the operator must change it
 └── FunctionBlocked             a function holds more threads than it may lose; the server must be restarted
 """
 
@@ -60,7 +60,7 @@ class FunctionClash(PluginError):
 
 
 class InvalidConfig(RemoteUdfError, ValueError):
-    """A setting of the server is unknown, malformed or senseless."""
+    """A setting of the server is unknown, malformed or invalid."""
 
 
 class InvalidSetting(RemoteUdfError, ValueError):

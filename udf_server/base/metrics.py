@@ -237,7 +237,7 @@ class ServerMetrics:
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
 
     def reloads(self, files: str, good: bool) -> None:
-        """Files were read anew, or could not be. `files` is tls or access. From any thread."""
+        """Files were read again, or could not be. `files` is tls or access. From any thread."""
         self.file_reloads.labels(files, "ok" if good else "failed").inc()
 
     def function(self, name: str, version: str) -> "FunctionMetrics":

@@ -188,7 +188,7 @@ def describe(name: str, file: Path | None, **flags: Any) -> None:
 def call(name: str, arguments: tuple[str, ...], file: Path | None, **flags: Any) -> None:
     """Call a function once, in this process: NAME or NAME@VERSION, then its ARGUMENTS as JSON.
 
-    What is not JSON is taken as text, so quotes may be left out. Prints the value as JSON, or the
+    What is not JSON is taken as text, so quotes may be omitted. Prints the value as JSON, or the
     row's error and exit status 1.
     """
     function = _find(_registry(_config(file, flags)), name)

@@ -71,7 +71,7 @@ class Rate:
                 return 0.0
             window = await self._limiter.get_window_stats(self._item, self._key)
         except Exception as error:
-            # Its message is left out: it may name the URL of the storage, and so a password.
+            # Its message is skipped: it may name the URL of the storage, and so a password.
             raise RetryableError(
                 f"function {self._key}: the rate storage does not answer: {type(error).__name__}"
             ) from None

@@ -147,7 +147,7 @@ class Engine:
             return own.values
         others = [None] * len(self._others)
         if not self._broadcast:
-            # Made anew for each call, so that what a call does to them is lost with it.
+            # Made again for each call, so that what a call does to them is lost with it.
             others = [
                 entry.load(stored, now, writable=False)
                 for entry, stored in zip(self._others, self._other_stored, strict=True)

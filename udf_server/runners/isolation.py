@@ -87,7 +87,7 @@ class Outcomes:
             self.fail(position, self.rows - position, error)
 
     def restart(self, first: int) -> None:
-        """Rows from here on are called anew: parts of them count no more."""
+        """Rows from here on are called again: parts of them count no more."""
         self.parts = {row: count for row, count in self.parts.items() if row < first}
 
     def take(self) -> Taken:
@@ -126,7 +126,7 @@ def isolate(
             outcomes.calls += 1
             result, error = yield Call(first, rows, attempt)
             if (settled := outcomes.sent - first) > 0:
-                # Rows whose outcomes have left during the call; the others begin anew.
+                # Rows whose outcomes have left during the call; the others begin again.
                 first, rows, attempt = first + settled, rows - settled, 1
                 if not rows:
                     break

@@ -1,4 +1,4 @@
-"""WatchedFiles: what files say, read anew when they change, so that secrets rotate without a restart."""
+"""WatchedFiles: what files say, read again when they change, so that secrets rotate without a restart."""
 
 import logging
 import threading

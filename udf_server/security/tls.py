@@ -1,4 +1,4 @@
-"""TLS: the server's credentials from files, read anew at the first handshake after they change."""
+"""TLS: the server's credentials from files, read again at the first handshake after they change."""
 
 import ssl
 from collections.abc import Sequence

@@ -94,7 +94,7 @@ class _Worker:
 
 
 class _Scrape(Collector):
-    """The metrics of all workers. Each has the label `process`, for a worker that starts anew counts from 0."""
+    """The metrics of all workers. Each has the label `process`, for a worker that starts again counts from 0."""
 
     def __init__(self, workers: Sequence[_Worker]) -> None:
         self._workers = workers

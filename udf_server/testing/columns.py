@@ -36,9 +36,9 @@ def argument_column(function: Function, position: int, values: Any) -> pa.Array:
 def segment_columns(
     aggregate: Aggregate, segments: Sequence[BundledKeySegment], key: str | pa.DataType | None
 ) -> dict[str, pa.Array]:
-    """The columns of a bundle; see message.proto. Columns nobody has anything in, or nobody sees, are left out.
+    """The columns of a bundle; see message.proto. Columns nobody has anything in, or nobody sees, are skipped.
 
-    Of a function that skips nulls, rows with a null argument are left out. Raises ValueError for keys
+    Of a function that skips nulls, rows with a null argument are skipped. Raises ValueError for keys
     or rows of different widths.
     """
     columns = {}

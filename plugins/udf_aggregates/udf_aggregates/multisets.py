@@ -17,7 +17,7 @@ class Sorted:
     """The values of each accumulator in rising order; NaN is the greatest, as in Spark."""
 
     def __init__(self, accumulators: pa.StructArray) -> None:
-        """A value retracted more often than added is left out."""
+        """A value retracted more often than added is skipped."""
         lists, counts = accumulators.flatten()[:2]
         self._values: Doubles = lists.flatten().to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)

@@ -54,7 +54,7 @@ class ApproxQuantile(udf.VectorizedAggregateFunction):
     """The least value that a share `q`, from 0 to 1, of the values does not exceed (KLL); null without rows.
 
     Exact for up to 400 values; beyond, the rank of the result is off by 0.7 % at most with 99 %
-    confidence, and it may vary from run to run. NaN is left out. `q` is the same for all rows of a key.
+    confidence, and it may vary from run to run. NaN is skipped. `q` is the same for all rows of a key.
     """
 
     parameters = "v double, q double"

@@ -23,7 +23,7 @@ def nearest(
     """The point of two arrays, of latitudes and longitudes, that is nearest: its place, from 0, and how far it is.
 
     The first of several at one distance; null if the arrays are empty. Raises ValueError for arrays of different
-    lengths, or with a null or another senseless coordinate.
+    lengths, or with a null or another invalid coordinate.
     """
     rows = len(latitude)
     lengths = pc.list_value_length(latitudes).to_numpy()

@@ -26,7 +26,7 @@ class ToChangelog(udf.ProcessTableFunction):
     """Changes as rows that are only inserted, with the operation in a column.
 
     `op` names that column, `op_mapping` says which operations ("INSERT, UPDATE_AFTER") become which code;
-    others are left out. A delete keeps its values unless `produces_full_deletes` is false: then it keeps those of its
+    others are skipped. A delete keeps its values unless `produces_full_deletes` is false: then it keeps those of its
     key, which is PARTITION BY and the upsert key. Without any key all columns tell a row from others, and all stay.
     """
 
@@ -67,7 +67,7 @@ class ToChangelog(udf.ProcessTableFunction):
 class FromChangelog(udf.ProcessTableFunction):
     """Rows with their operation in a column, as captured from a database, as changes.
 
-    `op` names the column, which is left out of the result; `op_mapping` says which codes ("c, r") stand for
+    `op` names the column, which is excluded from the result; `op_mapping` says which codes ("c, r") stand for
     which operation. A code that stands for none fails.
     """
 

@@ -25,7 +25,7 @@ class SlaAlerts(udf.ProcessTableFunction):
     """An alert for each key that was begun and not ended `within` this time: when it began, when it was due.
 
     The column `status` of the table says which rows begin a key and which end it; others may come between. A second
-    beginning while a key is open changes nothing. After its alert a key may begin anew.
+    beginning while a key is open changes nothing. After its alert a key may begin again.
     """
 
     name = "sla_alerts"

@@ -104,7 +104,7 @@ def output_of(
     *,
     ends: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The output for a bundle. With `counts`, net rows per segment, those at zero are left out.
+    """The output for a bundle. With `counts`, net rows per segment, those at zero are skipped.
 
     A part of a key that does not end with it has no results yet, only rows that are handed on.
 

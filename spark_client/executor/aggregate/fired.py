@@ -172,7 +172,7 @@ class FiredBucket:
         return places
 
     def _places(self, new: Sequence[pa.Array], count: int) -> list[int]:
-        """The window of each of these keys, made anew where there is none."""
+        """The window of each of these keys, made again where there is none."""
         plan, before = self._plan, len(self._windows)
         if not before:
             self._keys, codes = list(new), np.arange(count)

@@ -44,7 +44,7 @@ class AggregateInput:
     def takes(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
         """Which rows the function gets; None for all of them.
 
-        Rows whose condition is not true are left out, and with `nulls="skip"` those with a null argument.
+        Rows whose condition is not true are skipped, and with `nulls="skip"` those with a null argument.
         """
         chosen = None
         if self.condition is not None:

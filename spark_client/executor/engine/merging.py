@@ -19,7 +19,7 @@ def merged(
 ) -> Iterator[pa.Table]:
     """The same rows in the same order, in tables of up to `wanted_rows` and MESSAGE_BYTES; never smaller than given.
 
-    Batches without rows are left out. A message costs about the same whatever it holds, so that a cheap
+    Batches without rows are skipped. A message costs about the same whatever it holds, so that a cheap
     function is several times faster with 64k rows per message than with Spark's 10k.
     """
     held: list[pa.RecordBatch] = []

@@ -22,7 +22,7 @@ def tables_of(
     """The same rows in the same order, in tables of `size()` rows; fewer at the end, or where a table gets too large.
 
     A table whose first row has waited for `allow_latency` seconds leaves with the next batch, however
-    small it is. Batches without rows are left out.
+    small it is. Batches without rows are skipped.
     """
     held: list[pa.RecordBatch] = []
     rows = held_bytes = 0

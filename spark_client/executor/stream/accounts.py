@@ -50,7 +50,7 @@ class Accounts:
         self.statistics.failed += rows
 
     def start_connection(self) -> None:
-        """Counts anew, since the server's counts are those of a connection."""
+        """Counts again, since the server's counts are those of a connection."""
         self.counts = pb.StreamCounts()
 
     def finish_connection(self, finished: pb.Finished, rows_sent: int, unanswered: int) -> None:

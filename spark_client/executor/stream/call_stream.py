@@ -356,7 +356,7 @@ class CallStream:
         return [self._refused(chunk, RowError(ErrorCode.SERVER_UNAVAILABLE, message, attempts=0, retryable=False))]
 
     def _give_up(self, problem: str) -> list[Answer]:
-        """The deadline has passed without a server: the rows in flight fail, and the next ones try anew."""
+        """The deadline has passed without a server: the rows in flight fail, and the next ones try again."""
         self._lost_at, self._losses = None, 0
         self._span.event("gave up", rows=self._pending.rows)
         error = RowError(ErrorCode.SERVER_UNAVAILABLE, problem, attempts=0, retryable=True)

@@ -1,4 +1,4 @@
-"""Endpoints: the servers behind a target, taken in turn; one that failed is left out for a while.
+"""Endpoints: the servers behind a target, taken in turn; one that failed is skipped for a while.
 
 A target is one address ("host:port", "unix:/path"), several with commas between them, or a name with many
 addresses ("dns:///name:port", such as a headless service of Kubernetes), which is resolved again and again,
@@ -18,7 +18,7 @@ __all__ = ["Endpoint", "Endpoints", "process_endpoints", "resolved"]
 RESOLVE_SECONDS = 10.0
 """How often names are looked up, while streams are opened."""
 EJECT_SECONDS = (1.0, 60.0)
-"""How long an endpoint is left out after its first failure, and at most; doubled by each in a row."""
+"""How long an endpoint is skipped after its first failure, and at most; doubled by each in a row."""
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class Endpoint:
     failures: int = 0
     """In a row."""
     until: float = field(default=0.0, repr=False)
-    """Left out until then."""
+    """Skipped until then."""
 
     @property
     def same_host(self) -> bool:

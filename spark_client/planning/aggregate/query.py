@@ -114,7 +114,7 @@ class AggregateQuery:
             self.hidden[name] = normalized(column_of(key), type_)
         self.remotes = self._planned()
         self.only_updated = group_by.updates is not None
-        """Whether groups without a row that UPDATES are left out."""
+        """Whether groups without a row that UPDATES are skipped."""
         self.passes_rows = bool(self.builtins) or any(r.strategy is Strategy.ROWS for r in self.remotes)
         if group_by.updates is not None and self._spread is None:
             # Accumulators do not know it: Spark must see the rows.

@@ -49,7 +49,7 @@ def _key(given: ProcessInput, asked: Sequence[str]) -> tuple[str, ...]:
 def normalised(argument: TableArgument, given: ProcessInput) -> ProcessInput:
     """The table with the changes the argument asks for. Without an upsert key it is that of PARTITION BY.
 
-    A row of a key that is not there is an insert, whatever it says; a delete of one is left out. Raises PlanError
+    A row of a key that is not there is an insert, whatever it says; a delete of one is skipped. Raises PlanError
     where the key of the rows is not known.
     """
     mode, upsert_key = given.changelog_mode, given.upsert_key
@@ -91,7 +91,7 @@ def _completed(given: ProcessInput, key: Sequence[str], *, keeps_upserts: bool) 
         .otherwise(F.array(_change(insert, F.col(ROW))))
     )
     flat = (
-        # A -U that is there already is made anew from the row before it.
+        # A -U that is there already is made again from the row before it.
         positioned.where(F.col(KIND) != RowKind.UPDATE_BEFORE.code)
         .select("*", row.alias(ROW), last.alias(BEFORE))
         .select(POSITION, F.posexplode(changes).alias(hidden("place"), CHANGES))

@@ -11,7 +11,7 @@ __all__ = ["StreamUids"]
 
 
 class StreamUids:
-    """Of one session. A call is forgotten with its result: a query that is built anew may use its uid again.
+    """Of one session. A call is forgotten with its result: a query that is built again may use its uid again.
 
     Streams are distinguished as DataFrame objects, because no public API says that two DataFrames are one
     stream. Calls whose results meet in a later call are compared there.
