@@ -70,9 +70,17 @@ class Capabilities:
         """Those that the case meets."""
         return [each for each in self.all if each.meets(case)]
 
-    def why_not_streamed(self, message: str) -> str:
-        """Why a query that runs in batch is refused as a stream, if the message is a declared one; else ""."""
-        return next((reason for refusal, reason in self.streams if re.search(refusal, message)), "")
+    def leave_out_streams(self, seen: Observation) -> None:
+        """Drops the stream of a query that runs otherwise, if it was refused with a declared message; that is noted."""
+        if all(run.failure is not None for run in seen.runs):
+            return
+        for run in [run for run in seen.runs if run.how == "stream" and run.failure is not None]:
+            assert run.failure is not None
+            message = run.failure.message
+            why = next((reason for refusal, reason in self.streams if re.search(refusal, message)), "")
+            if why:
+                seen.runs.remove(run)
+                seen.notes.append(f"not run as a stream: {why}")
 
     def why_unchecked(self, field: str) -> str:
         """The declared reason, "" if there is none."""

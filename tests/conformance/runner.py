@@ -77,6 +77,7 @@ def _verdict(case: Case, environment: Environment, met: Sequence[Capability], en
     bound: list[Bound] = [] if scripted else environment.bind(case)
     entry.bound = {each.words.name: each.origin for each in bound}
     seen = kind.observe(case, environment, bound)
+    _CAPABILITIES.leave_out_streams(seen)
     stated = next((each for each in met if each.happened(seen)), None)
     if stated is not None and judge(case.expectation, seen).status is not Status.PASSED:
         seen.refusal = stated.reason

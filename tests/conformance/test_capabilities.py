@@ -52,9 +52,19 @@ def test_a_name_that_is_there_makes_the_case_apply():
 
 
 def test_a_stream_may_be_refused_with_a_declared_message_only():
-    message = "table 'r': declares REQUIRE_FULL_DELETE, but deletes have only the columns of the key"
-    assert DECLARED.why_not_streamed(message)
-    assert not DECLARED.why_not_streamed("no such table")
+    for message, left in (("OVER is for tables; on a stream, aggregate by windows of time", 1), ("no such table", 2)):
+        stream = Run("stream", failure=Failure(message, planning=True))
+        observed = Observation(runs=[Run("batch", rows=()), stream])
+        DECLARED.leave_out_streams(observed)
+        assert len(observed.runs) == left
+        assert bool(observed.notes) is (left == 1)
+
+
+def test_a_query_that_is_refused_in_batch_too_keeps_its_failures():
+    failure = Failure("OVER is for tables; on a stream", planning=True)
+    observed = Observation(runs=[Run("batch", failure=failure), Run("stream", failure=failure)])
+    DECLARED.leave_out_streams(observed)
+    assert len(observed.runs) == 2
 
 
 def test_a_capability_is_met_by_a_field_of_the_case_and_by_nothing_else():

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.changelogs import mode_metadata, mode_of
 from tests.conformance.binding import Bound, is_process
-from tests.conformance.capabilities import Capabilities
 from tests.conformance.cases import Case, Table
 from tests.conformance.environment import REFUSALS, Environment, columns_of, fill
 from tests.conformance.flink_tables import changelog_mode, process_sql, run_texts
@@ -73,9 +72,6 @@ def _stream(
     if not why:
         run = process_streams.run(case, environment, bound, texts)
         why = "Spark has no streaming query of this shape"
-    if run is not None and run.failure is not None:
-        why = Capabilities().why_not_streamed(run.failure.message)
-        run = None if why else run
     if run is not None:
         seen.runs.append(run)
     else:
