@@ -21,7 +21,9 @@ __all__ = ["Binder", "Bound", "FileBinder", "FunctionMissing", "called_in_from",
 
 _CALLED = re.compile(r"(?:\b([A-Za-z_]\w*)|`([^`]+)`)\s*\(")
 _AGGREGATE = re.compile(r"aggregate|udaf|udagg", re.IGNORECASE)
-_AS_TABLE = re.compile(r"\b(?:FROM|JOIN|LATERAL)\s+(?:TABLE\s*\(\s*)?(?:`([^`]+)`|([A-Za-z_]\w*))\s*\(")
+_AS_TABLE = re.compile(
+    r"\b(?:FROM|JOIN|LATERAL)\s+(?:LATERAL\s+)?(?:TABLE\s*\(\s*)?(?:`([^`]+)`|([A-Za-z_]\w*))\s*\(", re.IGNORECASE
+)
 _NO_FUNCTIONS = ("tumble", "hop", "cumulate", "session", "table", "values", "unnest", "lateral")
 _PLUGIN = "tests.conformance.given_plugin"
 

@@ -5,15 +5,18 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
+from remote_udf.functions import FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client import RemoteSession
 from tests.conformance.binding import Bound, called_in_from, is_process
 from tests.conformance.cases import Case
 from tests.conformance.checking import CaseError, described
+from tests.conformance.table_api import parts
 
-__all__ = ["changelog_mode", "process_sql", "run_texts"]
+__all__ = ["changelog_mode", "passed_arguments", "process_sql", "run_texts"]
 
 _BUILT_IN = {"TO_CHANGELOG": "to_changelog", "FROM_CHANGELOG": "from_changelog"}
+_PASSED = re.compile(r"(\w+)\s*=>\s*(.*)", re.DOTALL)
 _SQL = re.compile(r"\s*(SELECT|WITH|INSERT|EXECUTE)\b", re.IGNORECASE)
 
 
@@ -46,10 +49,10 @@ def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str
                 text = re.sub(written, f"`{chosen.name}`", text)
                 names[chosen.name] = name
         for name, own in _BUILT_IN.items():
-            text = re.sub(rf"\b{name}(?=\s*\()", own, text)
+            text = re.sub(rf"\b{name}(?=\s*\()", own, text, flags=re.IGNORECASE)
             names[own] = name
-        text = re.sub(r"MAP\[(.*?)\]", r"map(\1)", text)
-        text = re.sub(r"\bROW\(", "struct(", text)
+        text = re.sub(r"\bMAP\[(.*?)\]", r"map(\1)", text, flags=re.IGNORECASE)
+        text = re.sub(r"\bROW\(", "struct(", text, flags=re.IGNORECASE)
         texts.append(re.sub(r"PARSE_JSON\(", "parse_json(", text))
     return texts, names
 
@@ -74,3 +77,15 @@ def run_texts(remote: RemoteSession, texts: Sequence[str]) -> DataFrame:
     for each in before:
         remote.sql(each)
     return remote.sql(query)
+
+
+def passed_arguments(query: str, spec: FunctionSpec | None) -> list[tuple[str, str]]:
+    """The arguments of the call that the query reads from, by name; those without one by their place."""
+    called = next(iter(called_in_from(query)), "")
+    start = query.find("(", query.find(called)) + 1
+    names = [] if spec is None else [parameter.name for parameter in spec.parameters]
+    passed = []
+    for place, text in enumerate(parts(query[start : query.rfind(")")]) if called else ()):
+        match = _PASSED.match(text)
+        passed.append((match[1], match[2].strip()) if match else (names[place] if place < len(names) else "", text))
+    return passed

@@ -6,6 +6,7 @@ with the field, what was found there and what is expected, and does not keep the
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ __all__ = ["CaseFile", "load_folder"]
 
 ROW_KINDS = ("+I", "-U", "+U", "-D")
 MODES = ("batch", "streaming", "both")
+_TABLE_PASSED = re.compile(
+    r"\bFROM\s+(?:TABLE\s*\(\s*)?(?!TUMBLE|HOP|CUMULATE|SESSION)`?\w+\W?\s*\([^()]*\bTABLE\b", re.IGNORECASE
+)
 _ERRORS = ("expected_error", "error", "message_contains")
 _UNREADABLE = (CaseError, TypeError, KeyError, AttributeError, ValueError, IndexError)
 """What reading an object raises that is not of the shape of a case."""
@@ -79,7 +83,10 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
     variants = listed("config_variants", item.get("config_variants") or [{}])
     setup = item.get("setup") or ()
     setup = [setup] if isinstance(setup, str) else listed("setup", setup)
-    words = tuple(_function(f"functions[{place}]", each) for place, each in enumerate(functions))
+    words = tuple(
+        _function(f"functions[{place}]", _of_tables(mapping(f"functions[{place}]", each), item.get("query")))
+        for place, each in enumerate(functions)
+    )
     setup = [text(f"setup[{number}]", each) for number, each in enumerate(setup)]
     told = statements_of(
         text("query", item.get("query") or ""),
@@ -113,6 +120,13 @@ def _tables(item: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any
         name = text(f"tables[{place}].name", each.get("name") if isinstance(each, Mapping) else each)
         tables[name] = each if isinstance(each, Mapping) else inline.get(name) or named("tables", name, shared)
     return tables
+
+
+def _of_tables(function: Mapping[str, Any], query: Any) -> Mapping[str, Any]:
+    """Words without a kind are those of a process table function if the query passes a table to what it calls."""
+    if "kind" in function or not _TABLE_PASSED.search(str(query)):
+        return function
+    return {"timers": "none", **function}
 
 
 def _function(where: str, given: Any) -> FunctionWords:

@@ -16,25 +16,31 @@ from tests.conformance.cases import Case
 from tests.conformance.checking import CaseError, described
 from tests.conformance.column_types import parse_type
 from tests.conformance.environment import REFUSALS, Environment
-from tests.conformance.flink_tables import changelog_mode
+from tests.conformance.flink_tables import changelog_mode, passed_arguments
 from tests.conformance.functions.timer_service import FIRED, service_harness
 from tests.conformance.kinds.process_driving import harness_function
 from tests.conformance.observation import Emitted, Failure, Observation, Run
 from tests.conformance.values import parse_value
+from udf_server import ValueView
 from udf_server.testing import ProcessTableHarness, table
 
 __all__ = ["SERVICE", "claims", "observe"]
 
-_CLAUSE = re.compile(r"(\w+)\s*=>\s*TABLE\s+(\w+)(?:\s+PARTITION BY\s+(\([^)]*\)|\w+))?", re.IGNORECASE)
+_CLAUSE = re.compile(r"TABLE\s+(\w+)(?:\s+PARTITION BY\s+(\([^)]*\)|\w+))?", re.IGNORECASE)
 _KEYS = re.compile(r"PARTITION BY\s+(\([^)]*\)|\w+)", re.IGNORECASE)
 _ON_TIME = re.compile(r"on_time\s*=>\s*DESCRIPTOR\(([^)]*)\)", re.IGNORECASE)
-_SCALAR = re.compile(r"(\w+)\s*=>\s*(-?\d+(?:\.\d+)?|'[^']*'|true|false)(?=\s*[,)])", re.IGNORECASE)
+_SCALAR = re.compile(r"-?\d+(?:\.\d+)?|'[^']*'|true|false", re.IGNORECASE)
 _SELECT = re.compile(r"\s*SELECT\b", re.IGNORECASE)
 _DECLARED = re.compile(r"\bonly\b|^\s*PARTITION BY\b|declaration|registration", re.IGNORECASE)
 SERVICE = "(timer service)"
-OPS = ("row", "watermark", "advance_clock_ms", "snapshot", "restore", "init_state", "clear_state", "clear_all_states",
-       "expect_state", "expect_state_keys", "expect_pending_timers", "expect_fired_timers", "register_timer",
-       "clear_timer", "on_fire")  # fmt: skip
+OPS = {
+    "row": ("table", "values"), "watermark": ("to",), "advance_clock_ms": ("by",), "snapshot": ("name",),
+    "restore": ("name",), "init_state": ("state", "key", "value"), "clear_state": ("state", "key"),
+    "clear_all_states": ("key",), "expect_state": ("state", "key", "value"), "expect_state_keys": ("state", "keys"),
+    "expect_pending_timers": ("timers",), "expect_fired_timers": ("timers",),
+    "register_timer": ("key", "name", "time_ms"), "clear_timer": ("key",), "on_fire": ("timer",),
+}  # fmt: skip
+"""Steps, and the fields that they need."""
 
 
 def claims(case: Case) -> bool:
@@ -78,6 +84,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 class _Driver:
     def __init__(self, case: Case, bound: Sequence[Bound]) -> None:
         self._case = case
+        self._spec = bound[0].spec if bound else None
         self._types = {each.name: [parse_type(type_) for _, type_ in each.columns] for each in case.tables}
         self._service = is_service(case)
         self._snapshots: dict[str, object] = {}
@@ -95,7 +102,9 @@ class _Driver:
         times = _ON_TIME.search(case.query)
         on_time = [each.strip() for each in times[1].split(",")] if times else case.config.get("on_time") or ()
         scalars = {
-            name: _scalar(value) for name, value in _SCALAR.findall(case.query) if name not in ("on_time", "uid")
+            name: _scalar(value)
+            for name, value in passed_arguments(case.query, bound[0].spec)
+            if _SCALAR.fullmatch(value) and name not in ("on_time", "uid")
         }
         return ProcessTableHarness(harness_function(bound[0]), tables, on_time=on_time, **scalars)
 
@@ -103,7 +112,8 @@ class _Driver:
         """Argument, table, keys: of the query; of a declaration one table after the other, with the keys it has."""
         case = self._case
         if _SELECT.match(case.query):
-            return [(argument, name, _split(keys)) for argument, name, keys in _CLAUSE.findall(case.query)]
+            clauses = [(argument, _CLAUSE.match(text)) for argument, text in passed_arguments(case.query, spec)]
+            return [(argument, match[1], _split(match[2] or "")) for argument, match in clauses if match is not None]
         by_key = [each.name for each in spec.process.tables if each.has_set_semantics] if spec and spec.process else []
         # A table with set semantics that has no keys is refused for that, and not for what the case is about.
         keys = [_split(each) for each in _KEYS.findall(case.query)]
@@ -125,6 +135,9 @@ class _Driver:
         for number, step in enumerate(steps):
             if step["op"] not in OPS:
                 raise CaseError(f"steps[{number}].op", described(step["op"]), f"one of {', '.join(OPS)}")
+            for name in OPS[step["op"]]:
+                if name not in step:
+                    raise CaseError(f"steps[{number}].{name}", "nothing", f"a value, which {step['op']} needs")
             self._found.append(getattr(self, f"_{step['op']}")(step) or {})
 
     def tell(self, run: Run, seen: Observation) -> None:
@@ -153,7 +166,7 @@ class _Driver:
 
     def _argument(self, name: str) -> str:
         """The argument that a table is given as."""
-        return next((argument for argument, each, _ in self._arguments() if each == name), name)
+        return next((argument for argument, each, _ in self._arguments(self._spec) if each == name), name)
 
     def _watermark(self, step: Mapping[str, Any]) -> None:
         to = step["to"]
@@ -169,6 +182,8 @@ class _Driver:
         self._snapshots[step["name"]] = self.harness.snapshot()
 
     def _restore(self, step: Mapping[str, Any]) -> None:
+        if step["name"] not in self._snapshots:
+            raise CaseError("steps.name", described(step["name"]), "the name of a snapshot before it")
         self.harness.restore(self._snapshots[step["name"]])
 
     def _init_state(self, step: Mapping[str, Any]) -> None:
@@ -191,6 +206,8 @@ class _Driver:
         if key not in self.harness.state_keys(step["state"]):
             return {"value": None}
         found = self.harness.state(step["state"], step["key"])
+        if isinstance(found, ValueView):
+            found = found.value
         if hasattr(found, "__dataclass_fields__"):
             found = {name: getattr(found, name) for name in found.__dataclass_fields__}
         elif isinstance(step["value"], list):

@@ -1,0 +1,122 @@
+"""Cases with process table functions of a user's file: scripts, and which of them can be run as streams."""
+
+import json
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from tests.conformance.binding import FileBinder, called_in_from
+from tests.conformance.checking import CaseError
+from tests.conformance.environment import Environment
+from tests.conformance.flink_tables import process_sql
+from tests.conformance.judging import judge
+from tests.conformance.kinds import process_scripts
+from tests.conformance.kinds.process_streams import not_a_stream
+from tests.conformance.reading import load_folder
+
+FUNCTIONS = """
+from typing import Annotated
+import udf_server as udf
+
+class Counting(udf.ProcessTableFunction):
+    returns = "n bigint"
+    def eval(self, ctx: udf.ProcessContext, seen: udf.ValueView[int],
+             rows: Annotated[udf.Row, udf.ArgumentTrait.SET_SEMANTIC_TABLE]):
+        seen.value = (seen.value or 0) + 1
+        yield (seen.value,)
+
+class Passing(udf.ProcessTableFunction):
+    returns = "n bigint"
+    def eval(self, ctx: udf.ProcessContext, rows: Annotated[udf.Row, udf.ArgumentTrait.ROW_SEMANTIC_TABLE]):
+        yield (1,)
+"""
+WORDS = {
+    "name": "Counting",
+    "behaviour": "",
+    "arguments": [{"name": "rows", "kind": "set-semantic table"}],
+    "state": [],
+}
+QUERY = "SELECT * FROM f(rows => TABLE t PARTITION BY k)"
+TIMED = {"watermark": "WATERMARK FOR ts AS ts - INTERVAL '1' SECOND"}
+
+
+@pytest.fixture
+def read(tmp_path):
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    binder = FileBinder(tmp_path / "functions.py", SimpleNamespace())
+
+    def case(**item):
+        table = {"columns": [{"name": "k", "type": "STRING"}], "rows": []}
+        told = {"id": "it", "function": {**WORDS, "timers": "none"}, "tables": {"t": table}, "query": QUERY, **item}
+        (tmp_path / "some.json").write_text(json.dumps([told]))
+        (made,) = load_folder(tmp_path)[0].cases
+        return made, binder.bind(made, [])
+
+    return case
+
+
+def scripted(case, bound):
+    environment = SimpleNamespace(observation=partial(Environment.observation, None))
+    return judge(case.expectation, process_scripts.observe(case, environment, bound))
+
+
+@pytest.mark.parametrize("query", [QUERY, "select * from f(TABLE t PARTITION BY k)", "t.partitionBy(k).process(f)"])
+def test_a_script_drives_a_call_however_it_is_written(read, query):
+    row = {"op": "row", "table": "t", "values": ["a"]}
+    state = {"op": "expect_state", "state": "seen", "key": "a", "value": 2}
+    expected = {"rows": [["a", 1], ["a", 2]], "ordered": True}
+    assert scripted(*read(query=query, steps=[row, row, state], expected=expected)).status == "passed"
+    wrong = scripted(*read(query=query, steps=[row, row, {**state, "value": 3}], expected=expected))
+    assert wrong.problems == ["steps.value: expected 3, found 2"]
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        ({"op": "jump"}, r"steps\[0\].op: found 'jump', expected one of row"),
+        ({"op": "row", "table": "t"}, r"steps\[0\].values: found nothing"),
+        ({"op": "restore", "name": "s"}, "steps.name: found 's', expected the name of a snapshot"),
+    ],
+)
+def test_a_step_that_cannot_be_done_is_malformed(read, step, line):
+    with pytest.raises(CaseError, match=line):
+        scripted(*read(steps=[step], expected={"rows": []}))
+
+
+def test_calls_are_found_in_any_case_of_letters():
+    assert called_in_from("select * from lateral table(f(table t)) join g(table t)") == ["f", "g"]
+
+
+def test_a_function_without_further_words_is_known_by_the_table_that_it_takes(read):
+    case, (bound,) = read(function={"name": "Counting"})
+    assert bound.name == "counting"
+    assert process_sql(case, [bound])[0] == ["SELECT * FROM `counting`(rows => TABLE t PARTITION BY k)"]
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        ({}, ""),
+        ({"query": "SELECT * FROM f()"}, "no table"),
+        ({"tables": {"t": {"view": "SELECT 1 AS k"}}}, "the result of another query"),
+        ({"function": {**WORDS, "timers": "onTimer: emit"}}, "timers fire at the end"),
+    ],
+)
+def test_what_spark_cannot_stream_has_a_reason(read, item, why):
+    reason = not_a_stream(*read(**item))
+    assert why in reason and bool(reason) is bool(why)
+
+
+def timed(*times):
+    columns = [{"name": "k", "type": "STRING"}, {"name": "ts", "type": "TIMESTAMP_LTZ(3)"}]
+    return {"tables": {"t": {"columns": columns, "rows": [["a", time] for time in times], **TIMED}}}
+
+
+def test_watermarks_must_be_ones_that_spark_has(read):
+    assert not_a_stream(*read(**timed("2025-01-01T00:00:00Z"))) == ""
+    assert "not after 1970" in not_a_stream(*read(**timed("1970-01-01T00:00:01Z")))
+    last = {"expected": {"rows": [["a", "watermark 9223372036854775807"]]}}
+    assert "end of the input" in not_a_stream(*read(**timed("2025-01-01T00:00:00Z"), **last))
+    passing = {"function": {**WORDS, "name": "Passing"}, "query": "SELECT * FROM f(rows => TABLE t)"}
+    assert "row semantics" in not_a_stream(*read(**timed("2025-01-01T00:00:00Z"), **passing))
