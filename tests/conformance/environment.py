@@ -78,20 +78,20 @@ class Environment:
                 self.spark.conf.set(name, value)
             yield
         finally:
-            for name, value in old.items():
-                if value is None:
+            for name, before in old.items():
+                if before is None:
                     self.spark.conf.unset(name)
                 else:
-                    self.spark.conf.set(name, value)
+                    self.spark.conf.set(name, before)
 
-    def rows(self, query: Callable[[], DataFrame]) -> list[tuple[Any, ...]]:
+    def rows(self, frame: DataFrame) -> list[tuple[Any, ...]]:
         """The rows of a DataFrame. Whatever is raised passes through, and an interruption after QUERY_SECONDS."""
         tag = f"conformance-{threading.get_ident()}"
         self.spark.addTag(tag)
         timer = threading.Timer(QUERY_SECONDS, self.spark.interruptTag, [tag])
         timer.start()
         try:
-            return [tuple(row) for row in query().collect()]
+            return [tuple(row) for row in frame.collect()]
         finally:
             timer.cancel()
             self.spark.removeTag(tag)
@@ -105,7 +105,7 @@ class Environment:
             frame = query()
             planned = True
             started = time.monotonic()
-            fill(run, frame, self.rows(lambda: frame))
+            fill(run, frame, self.rows(frame))
         except REFUSALS as error:
             run.failure = Failure(str(error), not planned, type(error).__name__)
         run.elapsed_ms = (time.monotonic() - started) * 1000

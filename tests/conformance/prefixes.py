@@ -35,7 +35,7 @@ def prefix_changes(case: Case, environment: Environment, query: Callable[[], Dat
             grown = replace(table, changes=table.changes[:count])
             table_frame(environment.spark, grown).createOrReplaceTempView(f"`{table.name}`")
             frame = query()
-            after = environment.rows(lambda frame=frame: frame)
+            after = environment.rows(frame)
             fill(run, frame, after)
             if len({row[:keys] for row in after}) < len(after):
                 return []

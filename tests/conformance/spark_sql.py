@@ -19,10 +19,10 @@ from sqlglot.tokens import TokenType
 __all__ = ["Flink", "Named", "Target", "calls", "named_columns", "parse", "to_spark"]
 
 
-class Flink(Dialect):  # type: ignore[misc]
+class Flink(Dialect):
     """What of Flink SQL differs from sqlglot's own dialect."""
 
-    class Tokenizer(tokens.Tokenizer):  # type: ignore[misc]
+    class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ["`"]  # noqa: RUF012 - sqlglot's way
         KEYWORDS = {  # noqa: RUF012
             **tokens.Tokenizer.KEYWORDS,
@@ -52,8 +52,8 @@ _NOT_NULL = re.compile(r"(?<!\bIS)\s+NOT\s+NULL(?=\s*[>,])", re.IGNORECASE)
 _TIMES = (exp.DataType.Type.TIMESTAMPNTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPTZ)
 
 
-def parse(query: str) -> exp.Expression:
-    """The query's tree. Raises sqlglot.errors.ParseError."""
+def parse(query: str) -> Any:
+    """The query's tree, an Expression of sqlglot. Raises sqlglot.errors.ParseError."""
     return sqlglot.parse_one(_NOT_NULL.sub("", query), dialect=Flink)
 
 
@@ -72,7 +72,7 @@ def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[st
     for call in calls(tree):
         target = named(call.name, len(call.expressions))
         if target is not None:
-            arguments = zip_longest(call.expressions, target.parameters[: len(call.expressions)], fillvalue="")
+            arguments = zip_longest(call.expressions, target.parameters[: len(call.expressions)])
             call.set("expressions", [_narrowed(argument, type_) for argument, type_ in arguments])
             call.set("this", exp.to_identifier(target.name, quoted=True))
     for type_ in tree.find_all(exp.DataType):
@@ -81,7 +81,7 @@ def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[st
     return tree.sql(dialect="spark", normalize_functions=False)
 
 
-def _narrowed(argument: exp.Expression, type_: str) -> exp.Expression:
+def _narrowed(argument: Any, type_: str | None) -> exp.Expression:
     """Flink's SUM and AVG have their argument's type and Spark's a wider one, which a function need not take."""
     own = argument.walk(prune=lambda node: isinstance(node, exp.Anonymous))
     if type_ and any(isinstance(node, exp.AggFunc) for node in own):
@@ -165,7 +165,7 @@ def _lateral_query(source: exp.Lateral, call: exp.Anonymous, inlined: frozenset[
 def _table_in_from(select: exp.Select, inlined: frozenset[str]) -> None:
     source = select.args.get("from_") or select.args.get("from")
     call = _table_call(source.this) if source is not None else None
-    if call is not None:
+    if source is not None and call is not None:
         alias = source.this.args.get("alias")
         source.set("this", exp.Table(this=_generator(call, inlined), alias=alias))
 

@@ -75,9 +75,12 @@ def view_of(name: str, query: str) -> str:
 def _viewed(text: str, arguments: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
     """A statement; one that names a query creates a view."""
     assigned, created = _ASSIGNED.match(text), _CREATED.match(text)
-    if assigned is None and created is None:
+    if assigned is not None:
+        name, query = assigned.groups()
+    elif created is not None:
+        name, query = f"{created[1]}{created[2]}", created[3]
+    else:
         return [text]
-    name, query = (assigned[1], assigned[2]) if assigned else (f"{created[1]}{created[2]}", created[3])
     *before, query = _plain(query, arguments)
     return [*before, view_of(name, query)]
 

@@ -10,7 +10,7 @@ from tests.conformance.cases import Case, Table
 from tests.conformance.column_types import ColumnType, parse_type
 from tests.conformance.values import parse_value
 
-__all__ = ["ROW_KIND", "changelog_frame", "create_views", "read_rows", "sample_rows", "table_frame"]
+__all__ = ["ROW_KIND", "changelog_frame", "create_views", "read_rows", "sample_rows", "schema_of", "table_frame"]
 
 ROW_KIND = "row_kind"
 """The column of a changelog that holds the kind of a row."""
@@ -68,9 +68,16 @@ def _frame(
     spark: SparkSession, table: Table, types: Sequence[ColumnType], rows: Sequence[Any], *, with_kind: bool = False
 ) -> DataFrame:
     fields = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, types, strict=True)]
-    schema = StructType.fromDDL(", ".join([*fields, *([f"{ROW_KIND} string"] if with_kind else [])]))
+    schema = schema_of([*fields, *([f"{ROW_KIND} string"] if with_kind else [])])
     # One partition: the order of the rows is part of a case.
     return spark.createDataFrame(list(rows), schema).coalesce(1)
+
+
+def schema_of(columns: Sequence[str]) -> StructType:
+    """Of columns in DDL, in the session's reading of `timestamp`."""
+    schema = StructType.fromDDL(", ".join(columns))
+    assert isinstance(schema, StructType)
+    return schema
 
 
 def _row(values: Sequence[Any], types: Sequence[ColumnType]) -> tuple[Any, ...]:

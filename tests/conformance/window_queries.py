@@ -39,8 +39,8 @@ def statements(case: Case, bound: Sequence[Bound] = ()) -> list[str]:
     if is_legacy(case) and case.raw.get("equivalent_query"):
         told = statements_of(case.raw["equivalent_query"], case.setup, (), refused=False)
         texts = [*told.setup, told.query]
-    if (told := _RENAMED.match(str(case.raw.get("notes") or ""))) is not None:
-        view, column, name = told.groups()
+    if (renamed := _RENAMED.match(str(case.raw.get("notes") or ""))) is not None:
+        view, column, name = renamed.groups()
         texts.insert(0, view_of(view, f"SELECT *, {column} AS {name} FROM {case.tables[0].name}"))
     for each in bound:
         if each.name.lower() != each.words.name.lower():

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import sqlglot
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 from sqlglot import exp
 
 from remote_udf.row_kinds import ROW_KIND, RowKind
@@ -29,6 +28,7 @@ from tests.conformance.cases import Case
 from tests.conformance.column_types import parse_type
 from tests.conformance.environment import REFUSALS, Environment, columns_of
 from tests.conformance.observation import Emitted, Failure, Run
+from tests.conformance.tables import schema_of
 from tests.conformance.values import parse_value
 from tests.conformance.window_feed import events_of, time_column
 from tests.conformance.window_queries import NO_ZONE, TIME_ZONE, statements
@@ -139,7 +139,7 @@ class _Steps:
                 parsed = [parse_value(value, type_) for value, type_ in zip(values, types, strict=True)]
                 rows.append((*parsed, number, RowKind(event.kind).code))
         ddl = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(columns, types, strict=True)]
-        schema = StructType.fromDDL(", ".join([*ddl, f"{_EVENT} int", f"{_CODE} tinyint"]))
+        schema = schema_of([*ddl, f"{_EVENT} int", f"{_CODE} tinyint"])
         spark = self._environment.spark
         with self._environment.settings(NO_ZONE):
             spark.createDataFrame(rows, schema).createOrReplaceTempView(f"`{self._table.name}`")

@@ -48,7 +48,7 @@ def build_aggregate(words: FunctionWords, version: str, everything: Sequence[Fun
     """The function. Raises NotUnderstood, UnknownType or DeclarationError."""
     told = without_references(words, everything)
     kind = _OfColumns if _COLUMNS.search(words.kind) else _Bundled if "bundle" in words.kind else _classic(told)
-    function = kind(told)
+    function: Any = kind(told)
     function.name, function.version = words.name, version
     function.description = f"{words.behaviour} Failure: {words.failure or 'none'}."
     return declare_aggregate(function)
@@ -59,9 +59,10 @@ class _Told:
 
     def __init__(self, words: FunctionWords) -> None:
         self.rules = Rules(words)
-        self.parameters = {name: arrow_type(parse_type(type_).ddl) for name, type_ in words.arguments}
-        self.returns = arrow_type(self.rules.returns.ddl)
-        self.accumulator = arrow_type(self.rules.type.ddl)
+        own: Any = self
+        own.parameters = {name: arrow_type(parse_type(type_).ddl) for name, type_ in words.arguments}
+        own.returns = arrow_type(self.rules.returns.ddl)
+        own.accumulator = arrow_type(self.rules.type.ddl)
         told = f"{words.kind} {words.behaviour}".lower()
         self._retracts = words.can_retract if words.can_retract is not None else "retract" in told
         self._merges = words.can_merge if words.can_merge is not None else "merge" in told
@@ -138,12 +139,13 @@ class _OfColumns(udf.VectorizedAggregateFunction):
             name: arrow_type("double" if "column" in type_.lower() else parse_type(type_).ddl)
             for name, type_ in words.arguments
         }
-        self.parameters = {("*" if many else "") + name: type_ for name, type_ in types.items()}
-        self.returns = arrow_type(self._returns.ddl)
+        own: Any = self
+        own.parameters = {("*" if many else "") + name: type_ for name, type_ in types.items()}
+        own.returns = arrow_type(self._returns.ddl)
         row = pa.struct([pa.field(name, type_) for name, type_ in types.items()])
         element = pa.list_(*types.values()) if many else row
         self._many = many
-        self.accumulator = pa.struct([pa.field("rows", pa.list_(element))])
+        own.accumulator = pa.struct([pa.field("rows", pa.list_(element))])
 
     def supports_merging(self) -> bool:
         return True
@@ -152,7 +154,7 @@ class _OfColumns(udf.VectorizedAggregateFunction):
         held = [each["rows"] for each in bundle.accumulators.to_pylist()]
         columns = [column.to_pylist() for column in bundle.columns]
         rows = list(zip(*columns, strict=True)) if columns else []
-        names = list(self.parameters)
+        names = list(self.parameters or ())
         states = []
         for index in range(bundle.segments):
             before = held[bundle.accumulator_offsets[index] : bundle.accumulator_offsets[index + 1]]

@@ -23,7 +23,7 @@ def part_functions(cases: Iterable[Case]) -> list[udf.AggregateFunction]:
 def _made(case: str, part: Mapping[str, Any]) -> udf.AggregateFunction:
     values = [part["starting_value"][0], *(each[0] for each in part["updated_values_after_each_row"])]
     type_ = "string" if any(isinstance(value, str) for value in values) else "bigint"
-    made = (_Bundled if part.get("bundled") else _Classic)()
+    made: Any = (_Bundled if part.get("bundled") else _Classic)()
     made.name, made.values, made.returns = part_name(case, part["index"]), values, type_
     made.description = f"Part {part['index']} of {case}."
     return made

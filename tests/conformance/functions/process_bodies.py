@@ -76,7 +76,8 @@ def _map_state(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
     count = view.get(row.name) or 1
     view["old" + row.name] = count
     view[row.name] = count + 1
-    for put in (lambda: view.__setitem__(None, 42), lambda: view.update({None: 42})):
+    puts: list[Any] = [lambda: view.__setitem__(None, 42), lambda: view.update({None: 42})]
+    for put in puts:
         try:
             put()
         except ValueError as error:

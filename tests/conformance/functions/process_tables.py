@@ -140,12 +140,13 @@ def _argument(told: dict[str, Any]) -> tuple[str, Any, bool]:
 def _state(told: dict[str, Any]) -> Any:
     kind, type_ = str(told["kind"]), str(told["type"])
     hint = StateHint(ttl=told.get("ttl"), broadcast="broadcast" in kind)
+    views: Any = udf
     if "list view" in kind:
-        return Annotated[udf.ListView[_element(type_, 0)], hint]
+        return Annotated[views.ListView[_element(type_, 0)], hint]
     if "map view" in kind:
-        return Annotated[udf.MapView[_element(type_, 0), _element(type_, 1)], hint]
+        return Annotated[views.MapView[_element(type_, 0), _element(type_, 1)], hint]
     if "value view" in kind:
-        return Annotated[udf.ValueView[_annotation(type_)], hint]
+        return Annotated[views.ValueView[_annotation(type_)], hint]
     if type_.startswith("ROW<"):
         fields = parse_type(type_)
         ddl = ", ".join(f"{name} {part.ddl}" for name, part in zip(fields.names, fields.parts, strict=True))
@@ -182,10 +183,12 @@ def _record(name: str, fields: str, default: str = "") -> type:
         else:
             spec = dataclasses.field(default=int(number[1]) if number else values.get(field))
         made.append((field, _annotation(type_), spec))
-    kind = dataclasses.make_dataclass(name, made)
-    kind.__repr__ = lambda self: (  # type: ignore[assignment]
-        f"{name}({', '.join(f'{each}={_quoted(self, each)}' for each, _, _ in made)})"
-    )
+    kind: type[Any] = dataclasses.make_dataclass(name, made)
+
+    def shown(self: Any) -> str:
+        return f"{name}({', '.join(f'{each}={_quoted(self, each)}' for each, _, _ in made)})"
+
+    kind.__repr__ = shown  # type: ignore[assignment]
     return kind
 
 

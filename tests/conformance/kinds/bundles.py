@@ -68,11 +68,11 @@ def _applied(spec: FunctionSpec, target: str, segments: Sequence[Mapping[str, An
         accumulator = value[AppliedField.ACCUMULATOR]
         results.append(
             {
-                AppliedField.ACCUMULATOR: list(accumulator.values())
+                str(AppliedField.ACCUMULATOR): list(accumulator.values())
                 if isinstance(accumulator, dict)
                 else [accumulator],
-                **{field: [value[field]] for field in VALUES},
-                AppliedField.UPDATED_VALUES: [[each] for each in values],
+                **{str(field): [value[field]] for field in VALUES},
+                str(AppliedField.UPDATED_VALUES): [[each] for each in values],
             }
         )
     return results

@@ -99,7 +99,7 @@ class _Test:
                 await asyncio.Event().wait()
             return x
 
-        options = {"timeout": f"{timeout} ms"} if timeout and not words.failure else {}
+        options: dict[str, Any] = {"timeout": f"{timeout} ms"} if timeout and not words.failure else {}
         async with FunctionEnvironment() as environment:
             result = await environment.run(call, self._inputs, retry_strategy="none", **options)
         failed = [result.errors.get(place) for place in range(len(self._inputs))]

@@ -1,5 +1,7 @@
 """What calls are counted by: the rows of a query's tables, of its joins and of its groups."""
 
+from typing import Any
+
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
@@ -52,7 +54,7 @@ def _join_alone(tree: exp.Expression, case: Case) -> str:
     return to_spark(count, lambda name, arguments: None)
 
 
-def _without_calls(condition: exp.Expression, case: Case) -> exp.Expression:
+def _without_calls(condition: Any, case: Case) -> Any:
     names = {words.name.lower() for words in case.functions if not words.builtin}
     parts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
     plain = [part for part in parts if not any(call.name.lower() in names for call in part.find_all(exp.Anonymous))]

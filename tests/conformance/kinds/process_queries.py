@@ -97,7 +97,7 @@ def _driven(case: Case, environment: Environment, bound: Sequence[Bound], texts:
         # The query is read and planned as ever; only the rows of its calls come from the harness.
         remote.process = driving.process  # type: ignore[method-assign]
         frame = run_texts(remote, texts)
-        fill(run, frame, environment.rows(lambda: frame))
+        fill(run, frame, environment.rows(frame))
         run.columns = [each for each in columns_of(real) if each[0] != ROW_KIND]
         run.rows = driving.phased(run.rows or ())
     except REFUSALS as error:

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.table_arguments import ChangelogMode
@@ -32,7 +32,7 @@ from tests.conformance.flink_tables import changelog_mode, run_texts
 from tests.conformance.kinds.process_driving import delay_of, watermarked
 from tests.conformance.observation import Emitted, Failure, Run
 from tests.conformance.streaming import drain, write_file
-from tests.conformance.tables import table_frame
+from tests.conformance.tables import schema_of, table_frame
 from tests.conformance.values import parse_value
 from tests.conformance.window_feed import END
 
@@ -186,8 +186,7 @@ class _Feed:
         self._types = [parse_type(type_) for _, type_ in table.columns]
         self._time = watermarked(table)
         columns = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, self._types, strict=True)]
-        ddl = ", ".join([*columns, f"{ROW_KIND} string", f"{WATERMARK_COLUMN} timestamp"])
-        self._schema = StructType.fromDDL(ddl)
+        self._schema = schema_of([*columns, f"{ROW_KIND} string", f"{WATERMARK_COLUMN} timestamp"])
         folder.mkdir()
 
     def frame(self) -> DataFrame:

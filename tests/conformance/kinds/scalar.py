@@ -59,7 +59,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 
 def variants(case: Case) -> list[tuple[dict[str, Any], str]]:
     """Every configuration of a case, and what tells it from the others; once if only Flink could tell them apart."""
-    told = {}
+    told: dict[Any, tuple[dict[str, Any], str]] = {}
     for each in case.variants:
         config = {**case.config, **each}
         settings = tuple(sorted({**session_settings(config), **bundle_settings(config)}.items()))
@@ -137,13 +137,13 @@ class _Runs:
         binder = self._environment.binder
         if isinstance(binder, FileBinder):
             # Spark's workers cannot import the user's file.
-            cloudpickle.register_pickle_by_value(binder.module)
+            cloudpickle.register_pickle_by_value(binder.module)  # type: ignore[no-untyped-call]
         for each, function in zip(self._bound, local, strict=True):
             assert function is not None
             assert each.spec is not None
             self._environment.spark.udf.register(each.key, F.udf(function, spark_type(each.spec.result)))
         sql = self._sql(self._case.query)
-        wanted = self._environment.rows(lambda: self._environment.spark.sql(sql))
+        wanted = self._environment.rows(self._environment.spark.sql(sql))
         wrong = difference(wanted, [row.values for row in run.rows], ordered=False)
         self._seen.contradictions += [f"not the rows that local functions give: {wrong}"] if wrong else []
         self._seen.compared += len(wanted)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from remote_udf.row_kinds import ROW_KIND
 from spark_client.windows.columns import WATERMARK
@@ -30,6 +30,7 @@ from tests.conformance.column_types import parse_type
 from tests.conformance.environment import REFUSALS, Environment, columns_of
 from tests.conformance.observation import Emitted, Failure, Run
 from tests.conformance.streaming import DRAIN_SECONDS, write_file
+from tests.conformance.tables import schema_of
 from tests.conformance.values import parse_value
 from tests.conformance.window_feed import Burst, Event, Stage, aligned, bursts_of, events_of, time_column
 from tests.conformance.window_queries import NO_ZONE, TIME_ZONE, statements
@@ -173,8 +174,7 @@ class _Feed:
         folder.mkdir()
         # Here, where `timestamp` still is what it says; the query may have another.
         columns = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, self._types, strict=True)]
-        ddl = ", ".join([*columns, f"{ROW_KIND} string", f"{WATERMARK_COLUMN} timestamp"])
-        self._schema = StructType.fromDDL(ddl)
+        self._schema = schema_of([*columns, f"{ROW_KIND} string", f"{WATERMARK_COLUMN} timestamp"])
 
     def frame(self) -> DataFrame:
         """The stream, its time column with the watermark of the events."""

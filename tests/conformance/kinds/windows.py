@@ -101,7 +101,7 @@ def _assigned(case: Case, environment: Environment, bound: Sequence[Bound]) -> l
             f"SELECT window_start, window_end FROM {function}("
             f"TABLE (SELECT TIMESTAMP_NTZ '{each['time']}' AS t), DESCRIPTOR(t), {', '.join(lengths)})"
         )
-        rows = environment.rows(lambda frame=frame: frame)
+        rows = environment.rows(frame)
         found.append({"windows": [[_written(value) for value in row] for row in sorted(rows)]})
     return found
 
