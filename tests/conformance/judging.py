@@ -6,6 +6,7 @@ from typing import Any
 from tests.conformance import judging_columns, judging_errors, judging_rows
 from tests.conformance.allowances import exact_calls
 from tests.conformance.facts import holds
+from tests.conformance.judging_rows import counted
 from tests.conformance.observation import Observation
 from tests.conformance.told import Told
 from tests.conformance.values import same
@@ -73,55 +74,31 @@ def _modes(seen: Observation, verdict: Verdict) -> list[str]:
 
 
 def _calls(told: Told, seen: Observation, verdict: Verdict) -> None:
-    counted = [run for run in seen.runs if run.calls is not None]
-    invocations = told.peek("expected.invocations")
-    if invocations is not None and counted:
-        told.note("expected.invocations")
-        for run in counted:
-            verdict.compared += 1
-            if run.calls != invocations:
-                verdict.problems.append(f"{run.how}: {run.calls} calls where {invocations} are expected")
+    counted(told, seen, verdict, "expected.invocations", "calls", "{0} calls where {1} are expected")
+    counted(told, seen, verdict, "expected.max_open_calls", "max_open", "{0} calls open at once, {1} expected")
     text = told.peek("expected.calls")
-    if text is not None and not isinstance(text, list) and counted:
+    allowed = None
+    if text is not None and not isinstance(text, list):
         allowed = exact_calls(str(text), seen.units, seen.written_calls)
-        if allowed is not None:
-            told.note("expected.calls")
-            least, most = allowed
-            for run in counted:
-                verdict.compared += 1
-                if not least <= (run.calls or 0) <= most:
-                    wanted = str(most) if least == most else f"{least} to {most}"
-                    verdict.problems.append(f"{run.how}: {run.calls} calls where {text!r} allows {wanted}")
-    most_open = told.peek("expected.max_open_calls")
-    seen_open = [run for run in seen.runs if run.max_open is not None]
-    if most_open is not None and seen_open:
-        told.note("expected.max_open_calls")
-        for run in seen_open:
-            verdict.compared += 1
-            if run.max_open != most_open:
-                verdict.problems.append(f"{run.how}: {run.max_open} calls open at once, {most_open} expected")
+    if allowed is None:
+        return
+    least, most = allowed
+    wanted = str(most) if least == most else f"{least} to {most}"
+    counted(
+        told, seen, verdict, "expected.calls", "calls", f"{{0}} calls where {{1!r}} allows {wanted}",
+        lambda calls, _: least <= calls <= most,
+    )  # fmt: skip
 
 
 def _elapsed(told: Told, seen: Observation, verdict: Verdict) -> None:
-    least = told.peek("expected.minimum_elapsed_ms")
-    timed = [run for run in seen.runs if run.elapsed_ms is not None]
-    if least is not None and timed:
-        told.note("expected.minimum_elapsed_ms")
-        for run in timed:
-            verdict.compared += 1
-            if (run.elapsed_ms or 0) + SLACK_MS < float(least):
-                verdict.problems.append(f"{run.how}: took {run.elapsed_ms:.0f} ms, expected at least {least} ms")
+    counted(
+        told, seen, verdict, "expected.minimum_elapsed_ms", "elapsed_ms", "took {0:.0f} ms, expected at least {1} ms",
+        lambda took, least: took + SLACK_MS >= float(least),
+    )  # fmt: skip
 
 
 def _late(told: Told, seen: Observation, verdict: Verdict) -> None:
-    late = told.peek("expected.late_rows_dropped")
-    counted = [run for run in seen.runs if run.late_rows is not None]
-    if late is not None and counted:
-        told.note("expected.late_rows_dropped")
-        for run in counted:
-            verdict.compared += 1
-            if run.late_rows != late:
-                verdict.problems.append(f"{run.how}: {run.late_rows} late rows dropped, {late} expected")
+    counted(told, seen, verdict, "expected.late_rows_dropped", "late_rows", "{0} late rows dropped, {1} expected")
     nulls = told.peek("expected.null_time_rows_dropped")
     if nulls is not None and seen.null_times is not None and not verdict.problems:
         told.note("expected.null_time_rows_dropped")

@@ -1,10 +1,11 @@
 """Rows that came out against rows that are expected: end states, changes, rows after events and in phases."""
 
 import datetime
+import operator
 import re
 import zoneinfo
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.conformance.compare import difference, end_state
@@ -12,7 +13,7 @@ from tests.conformance.observation import Emitted, Observation, Run
 from tests.conformance.told import Told, ToldRow
 from tests.conformance.verdict import Verdict
 
-__all__ = ["judge_rows"]
+__all__ = ["counted", "judge_rows"]
 
 _MOMENT = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d*?)0*$")
 
@@ -27,14 +28,26 @@ def judge_rows(told: Told, seen: Observation, verdict: Verdict) -> None:
         wrong = _compared(told, seen, run, verdict)
         if wrong is not None:
             verdict.problems.append(f"{run.how}{f' with {run.under}' if run.under else ''}: {wrong}")
-    before = told.peek("rows_emitted_before_restart")
-    restarted = [run for run in ran if run.before_restart is not None]
-    if before is not None and restarted:
-        told.note("rows_emitted_before_restart")
-        for run in restarted:
-            verdict.compared += 1
-            if run.before_restart != before:
-                verdict.problems.append(f"{run.how}: {run.before_restart} rows before the restart, {before} expected")
+    counted(
+        told, seen, verdict, "rows_emitted_before_restart", "before_restart",
+        "{0} rows before the restart, {1} expected",
+    )  # fmt: skip
+
+
+def counted(
+    told: Told, seen: Observation, verdict: Verdict, field: str, attribute: str, wrong: str,
+    fits: Callable[[Any, Any], bool] = operator.eq,
+) -> None:  # fmt: skip
+    """Compares what each run counted with a field of the case; `wrong` is a text about what was found and expected."""
+    wanted = told.peek(field)
+    found = [(run, getattr(run, attribute)) for run in seen.runs if getattr(run, attribute) is not None]
+    if wanted is None or not found:
+        return
+    told.note(field)
+    for run, value in found:
+        verdict.compared += 1
+        if not fits(value, wanted):
+            verdict.problems.append(f"{run.how}: {wrong.format(value, wanted)}")
 
 
 def _compared(told: Told, seen: Observation, run: Run, verdict: Verdict) -> str | None:
