@@ -135,6 +135,8 @@ def test_the_kind_is_decided_by_content(read):
     assert not scalar.claims(
         read(query="SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))", **rows)
     )
+    view = "CREATE VIEW v AS SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))"
+    assert not scalar.claims(read(query="SELECT * FROM v", setup=[view], **rows))
     assert not scalar.claims(read(query="direct call", **rows))
     assert not scalar.claims(read(query="SELECT * FROM f()", function={**function, "state": [], "timers": ""}, **rows))
 

@@ -21,7 +21,7 @@ def is_window_query(case: Case) -> bool:
     """A query with a window function, or a list of the windows of given times."""
     if case.expected.get("assignments"):
         return True
-    return _FUNCTION.search(case.query) is not None
+    return any(_FUNCTION.search(text) for text in (*case.setup, case.query))
 
 
 def is_legacy(case: Case) -> bool:

@@ -12,7 +12,7 @@ from tests.conformance.cases import Case
 from tests.conformance.environment import Environment
 from tests.conformance.flink_options import bundle_settings, session_settings
 from tests.conformance.functions.aggregates import is_aggregate
-from tests.conformance.kinds.scalar import NO_QUERY_OF_OURS, QUERY, target_of, variants
+from tests.conformance.kinds.scalar import is_plain, target_of, variants
 from tests.conformance.observation import Observation, Run
 from tests.conformance.prefixes import prefix_changes
 from tests.conformance.running import running_changelog, updating_subquery
@@ -29,12 +29,7 @@ FED = "fed_to_the_aggregates"
 
 def claims(case: Case) -> bool:
     """A query with at least one aggregate that is not Spark's own."""
-    return (
-        any(is_aggregate(words) for words in case.functions)
-        and not case.raw.get("steps")
-        and QUERY.match(case.query) is not None
-        and NO_QUERY_OF_OURS.search(case.query) is None
-    )
+    return any(is_aggregate(words) for words in case.functions) and not case.raw.get("steps") and is_plain(case)
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:

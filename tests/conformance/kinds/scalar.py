@@ -27,10 +27,10 @@ from tests.conformance.statements import created_view
 from tests.conformance.streaming import streamed
 from tests.conformance.tables import create_views
 
-__all__ = ["NO_QUERY_OF_OURS", "QUERY", "claims", "observe", "target_of", "variants"]
+__all__ = ["claims", "is_plain", "observe", "target_of", "variants"]
 
-QUERY = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE)
-NO_QUERY_OF_OURS = re.compile(
+_QUERY = re.compile(r"\s*(SELECT\b|WITH\b|VALUES\b|\()", re.IGNORECASE)
+_NO_QUERY_OF_OURS = re.compile(
     r"\b(TUMBLE|HOP|CUMULATE|SESSION|DESCRIPTOR)\s*\(|\(\s*TABLE\s+\w|=>\s*TABLE\b", re.IGNORECASE
 )
 NO_DERIVED_FILTERS = {"spark.sql.constraintPropagation.enabled": "false"}
@@ -42,9 +42,14 @@ def claims(case: Case) -> bool:
     return (
         not any(is_aggregate(words) or is_process(words) for words in case.functions)
         and not case.raw.get("steps")
-        and QUERY.match(case.query) is not None
-        and NO_QUERY_OF_OURS.search(case.query) is None
+        and is_plain(case)
     )
+
+
+def is_plain(case: Case) -> bool:
+    """A query, without window functions and without tables that are passed to functions."""
+    told = any(_NO_QUERY_OF_OURS.search(text) for text in (*case.setup, case.query))
+    return _QUERY.match(case.query) is not None and not told
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
