@@ -5,6 +5,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 VENV := .venv
+CONSTRAINTS := constraints.txt
 RUN := $(VENV)/bin/python
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
 USABLE := import sys; sys.exit(sys.version_info < (3, 11))
@@ -20,6 +21,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Worker processes of the tests. Each has one Spark session for all of the files it is given.
 WORKERS ?= 2
 TESTS ?=
+# What `make check` runs of them; CI: TEST=test-all.
+TEST ?= test
 UNIT_TESTS := tests/remote_udf tests/udf_server tests/spark_client tests/packaging/test_imports.py
 SUITE ?= all
 CASES ?= ../shared/conformance
@@ -45,15 +48,24 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 	@$(RUN) -m examples.demo
 
 .PHONY: test
-test: jdk $(VENV)/.dev-stamp ## the tests; TESTS=tests/spark for some of them
-	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile $(TESTS)
+test: jdk $(VENV)/.dev-stamp ## the tests, some 15 minutes; TESTS=tests/spark for some of them
+	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile -m 'not long' $(TESTS)
+
+.PHONY: test-all
+test-all: jdk $(VENV)/.dev-stamp ## the tests and the long ones; names the slowest
+	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --durations=40 $(TESTS)
 
 .PHONY: unit
 unit: $(VENV)/.dev-stamp ## the fast tests: no Spark, no container, no browser, no process is started
 	@$(RUN) -m pytest -q -n $(WORKERS) -m 'not slow' --hypothesis-profile=unit $(UNIT_TESTS)
 
+.PHONY: hooks
+hooks: $(VENV)/.dev-stamp ## have git run lint and types before each commit, in this checkout
+	@printf '%s\n' '#!/bin/sh' 'exec make -s lint types' > "$$(git rev-parse --git-path hooks)/pre-commit"
+	@chmod +x "$$(git rev-parse --git-path hooks)/pre-commit"
+
 .PHONY: check
-check: lint types generated audit test ## what must pass before a commit: lint, types, generated, audit, test
+check: lint types generated audit $(TEST) ## what must pass before a commit: lint, types, generated, audit, test
 
 .PHONY: lint
 lint: $(VENV)/.dev-stamp ## ruff: rules and format
@@ -152,9 +164,9 @@ $(VENV)/.run-stamp: pyproject.toml constraints.txt $(PLUGINS)
 	$(if $(PYTHON),,$(error no Python 3.11 or later: install one, or name it: make PYTHON=...))
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV), once'
-	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
+	@$(RUN) -m pip install -q -c $(CONSTRAINTS) -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
 	@touch $@
 
 $(VENV)/.dev-stamp: $(VENV)/.run-stamp
-	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo,dev,tracing]'
+	@$(RUN) -m pip install -q -c $(CONSTRAINTS) -e '.[server,spark,demo,dev,tracing]'
 	@touch $@

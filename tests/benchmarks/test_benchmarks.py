@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.guard import EXPECTED, compare
 
-pytestmark = pytest.mark.timeout(600)  # each starts Spark, and a busy machine is slow
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # each starts Spark, and a busy machine is slow
 
 PROMISED = {
     "io_1000_fraction_of_ideal",

@@ -14,6 +14,8 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.report import as_table, line_of
 from tests.chaos.servers import ChaosServer
 
+pytestmark = pytest.mark.long
+
 SCALE = 16
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.chaos.flatness import courses
 
+pytestmark = pytest.mark.long
+
 MINUTES = 0.4
 
 

@@ -17,6 +17,7 @@ from remote_udf.version import __version__
 from tests.deploy.images import ROOT, Container, Images, why_not, write_base
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
     pytest.mark.timeout(900),
 ]

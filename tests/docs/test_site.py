@@ -16,6 +16,8 @@ from sphinx.util.inventory import InventoryFile
 
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.long
+
 PUBLIC = [
     "remote_udf", "remote_udf.errors", "remote_udf.functions", "remote_udf.options", "remote_udf.types", "spark_client",
     "spark_client.base.errors", "spark_client.testing", "spark_client.windows", "udf_server", "udf_server.base.errors",

@@ -7,6 +7,8 @@ import pytest
 from tests.fuzz.attacks import Streams
 from tests.fuzz.hostile import Hostile
 
+pytestmark = pytest.mark.long
+
 SECONDS = 12.0
 
 

@@ -28,6 +28,8 @@ spark.stop()
 PLUGIN = """
 import udf_server as udf
 
+pytestmark = pytest.mark.long
+
 @udf.scalar
 async def plus(x: int) -> int:
     return x + 1
