@@ -50,7 +50,7 @@ class FunctionDoc:
 
 @dataclasses.dataclass(frozen=True)
 class RemoteFunction:
-    """A scalar function. Call it with columns or column names, as one of Spark's own: `geocode("address")`.
+    """Call it with columns or column names, like one of Spark's own functions: `geocode("address")`.
 
     The call is a column, which can be used in select, where, join conditions and other calls, and whose fields can
     be accessed. Results keep the order of the rows. For unordered output, concurrent calls of one row or dead letters,
