@@ -159,6 +159,27 @@ def test_rows_of_a_key_come_in_the_order_that_is_asked_for(functions, spark):
     assert [row.total for row in found] == [1, 3, 6]
 
 
+@pytest.mark.parametrize(
+    ("nulls", "order"),
+    [("", [5, 4, 8, 1, 7, 2]), (" NULLS FIRST", [5, 4, 8, 1, 7, 2]), (" NULLS LAST", [8, 1, 7, 2, 5, 4])],
+)
+def test_rows_without_a_time_come_where_the_order_of_their_table_says(functions, spark, nulls, order):
+    left, right = (
+        spark.sql(f"SELECT 'k' AS k, id, CAST(ts AS timestamp) AS ts FROM VALUES {rows} AS t(id, ts)")
+        for rows in (
+            "(1L, '2026-01-01 00:00'), (2L, '2026-01-02 00:00'), (4L, NULL), (5L, NULL)",
+            "(7L, '2026-01-01 12:00'), (8L, NULL)",
+        )
+    )
+    found = functions.process(
+        "order",
+        {"left": left, "right": right},
+        partition_by="k",
+        order_by={"left": ["ts" + nulls, "id DESC"], "right": "ts"},
+    )
+    assert [row.id for row in found.sort("position").collect()] == order
+
+
 def test_a_failure_names_the_function_and_the_key(functions, spark):
     frame = spark.range(10, 16).select((F.col("id") % 2).alias("k"), F.col("id").alias("v"))
     with pytest.raises(PythonException, match=r"(?s)running@1: a segment of the key \(k=1\) failed.*thirteen"):

@@ -118,6 +118,8 @@ def test_sql_takes_streams_and_plans_are_refused_that_cannot_run(functions, spar
         "SELECT k, what, total FROM sessions(r => TABLE events PARTITION BY k, on_time => DESCRIPTOR(ts), uid => 's')"
     )
     assert sorted(run(functions.sql(query), tmp_path)) == [("x", "row", 1), ("y", "row", 2)]
+    with pytest.raises(PlanError, match="table 'r': on a stream rows whose time is null come first: remove NULLS LAST"):
+        functions.process("sessions", stream, partition_by="k", order_by="ts NULLS LAST", on_time="ts")
     static = spark.createDataFrame([("x", 1)], "k string, v bigint")
     with pytest.raises(PlanError, match="table 'payments' is bounded and another one is a stream"):
         functions.process("pairs", {"orders": stream.drop("ts"), "payments": static}, partition_by="k")

@@ -103,6 +103,12 @@ class _Planner:
     def plan(self) -> DataFrame:
         if self._streaming:
             require_streams(self._call, [(each.frame, i in self._main) for i, each in enumerate(self._inputs)])
+            for argument, table in zip(self._signature.tables, self._process.tables, strict=True):
+                if table.order_by and table.order_by[0].nulls_last:
+                    raise PlanError(
+                        f"function {self._call.spec.key}, table {argument.name!r}: on a stream rows whose time is null "
+                        "come first: remove NULLS LAST from the first column of ORDER BY"
+                    )
         if len(self._main) < len(self._inputs):
             self._call = dataclasses.replace(self._call, process=self._with_broadcast_state())
         base, plan = self._base(), self._plan()
@@ -229,7 +235,13 @@ class _Planner:
 
     def _sorting(self, index: int, names: Sequence[str]) -> list[Column]:
         """What rows are sorted by."""
-        columns = [self._first(index, names).alias(hidden("first"))]
+        first = self._first(index, names)
+        if any(each.order_by and each.order_by[0].nulls_last for each in self._process.tables):
+            # Tables are merged by time, whatever each of them says of nulls.
+            order = self._process.tables[index].order_by
+            nulls = 2 if order and order[0].nulls_last else 0
+            first = F.struct(F.when(first.isNull(), nulls).otherwise(1).alias("rank"), first.alias("value"))
+        columns = [first.alias(hidden("first"))]
         for other in self._main:
             order = self._process.tables[other].order_by[1:]
             for place, each in enumerate(order):
