@@ -61,6 +61,7 @@ unit: $(VENV)/.dev-stamp ## the fast tests: no Spark, no container, no browser, 
 
 .PHONY: hooks
 hooks: $(VENV)/.dev-stamp ## have git run lint and types before each commit, in this checkout
+	@mkdir -p "$$(git rev-parse --git-path hooks)"
 	@printf '%s\n' '#!/bin/sh' 'exec make -s lint types' > "$$(git rev-parse --git-path hooks)/pre-commit"
 	@chmod +x "$$(git rev-parse --git-path hooks)/pre-commit"
 

@@ -10,7 +10,7 @@ from tests.conformance.kinds import windows
 from tests.conformance.runner import prepared
 from tests.conformance.suite import FILES, FOLDER, assert_holds, cases_of
 
-pytestmark = pytest.mark.skipif(not FILES, reason=f"no conformance cases at {FOLDER}")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not FILES, reason=f"no conformance cases at {FOLDER}")]
 
 
 @pytest.fixture(scope="module")
