@@ -18,14 +18,23 @@ class _Key:
         self.timers: set[tuple[dt.datetime, bool, str]] = set()
         """Time, whether it has a name, and the name: the order in which they fire."""
         self.emitted: list[tuple[Any, ...]] = []
+        self.on_timer = ""
+        """The program of its timers, which is state too."""
         self.clear()
 
     def clear(self, *names: str) -> None:
         empty = {"total": None, "items": [], "entries": {}, "record": (0, None)}
         self.state.update({name: empty[name] for name in names or empty})
+        if not names:
+            self.on_timer = ""
+
+    def take(self, program: str, on_timer: str, v: int | None, time: dt.datetime | None) -> None:
+        """A row."""
+        self.on_timer = on_timer
+        self.run(program, "row", v, time)
 
     def run(self, program: str, what: str, v: int | None, time: dt.datetime | None) -> None:
-        state, cleared = self.state, []
+        state, cleared = self.state, list[tuple[str, ...]]()
         for step in program.split(";"):
             verb, *rest = step.split() or [""]
             if verb == "sum":
@@ -50,21 +59,21 @@ class _Key:
             elif verb == "untimers":
                 self.timers = set()
             elif verb == "clear":
-                cleared += rest or list(state)
+                cleared.append(tuple(rest))
             elif verb == "emit":
                 self._emit(time, what, state["total"], state["items"], state["entries"], *state["record"])
             elif verb == "twice":
                 self._emit(time, what, 1, [1], {"a": 1}, 1, None)
                 self._emit(time, what, 2, [1, 2], {"a": 1, "b": 2}, 1, v)
-        if cleared:
-            self.clear(*cleared)
+        for names in cleared:
+            self.clear(*names)
 
-    def fire(self, on_timer: str, until: dt.datetime | None = None) -> None:
+    def fire(self, until: dt.datetime | None = None) -> None:
         """The timers that a watermark reaches; all of them without one."""
         while self.timers and (until is None or min(self.timers)[0] <= until):
             first = min(self.timers)
             self.timers.remove(first)
-            self.run(on_timer, f"timer {first[2] if first[1] else None}", None, first[0])
+            self.run(self.on_timer, f"timer {first[2] if first[1] else None}", None, first[0])
 
     def _emit(self, time: dt.datetime | None, *values: Any) -> None:
         self.emitted.append((*values, *([time] if time else [])))
@@ -74,8 +83,8 @@ def emitted(rows: Iterable[Row], program: str, on_timer: str) -> list[tuple[Any,
     """The rows of a key, which are given in their order; all timers fire at the end."""
     key = _Key()
     for time, v in rows:
-        key.run(program, "row", v, time)
-    key.fire(on_timer)
+        key.take(program, on_timer, v, time)
+    key.fire()
     return key.emitted
 
 
@@ -87,10 +96,10 @@ def emitted_by_stream(
     watermark: dt.datetime | None = None
     for rows in files:
         for at, time, v in rows:
-            keys.setdefault(at, _Key()).run(program, "row", v, time)
+            keys.setdefault(at, _Key()).take(program, on_timer, v, time)
         latest = max(time for _, time, _ in rows) - delay
         if watermark is None or latest > watermark:
             watermark = latest
             for key in keys.values():
-                key.fire(on_timer, watermark)
+                key.fire(watermark)
     return [(at, *row) for at, key in keys.items() for row in key.emitted]

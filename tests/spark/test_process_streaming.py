@@ -43,12 +43,14 @@ def test_state_and_timers_go_from_micro_batch_to_micro_batch_and_over_a_restart(
 
 def test_rows_that_wait_for_the_watermark_come_in_order_and_late_ones_not_at_all(functions, spark, source, tmp_path):
     write(source, "a", [("x", 3, 9), ("x", 1, 5), ("x", 2, 5), ("y", 1, 20)])
-    write(source, "b", [("x", 4, 7), ("x", 5, 25), ("y", 2, 40)])
+    # The watermark is 20 by now: 7 is late, 20 is not.
+    write(source, "b", [("x", 4, 7), ("x", 5, 25), ("y", 2, 40), ("z", 9, 20)])
     frame = functions.process(
         "collected", stream_of(spark, source), partition_by="k", on_time="ts", order_by=["ts", "v DESC"]
     )
     assert seconds(run(frame, tmp_path)) == [
         ("x", "2", 5), ("x", "2,1", 5), ("x", "2,1,3", 9), ("x", "2,1,3,5", 25), ("y", "1", 20), ("y", "1,2", 40),
+        ("z", "9", 20),
     ]  # fmt: skip
 
 

@@ -95,7 +95,8 @@ class BucketWork:
                 rows.field(TABLE).to_numpy(zero_copy_only=False),
                 [i for i, t in enumerate(process.tables) if t.order_by],
             )
-            late = ordered & (order_times(process, rows) <= (-NEVER if seen is None else seen))
+            # Spark's watermark is a time that rows may still have.
+            late = ordered & (order_times(process, rows) < (-NEVER if seen is None else seen))
             kept = ordered & ~late
             more = (rows.filter(pa.array(kept)), of_row[kept])
             entries.changed[of_row[kept]] = True
