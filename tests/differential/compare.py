@@ -49,8 +49,9 @@ def outcome(run: Any) -> Outcome:
         fields = found.schema.fields
         unreadable = [field.dataType.typeName() == "yearmonthinterval" for field in fields]
         if any(unreadable):
-            cells = [found[i].cast("string") if odd else found[i] for i, odd in enumerate(unreadable)]
-            found = found.select(*cells)
+            # Under other names, as a name may have dots.
+            found = found.toDF(*(f"c{i}" for i in range(len(fields))))
+            found = found.select(*(found[i].cast("string") if odd else found[i] for i, odd in enumerate(unreadable)))
         rows = tuple(normal(tuple(row)) for row in found.collect())
         types = tuple(field.dataType.simpleString() for field in fields)
         return Outcome(rows, types, tuple(field.name for field in fields))
