@@ -1,1 +1,1 @@
-"""One gRPC stream: admitted, opened, its messages read, counted and answered."""
+"""The life of a gRPC stream: admission, opening, reading, accounting and answering of its messages."""

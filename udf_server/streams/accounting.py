@@ -1,4 +1,4 @@
-"""RowAccounts: every row of a stream, from its arrival to its answer."""
+"""RowAccounts tracks every row of a stream from its arrival to its answer."""
 
 import asyncio
 import time
@@ -18,28 +18,28 @@ __all__ = ["RowAccounts", "StreamLimits"]
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """What one stream may hold on the server. Reading stops beyond it until results were sent."""
+    """What one stream may hold on the server. If a limit is reached, the stream is not read until results are sent."""
 
     message_bytes: int = 64 << 20
     unanswered_rows: int = 1_000_000
     unanswered_bytes: int = 128 << 20
     result_bytes: int = RESULT_BYTES
-    """Of results that were not sent. Beyond it the function makes no more, until some were."""
+    """Bytes of unsent results. If the limit is reached, the function is not called until some results are sent."""
     shared_memory: bool = True
-    """Callers on this host may hand rows over in memory they share with the server."""
+    """Whether callers on this host may pass rows in memory shared with the server."""
 
 
 @dataclass
 class _Pending:
-    """A batch that is not answered in full."""
+    """A batch with unanswered rows."""
 
     rows: int
     size: int
     arrived: float
     began: float = 0.0
-    """When the function was first called for one of its rows; 0.0 before."""
+    """Time of the first call of the function for one of its rows; 0.0 before that call."""
     ready: float = 0.0
-    """When the latest of its results was ready to be sent."""
+    """Time at which the latest of its results was ready to be sent."""
     span: Span = NO_SPAN
     failed: int = 0
 
@@ -51,9 +51,9 @@ class RowAccounts:
         self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float] = time.monotonic,
         *, admission: Admission | None = None, function: str = "", span: Span = NO_SPAN,
     ) -> None:  # fmt: skip
-        """`admission` has the limits that all streams share; `function` is this one's, for its sake.
+        """`admission` has the limits that all streams share; it counts the rows of this stream under `function`.
 
-        Spans of batches are below `span`, the stream's.
+        `span` is the stream's span, the parent of the batches' spans.
         """
         self._span = span
         self._admission = admission or Admission()
@@ -70,13 +70,14 @@ class RowAccounts:
 
     @property
     def rows_done(self) -> int:
-        """Rows with an answer."""
+        """Number of answered rows."""
         return self._counts.rows_in - self.unanswered_rows
 
     async def receive(self, batch: InputBatch, size: int) -> None:
-        """Takes a message of `size` bytes into the books, once there is room for it; one always fits the stream.
+        """Wait until there is room for a message of `size` bytes, then count it.
 
-        Raises StreamError OVERLOADED if other streams fill the server.
+        A stream without unanswered messages always has room for one. Raises StreamError OVERLOADED if other streams
+        fill the server.
         """
         arrived = self._clock()
         span = self._span.child("udf.batch", first_row=batch.first_row, rows=batch.rows, bytes=size)
@@ -91,7 +92,10 @@ class RowAccounts:
         self._metrics.batch_received(batch.rows, size, self._clock() - arrived, again=batch.waited > 0)
 
     def began(self, first_row: int) -> None:
-        """This thread, or task, calls the function for rows of the batch that begins there; the first time counts."""
+        """Record that this thread or task calls the function for rows of the batch that begins at `first_row`.
+
+        The first call sets the time at which the batch began.
+        """
         pending = self._pending.get(first_row)
         if pending is None:
             return
@@ -101,17 +105,17 @@ class RowAccounts:
             pending.span.event("called")
 
     def retried(self, first_row: int, row: int, attempts: int, error: BaseException) -> None:
-        """A row of the batch that begins at `first_row` is called again. From any thread."""
+        """Record that a row of the batch that begins at `first_row` is called again. Safe to call from any thread."""
         pending = self._pending.get(first_row)
         if pending is not None:
             pending.span.event("retry", row=row, attempts=attempts, error=type(error).__name__)
 
     def ready(self, output: Output) -> None:
-        """A Result waits to be sent."""
+        """Record the time at which a Result was ready to be sent."""
         self._pending[output.batch].ready = self._clock()
 
     def answer(self, output: Output) -> None:
-        """A Result was sent: its rows are answered."""
+        """Count the rows of a Result as answered. Call when it was sent."""
         counts, failed = self._counts, output.failed
         ok = output.rows - failed - output.skipped
         counts.rows_ok += ok
@@ -129,7 +133,7 @@ class RowAccounts:
             self._unanswered_bytes -= pending.size
             self._admission.give_back(self._function, 0, pending.size)
             self._metrics.batch_answered(self._clock() - pending.arrived)
-            # Without a call, as of rows that are skipped, all of it was waiting.
+            # If no row was called, because all were skipped, the whole time was spent in the queue.
             began = pending.began or pending.ready
             self._queue_seconds += began - pending.arrived
             self._function_seconds += pending.ready - began
@@ -142,23 +146,23 @@ class RowAccounts:
         self._changed.set()
 
     async def all_answered(self) -> None:
-        """Returns once no row waits for its answer."""
+        """Wait until every row is answered."""
         while self._pending:
             await self._change()
 
     def drop(self) -> None:
-        """The stream has ended: what is unanswered holds nothing any more. Called once."""
+        """Release what the unanswered rows hold. Call once, when the stream has ended."""
         self._admission.give_back(self._function, self.unanswered_rows, self._unanswered_bytes)
         for pending in self._pending.values():
             pending.span.end("not answered")
 
     @property
     def counts(self) -> pb.StreamCounts:
-        """The counts so far. Calls are those that led to what was answered."""
+        """The counts so far. Only calls that led to answered rows are counted."""
         return self._counts
 
     def times(self) -> pb.StreamTimes:
-        """How long the batches answered so far took, and at what."""
+        """The time that the batches answered so far spent in the queue and in the function."""
         times = pb.StreamTimes()
         times.queue.FromNanoseconds(round(self._queue_seconds * 1e9))
         times.function.FromNanoseconds(round(self._function_seconds * 1e9))

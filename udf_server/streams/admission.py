@@ -1,4 +1,4 @@
-"""Admission: how many streams there may be, and what all of them hold together, in rows and bytes."""
+"""Admission limits the number of streams, and the rows and bytes that all of them hold together."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,48 +9,51 @@ from udf_server.runners.room import Rooms
 __all__ = ["Admission", "AdmissionLimits"]
 
 PATIENCE_SECONDS = 2.0
-"""How long a stream without anything in flight may wait for room before it is sent elsewhere."""
+"""How long a stream without rows in flight may wait for room before it is refused."""
 RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class AdmissionLimits:
-    """Over every stream of the server."""
+    """Limits that apply to all streams of the server together."""
 
     function_rows: int = 10_000_000
     """Unanswered rows of one function."""
     server_bytes: int = 2 << 30
-    """Unanswered bytes, and results that were not sent."""
+    """Bytes of unanswered messages and of unsent results."""
     streams: int = 4_000
     streams_per_caller: int = 3_000
     idle_seconds: float = 300.0
-    """How long a client may leave a stream open for nothing, or what it was sent unread."""
+    """How long a client may keep a stream open without sending rows, or leave a message unread."""
 
 
 class Admission:
-    """Lives on the server's event loop. A batch that is larger than a limit is let in while nothing else is there."""
+    """Counts what all streams hold. Use it on the server's event loop only.
+
+    A batch larger than a limit is admitted if nothing else is held.
+    """
 
     def __init__(self, limits: AdmissionLimits | None = None) -> None:
         self.limits = limits or AdmissionLimits()
         self.rooms = Rooms(self.limits.server_bytes)
-        """What all streams hold."""
+        """The bytes that all streams hold."""
         self._rows: dict[str, int] = {}
         self._changed = asyncio.Event()
 
     @property
     def bytes(self) -> int:
-        """Held by all streams."""
+        """Bytes that all streams hold."""
         return self.rooms.held
 
     def rows(self, function: str) -> int:
-        """Held by all streams of a function."""
+        """Rows that all streams of a function hold."""
         return self._rows.get(function, 0)
 
     async def take(self, function: str, rows: int, size: int, *, patient: bool) -> None:
-        """Returns once there is room.
+        """Wait until there is room, then take it.
 
-        A stream that is not `patient`, because it has nothing in flight and would seem unresponsive to its client, is
-        refused after a while: raises StreamError OVERLOADED, which names the limit and says when to come back.
+        Pass `patient=False` for a stream without rows in flight, because its client would take it for unresponsive.
+        Such a stream is refused after PATIENCE_SECONDS: StreamError OVERLOADED names the limit and when to retry.
         """
         try:
             async with asyncio.timeout(None if patient else PATIENCE_SECONDS):
@@ -66,7 +69,7 @@ class Admission:
         self.rooms.add(size)
 
     def give_back(self, function: str, rows: int, size: int) -> None:
-        """Rows were answered or dropped, or bytes of results were sent."""
+        """Return room. Call when rows were answered or dropped, or when bytes of results were sent."""
         self._rows[function] = self.rows(function) - rows
         self.rooms.add(-size)
         self._changed.set()

@@ -1,4 +1,4 @@
-"""Audit: a line per stream, and one per caller that was refused."""
+"""The audit log: one line per stream and one per refused caller."""
 
 import logging
 
@@ -9,16 +9,16 @@ from udf_server.security.access import Caller
 __all__ = ["audit", "stream_ended", "stream_refused"]
 
 audit = logging.getLogger("udf_server.audit")
-"""Says who called, from where, which function and how many rows."""
+"""Records the caller, its address, the function and the number of rows."""
 
 
 def stream_refused(caller: Caller, function: str, code: ErrorCode) -> None:
-    """A stream did not get as far as its function."""
+    """Log that a stream was refused before its function was opened."""
     audit.info("stream refused", extra={**_who(caller), "function": function[:200], "code": code})
 
 
 def stream_ended(caller: Caller, function: str, end: str, counts: pb.StreamCounts, seconds: float) -> None:
-    """A stream has ended, however it did."""
+    """Log that a stream has ended, for any reason."""
     audit.info(
         "stream ended",
         extra={

@@ -1,4 +1,4 @@
-"""Background: what runs beside the conversation of a stream, until the stream ends."""
+"""Background tasks of a stream: they run beside its exchange of messages until the stream ends."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ __all__ = ["Background", "poster"]
 
 
 class Background:
-    """Tasks of one stream."""
+    """The background tasks of one stream."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -17,9 +17,9 @@ class Background:
     def spawn(
         self, tasks: asyncio.TaskGroup, coroutine: Coroutine[Any, Any, None], fail: Callable[[BaseException], None]
     ) -> asyncio.Task[None]:
-        """Runs something until the stream ends; `fail` gets what it raises.
+        """Run a coroutine until the stream ends. If it raises, `fail` gets the exception.
 
-        A failure then ends the stream with an Error, not with a broken connection.
+        The stream then ends with an Error message, not with a broken connection.
         """
 
         async def guarded() -> None:
@@ -30,7 +30,7 @@ class Background:
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            coroutine.close()  # one that was cancelled before it began
+            coroutine.close()  # needed if the task was cancelled before it began
 
         task = tasks.create_task(guarded())
         self._tasks.add(task)
@@ -38,13 +38,16 @@ class Background:
         return task
 
     def cancel(self) -> None:
-        """Cancels all of them."""
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
 
 
 def poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
-    """Calls something on the loop from any thread; in vain once the loop is closed, for then the server has stopped."""
+    """Return a function that calls something on the loop, from any thread.
+
+    If the loop is closed, the server has stopped, and the call is ignored.
+    """
 
     def post(callback: Callable[..., object], *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):

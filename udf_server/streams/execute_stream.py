@@ -50,10 +50,10 @@ PROGRESS_SECONDS = (0.2, 5.0)
 
 
 class ExecuteStream:
-    """Serves one stream. `run` is called once.
+    """Serves one stream. Call `run` once.
 
-    What the stream holds (shared memory, calls in flight, room in the server's limits, its span) is let go when
-    `run` returns or raises, by one exit stack. The collector runs rarely and is not relied on.
+    One exit stack releases what the stream holds (shared memory, calls in flight, room in the server's limits, its
+    span) when `run` returns or raises. The garbage collector runs too rarely to rely on.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ExecuteStream:
         self._opened: pb.Open | None = None
         self._draining = False
         self._held = contextlib.ExitStack()
-        """Lets go, when the stream ends, of what it holds. Whoever takes something puts it here."""
+        """Releases what the stream holds when it ends. Code that acquires something registers its release here."""
         self._shared: SharedMemory | None = None
         self._clock = clock
         self._random = random or Random()
@@ -93,26 +93,26 @@ class ExecuteStream:
         self._held.callback(self._outbox.drop)
         self._background = Background()
         self._error: BaseException | None = None
-        """What ended the stream from within."""
+        """The error of a task or a call that ended the stream."""
         self._main: asyncio.Task[Any] | None = None
-        """The task that talks to the client, while it can be interrupted."""
+        """The task that serves the client; None while it must not be cancelled."""
         self._progressed = self._heard = clock()
-        """When the last sign of life was sent, and when the last message came."""
+        """When the last Progress message was sent, and when the last message was received."""
         self._writer: asyncio.Task[None] | None = None
         self._progress_seconds = PROGRESS_SECONDS[1]
 
     async def run(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Reads and answers until the stream has ended, whatever the client sends.
+        """Read and answer messages until the stream has ended, whatever the client sends.
 
-        Cancelling it, as gRPC does when the client is gone, cancels what it has running.
+        If it is cancelled, as gRPC does when the client is gone, it cancels the calls that are running.
         """
         end = "disconnected"
         with self._held:
             try:
                 end = await self._run(requests, write)
             except BaseException as error:
-                # The task that runs this keeps its exception, and that the frames with the task group, which refers
-                # to the task: a cycle with the stream in it.
+                # The task that runs this keeps its exception, the exception keeps the frames with the task group, and
+                # the task group refers to the task: the stream would be part of a reference cycle.
                 traceback.clear_frames(error.__traceback__)
                 raise
             finally:
@@ -120,7 +120,7 @@ class ExecuteStream:
                 self._span.end("" if end in {"finished", "cancelled"} else end)
 
     async def _run(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> str:
-        """How it ended."""
+        """Serve the stream. Returns how it ended."""
         async with asyncio.TaskGroup() as tasks:
             writer = self._writer = tasks.create_task(self._outbox.run(write))
             last, end = await self._serve(requests, tasks)
@@ -132,7 +132,7 @@ class ExecuteStream:
         return end
 
     async def _serve(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> tuple[pb.ExecuteResponse, str]:
-        """The last message of the stream, and how it ended."""
+        """Serve the stream. Returns its last message, and how it ended."""
         self._main = asyncio.current_task()
         try:
             try:
@@ -140,13 +140,13 @@ class ExecuteStream:
             except asyncio.CancelledError:
                 if self._error is None or self._main is None:
                     raise
-                # Not gRPC cancelled this, but _fail, since the client may send nothing more to wake it.
+                # _fail cancelled this task, not gRPC: the client may never send a message that would resume it.
                 self._main.uncancel()
                 failure, self._error = self._error, None
                 try:
                     raise failure from None
                 finally:
-                    del failure  # it refers to this frame
+                    del failure  # its traceback refers to this frame
             finally:
                 self._main = None
         except Exception as error:
@@ -156,7 +156,7 @@ class ExecuteStream:
                 self._runner.cancel()
 
     def _failed(self, error: Exception) -> pb.ExecuteResponse:
-        """Tells log and metrics what ended the stream, and says it to the client."""
+        """Log and count the error that ended the stream. Returns the Error message for the client."""
         refusal = as_stream_error(error)
         function = self._hosted.spec.key if self._hosted else ""
         if refusal.code is ErrorCode.INTERNAL:
@@ -188,7 +188,7 @@ class ExecuteStream:
                 return pb.ExecuteResponse(finished=pb.Finished(counts=counts, times=self._accounts.times())), "finished"
             else:
                 return self._cancelled()
-        # The client closed its side without Finish: it wants no more, and may not listen.
+        # The client closed its side without Finish: it wants no more results, and may not read the answer.
         return self._cancelled()
 
     async def _open(self, request: pb.Open, tasks: asyncio.TaskGroup) -> None:
@@ -254,7 +254,7 @@ class ExecuteStream:
         self._progress_seconds = min(max(opening.options.timeout / 3, PROGRESS_SECONDS[0]), PROGRESS_SECONDS[1])
         self._spawn(self._watch(self._runner), tasks)
         self._session.opened()
-        # Opening may have taken longer than a client may be idle, and only now can it send rows.
+        # The client can send rows only from now on, and opening may have taken longer than the idle limit.
         self._heard = self._clock()
         answer = opened_message(opening, self._limits.message_bytes, self._progress_seconds)
         answer.opened.shared_memory = self._shared is not None
@@ -264,20 +264,20 @@ class ExecuteStream:
             self.drain()
 
     async def _say_alive(self) -> None:
-        """Signs of life while a function's `open` hook runs: the client tells a server that hangs by their absence."""
+        """Send Progress while a function's `open` hook runs: without it the client assumes that the server hangs."""
         for pause in itertools.chain(PROGRESS_SECONDS[:1], itertools.repeat(PROGRESS_SECONDS[1])):
             await asyncio.sleep(pause)
             self._outbox.put(pb.ExecuteResponse(progress=pb.Progress()))
 
     def _attached(self, request: pb.Open) -> SharedMemory | None:
-        """The memory a caller on this host offers; None if there is none, or it cannot be opened from here."""
+        """The memory that a caller on this host offers; None if it offers none, or if it cannot be opened from here."""
         assert self._metrics is not None
         if not request.HasField("shared_memory") or not self._limits.shared_memory or not self._caller.same_host:
             return None
         try:
             shared = attach(request.shared_memory, self._limits.message_bytes)
         except SharedMemoryRefused as refused:
-            # As from another container, or from another user. Everything works without.
+            # The caller may run in another container or as another user. Shared memory is optional.
             log.debug("no shared memory", extra={"function": request.function[:200], "why": str(refused)})
             return None
         self._held.callback(shared.close)
@@ -285,18 +285,18 @@ class ExecuteStream:
         return shared
 
     def _leave(self, runner: Runner) -> None:
-        """It calls back into the stream: together they would be a cycle, with all that both hold."""
+        """Cancel the runner and drop the reference to it, because it refers to the stream: that would be a cycle."""
         runner.cancel()
         self._runner = self._error = None
 
     async def _feed(self, batch: InputBatch, size: int) -> None:
-        """Hands a batch to the runner once there is room for it."""
+        """Pass a batch to the runner once there is room for it."""
         assert self._runner is not None and self._accounts is not None
         await self._accounts.receive(batch, size)
         self._runner.feed(batch)
 
     async def _drained(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> bool:
-        """Waits until every row is answered; False if the client cancels before."""
+        """Wait until every row is answered. Returns False if the client cancels first."""
         assert self._accounts is not None
         answered = self._spawn(self._accounts.all_answered(), tasks)
         more: asyncio.Task[bytes | None] = tasks.create_task(_next(requests))
@@ -309,24 +309,24 @@ class ExecuteStream:
             await answered
             return True
         finally:
-            # It may wait for a client that waits for us.
+            # The client may wait for this server's answer and send nothing.
             more.cancel()
 
     @property
     def results_held(self) -> tuple[HostedFunction | None, int]:
-        """Its function, and the bytes of its results that were not sent."""
+        """The function of the stream, and the bytes of its unsent results."""
         return self._hosted, self._room.held if self._room else 0
 
     def end_if_idle(self, opening: float, idle: float) -> None:
-        """Ends the stream if the client has not sent Open for this many seconds, or is idle for this many.
+        """End the stream if the client sends no Open for `opening` seconds, or is idle for `idle` seconds.
 
-        The client of an idle stream opens another one with its next rows.
+        The client of an idle stream opens a new stream when it has rows again.
         """
         now = self._clock()
         if stuck := self._outbox.stuck_for(now):
             if stuck > idle and self._writer is not None:
                 self._fail(_idle(f"nothing was read for {idle:g} s"))
-                # It would wait for a client that does not read.
+                # Otherwise the writer waits forever for a client that does not read.
                 self._writer.cancel()
         elif self._opened is None and now - self._began > opening:
             self._fail(_idle(f"nothing was opened for {opening:g} s"))
@@ -336,7 +336,7 @@ class ExecuteStream:
             self._fail(_idle(f"nothing was sent for {idle:g} s"))
 
     def drain(self) -> None:
-        """Tells the client that the server is about to stop, so that it goes on elsewhere at the border of a batch."""
+        """Tell the client that the server is about to stop, so that it changes servers between two batches."""
         self._draining = True
         if self._accounts is not None:
             progress = pb.Progress(rows_done=self._accounts.rows_done, draining=True)
@@ -352,7 +352,7 @@ class ExecuteStream:
         return self._background.spawn(tasks, coroutine, self._fail)
 
     async def _watch(self, runner: Runner) -> None:
-        """Deadlines, and signs of life while the client waits."""
+        """Check deadlines, and send Progress while the client waits."""
         assert self._hosted is not None and self._metrics is not None and self._accounts is not None
         while True:
             await asyncio.sleep(min(runner.tick_seconds, self._progress_seconds))
@@ -361,7 +361,7 @@ class ExecuteStream:
                 continue
             runner.tick()
             self._metrics.calls_lost(self._hosted.lost_calls)
-            # None while others wait to be sent: the client does not read, and must not make the queue grow.
+            # If messages wait to be sent, the client does not read: no Progress is added, so that the queue is bounded.
             if (
                 self._clock() - max(self._progressed, self._outbox.wrote) >= self._progress_seconds
                 and self._outbox.idle

@@ -1,4 +1,4 @@
-"""Opening: checks an Open message against the function it asks for, before any row is sent."""
+"""Opening checks an Open message against the function that it names, before any row is sent."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from udf_server.streams.session import PROTOCOL_VERSION
 __all__ = ["Opening", "open_function", "opened_message"]
 
 SMALL_BYTES = 64 << 10
-"""An Open message that is looked at on the event loop; most have a kilobyte."""
+"""An Open message of at most this size is checked on the event loop. Most have a kilobyte."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class Opening:
 
     hosted: HostedFunction
     function: Function
-    """What is called: the hosted function, or an aggregate one bound to the segments of this stream."""
+    """The function to call: the hosted one, or an aggregate or process one that is bound to this stream's segments."""
     context: StreamContext
     options: ScalarOptions
     options_text: Mapping[str, str]
-    """The options in force by the names of the function's kind."""
+    """The options in effect, under the names of the function's kind."""
     arguments: Arguments
 
 
 async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMetrics, caller: Caller) -> Opening:
-    """Finds the function, checks that the caller may call it, version, types and options, and runs its `open` hooks.
+    """Find the function, check access, version, types and options, and run its `open` hooks.
 
-    Raises StreamError with the code of what is wrong; the message names the function and what was
-    found and expected. Raises ProtocolViolation if the arguments' schema cannot be read.
+    Raises StreamError if a check fails; its message names the function, what was found and what is expected. Raises
+    ProtocolViolation if the schema of the arguments cannot be read.
     """
-    # First, so that no other refusal tells whether there is such a function.
+    # This check is the first one: any other refusal would reveal whether the function exists.
     caller.require(request.function)
     if request.protocol_version != PROTOCOL_VERSION:
         raise _refused(
@@ -70,7 +70,7 @@ async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMet
     if request.ByteSize() <= SMALL_BYTES:
         opened = _bound(hosted, request, metrics)
     else:
-        # Wide tables, or much broadcast state: not on the loop.
+        # The message has a wide table or much broadcast state, which would block the event loop.
         opened = await asyncio.get_running_loop().run_in_executor(None, _bound, hosted, request, metrics)
     await hosted.open()
     return opened

@@ -1,4 +1,4 @@
-"""Outbox: the messages of one stream on their way to its client."""
+"""Outbox holds the messages of one stream until they are written to its client."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,9 +13,9 @@ __all__ = ["Outbox"]
 
 
 class Outbox:
-    """Lives on the server's event loop. Results wait here until the client reads; others are few.
+    """Queues messages until the client reads them. Use it on the server's event loop only.
 
-    The room that results take bounds them: while it is full, the function makes no more.
+    The stream's Room bounds the queued results: while it is full, no new call begins. Other messages are few.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -25,19 +25,19 @@ class Outbox:
         self._room: Room | None = None
         self._writing: float | None = None
         self.wrote = clock()
-        """When the last result was written."""
+        """Time at which the last result was written."""
 
     @property
     def idle(self) -> bool:
-        """Nothing waits to be written."""
+        """Whether the queue is empty."""
         return self._queue.empty()
 
     def stuck_for(self, now: float) -> float:
-        """For how many seconds the client has not read the next message; 0.0 if there is none for it."""
+        """Seconds for which the client has not read the message being written; 0.0 if none is being written."""
         return 0.0 if self._writing is None else now - self._writing
 
     def results(self, accounts: RowAccounts, room: Room) -> None:
-        """Results may come. They are booked as answered, and give their room back, when they were written."""
+        """Set where written results are counted as answered, and where they return their room. Call before `emit`."""
         self._accounts, self._room = accounts, room
 
     def put(self, response: pb.ExecuteResponse) -> None:
@@ -49,16 +49,16 @@ class Outbox:
         self._queue.put_nowait(output)
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End `run` after the messages that are queued."""
         self._queue.put_nowait(None)
 
     def drop(self) -> None:
-        """Lets go of what was not written: the stream has ended."""
+        """Discard the messages that were not written. Call when the stream has ended."""
         while not self._queue.empty():
             self._queue.get_nowait()
 
     async def run(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Writes until `close`."""
+        """Write messages until `close`."""
         while (item := await self._queue.get()) is not None:
             self._writing = self._clock()
             if isinstance(item, bytes):
@@ -70,9 +70,9 @@ class Outbox:
                 await write(item.message)
                 self._writing = None
             finally:
-                # Also when cut off here: a client that has what it wants may be gone before this write returns.
+                # This is in `finally` because a client that has its results may be gone before this write returns.
                 self._room.give_back(item.size)
                 self._accounts.answer(item)
             self.wrote = self._clock()
-            # The next one may be long in coming, and this one large.
+            # The next message may come much later, and this one may be large.
             del item

@@ -1,4 +1,4 @@
-"""The gRPC service: hands streams to ExecuteStream and lists functions. Translates, decides nothing."""
+"""The gRPC service passes streams to ExecuteStream and lists functions."""
 
 import asyncio
 import collections
@@ -25,12 +25,12 @@ from udf_server.streams.stream_errors import error_message
 __all__ = ["SERVICE_NAME", "UdfService"]
 
 OPEN_SECONDS = 30.0
-"""How long a client may take to say what it opened its stream for, at most. Ours says so at once."""
+"""How long a client may take to send Open, at most. The client of this project sends it immediately."""
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
 
 class UdfService:
-    """The methods of `remote_udf.v1.UdfService`. While draining it refuses new streams."""
+    """The methods of `remote_udf.v1.UdfService`. While it drains, it refuses new streams."""
 
     def __init__(
         self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
@@ -49,23 +49,23 @@ class UdfService:
 
     @property
     def streams(self) -> int:
-        """Streams open now."""
+        """Number of open streams."""
         return len(self._open)
 
     def drain(self) -> None:
-        """Refuses new streams and asks the open ones to go elsewhere. Safe to call twice."""
+        """Refuse new streams and ask the clients of open ones to change servers. Safe to call twice."""
         self.draining = True
         for stream in self._open:
             stream.drain()
 
     def end_idle_streams(self) -> None:
-        """Ends those whose clients leave them open for nothing; for calling every second or so."""
+        """End the streams whose clients are idle. Call about once a second."""
         idle = self._admission.limits.idle_seconds
         for stream in list(self._open):
             stream.end_if_idle(min(OPEN_SECONDS, idle), idle)
 
     def observe(self) -> None:
-        """Tells the metrics what the streams hold; as often."""
+        """Update the metrics of what the streams hold. Call about once a second."""
         held: collections.Counter[str] = collections.Counter()
         for stream in self._open:
             hosted, size = stream.results_held
@@ -76,13 +76,13 @@ class UdfService:
         self._metrics.held_bytes.set(self._admission.bytes)
 
     async def wait_idle(self) -> None:
-        """Returns when no stream is open."""
+        """Wait until no stream is open."""
         await self._idle.wait()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What to add to a gRPC server. Execute's messages stay bytes: see remote_udf.messages.
+        """The handler to add to a gRPC server. Execute gets its messages as bytes: see remote_udf.messages.
 
-        So does ListFunctionsRequest, which has no fields: what stands in it is not worth the loop's time.
+        ListFunctionsRequest is not parsed, because it has no fields.
         """
         return grpc.method_handlers_generic_handler(
             SERVICE_NAME,
@@ -96,12 +96,12 @@ class UdfService:
         )
 
     async def execute(self, requests: AsyncIterator[bytes], context: aio.ServicerContext[Any, Any]) -> None:
-        """One stream; see message.proto."""
+        """Serve one stream; see message.proto."""
         answers = _Answers(context)
         try:
             caller = self._identify(context)
         except StreamError as error:
-            # Before anything of the stream is read.
+            # The caller is refused before any message of the stream is read.
             await answers.write(encode(error_message(error)))
             return
         who = caller.identity
@@ -117,7 +117,7 @@ class UdfService:
         self._by_caller[who] += 1
         try:
             await self._run(stream, requests, answers)
-            # A client that does not read what it was sent keeps its place, and nothing else.
+            # A client that does not read its messages still counts as a stream, but holds nothing else.
             await answers.sent()
         finally:
             self._by_caller[who] -= 1
@@ -137,7 +137,7 @@ class UdfService:
     async def list_functions(
         self, request: bytes, context: aio.ServicerContext[Any, Any]
     ) -> service_pb2.ListFunctionsResponse:
-        """Every function in every version that the caller may call."""
+        """List every version of every function that the caller may call."""
         try:
             caller = self._identify(context)
         except StreamError as error:
@@ -151,7 +151,7 @@ class UdfService:
         )
 
     def _identify(self, context: aio.ServicerContext[Any, Any]) -> Caller:
-        """Raises StreamError UNAUTHENTICATED, which is in the audit log then."""
+        """Identify the caller. Raises StreamError UNAUTHENTICATED, after writing it to the audit log."""
         metadata, peer = context.invocation_metadata() or (), context.peer()
         try:
             return self._access.identify(metadata, context.auth_context(), peer)
@@ -177,9 +177,9 @@ class UdfService:
 
 
 class _Answers:
-    """What a handler writes to its client. Made in the handler, which it cancels if the client is gone.
+    """Writes the messages of a handler to its client. Create it in the handler's task.
 
-    gRPC cancels it too, but later, if at all.
+    If the client is gone, it cancels the handler. gRPC does so too, but later, or not at all.
     """
 
     def __init__(self, context: aio.ServicerContext[Any, Any]) -> None:
@@ -188,12 +188,12 @@ class _Answers:
         self._under_way: asyncio.Future[None] | None = None
 
     async def write(self, message: bytes) -> None:
-        # Whoever waits for it may give up. The message goes on, for gRPC cannot take it back.
+        # If the caller is cancelled, the write continues, because gRPC cannot cancel it.
         self._under_way = asyncio.ensure_future(self._write(message))
         await asyncio.shield(self._under_way)
 
     async def sent(self) -> None:
-        """Returns once no message is in flight: a handler that ended before could not end its stream any more."""
+        """Wait until no write is in flight. If the handler ended earlier, gRPC could not end its stream any more."""
         if self._under_way is not None:
             await self._under_way
 

@@ -1,4 +1,4 @@
-"""Session: one Execute stream as a state machine without I/O. Says which messages are legal when."""
+"""Session is the state machine of one Execute stream, without I/O. It decides which messages are legal when."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -15,7 +15,7 @@ PROTOCOL_VERSION = 1
 
 @dataclass(frozen=True)
 class Start:
-    """Find and open the function; answer Opened."""
+    """Find and open the function; then answer Opened."""
 
     open: pb.Open
 
@@ -29,12 +29,12 @@ class Feed:
 
 @dataclass(frozen=True)
 class Drain:
-    """No more rows will come; answer Finished after the last Result."""
+    """The client sends no more rows; answer Finished after the last Result."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The client wants no more; answer Cancelled."""
+    """The client wants no more results; answer Cancelled."""
 
     reason: str
 
@@ -51,18 +51,18 @@ class _State(Enum):
 
 
 class Session:
-    """What the client has sent so far, and what it may send next; the rules stand in message.proto."""
+    """Tracks what the client has sent and what it may send next. message.proto has the rules."""
 
     def __init__(self, most_rows: int = 1_000_000) -> None:
-        """A batch has `most_rows` at most, for what is made of a row may be larger than what says that there is one."""
+        """A batch may have at most `most_rows` rows, because a row can take more memory than its bytes in a message."""
         self._most_rows = most_rows
         self._state = _State.NEW
         self._batches = 0
         self.rows = 0
-        """Rows received."""
+        """Number of rows received."""
 
     def receive(self, message: Message[pb.ExecuteRequest]) -> Action:
-        """What to do about a message. Raises ProtocolViolation, after which nothing is legal any more."""
+        """Return the action for a message. Raises ProtocolViolation; after that no message is legal."""
         kind = message.envelope.WhichOneof("request")
         try:
             if kind is None:
@@ -84,11 +84,11 @@ class Session:
             raise
 
     def opened(self) -> None:
-        """Opened was sent; batches may come."""
+        """Allow batches. Call when Opened was sent."""
         self._state = _State.OPEN
 
     def ended(self) -> None:
-        """Finished, Cancelled or Error was sent."""
+        """Allow no more messages. Call when Finished, Cancelled or Error was sent."""
         self._state = _State.ENDED
 
     def _expect(self, state: _State, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""SmallRequests: parses what is sent to the services for health and reflection, bounded and before they see it."""
+"""SmallRequests checks the size of requests to the health and reflection services, and parses them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -10,13 +10,13 @@ from grpc import aio
 __all__ = ["SmallRequests"]
 
 MOST_BYTES = 64 << 10
-"""Of a request to these services, which are names. A stream's messages are read elsewhere."""
+"""Maximum size of a request to these services, which contains only names. It does not apply to Execute."""
 
 
 class SmallRequests(aio.ServerInterceptor):  # type: ignore[misc] # its module has no types
-    """Refuses requests that are large, of which protobuf might make seconds of work, or no messages.
+    """Refuses requests that are too large, which protobuf may parse for seconds, or that are not valid messages.
 
-    gRPC itself takes what its parser raises for an error of the server, and logs it with a traceback.
+    gRPC itself treats an error of its parser as an error of the server, and logs it with a traceback.
     """
 
     async def intercept_service(

@@ -1,4 +1,4 @@
-"""What ends a stream before its time, as the Error message the client gets."""
+"""Errors that end a stream early, as the Error message that the client gets."""
 
 from remote_udf.errors import ErrorCode, ErrorKind, ProtocolViolation, StreamError, capped
 from remote_udf.v1 import message_pb2 as pb
@@ -15,13 +15,13 @@ _KINDS = {
 
 
 def as_stream_error(error: Exception) -> StreamError:
-    """The StreamError of anything that ends a stream; INTERNAL, with the traceback, for a bug of the server."""
+    """The StreamError for any exception that ends a stream. A bug of the server is INTERNAL, with the traceback."""
     if isinstance(error, StreamError):
         return error
     if isinstance(error, ProtocolViolation):
         return StreamError(ErrorKind.PROTOCOL, ErrorCode.PROTOCOL_VIOLATION, str(error))
     if isinstance(error, UnicodeDecodeError):
-        # Of the names in a schema. Values were validated, and what a function raises is a row's error.
+        # It is from a name in a schema: values were validated, and an exception of a function is the row's error.
         message = f"a name in the schema is not UTF-8: {error.reason}"
         return StreamError(ErrorKind.PROTOCOL, ErrorCode.PROTOCOL_VIOLATION, message)
     if isinstance(error, FunctionBlocked):
@@ -31,7 +31,7 @@ def as_stream_error(error: Exception) -> StreamError:
 
 
 def error_message(error: StreamError) -> pb.ExecuteResponse:
-    """The Error message; its text is cut to what may travel."""
+    """The Error message. Its text is cut to the maximum length of an error message."""
     message = pb.Error(
         kind=_KINDS[error.kind],
         code=error.code,
