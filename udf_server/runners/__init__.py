@@ -1,1 +1,1 @@
-"""How functions are called: one runner per execution, one instance per stream."""
+"""Runners call functions: one runner class per kind of execution, one instance per stream."""

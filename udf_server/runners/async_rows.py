@@ -1,7 +1,7 @@
-"""AsyncRows: `async def` functions, a call per row, many rows in flight.
+"""AsyncRows calls `async def` functions once per row, with many rows in flight.
 
-The rows are worked on by a `CoroutinePool` on the function's own event loop. This side runs on the
-server's loop: it feeds the pool, watches deadlines, and replaces the pool if its loop blocks.
+A `CoroutinePool` processes the rows on the function's own event loop. AsyncRows runs on the server's
+loop: it feeds the pool, watches deadlines, and replaces the pool if its loop blocks.
 """
 
 import collections
@@ -15,23 +15,23 @@ __all__ = ["AsyncRows"]
 
 
 class AsyncRows(PoolRunner):
-    """Runs rows of one stream on the function's event loop."""
+    """Calls the function for the rows of one stream on the function's event loop."""
 
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
         self._lane = setup.hosted.loop_lane
         self._pool: CoroutinePool | None = CoroutinePool(self, self._lane.turns, self._lane.post)
-        """None once cancelled."""
+        """None after `cancel`."""
         self._asked = 0.0
-        """When the pool was last told to look at its deadlines; 0.0 once it has."""
+        """When the pool was asked to check its deadlines; 0.0 if it has answered."""
         self._sent: collections.deque[InputBatch] = collections.deque()
         """Batches the pool may not have taken yet, oldest first."""
         self._taken = 0
-        """How many the pool has taken of those that have left `_sent`."""
+        """Number of batches removed from `_sent` because the pool has taken them."""
         self._since = 0.0
-        """When the oldest in `_sent` was first seen there by the watch; 0.0 if none was."""
+        """When `tick` first saw the oldest batch of `_sent`; 0.0 if it saw none."""
         self._held: list[InputBatch] | None = None
-        """Batches that came while the pool is being replaced; None at other times."""
+        """Batches received while the pool is being replaced; None at other times."""
 
     def feed(self, batch: InputBatch) -> None:
         if self._pool is None:
@@ -44,7 +44,7 @@ class AsyncRows(PoolRunner):
             self._lane.post(self._pool.feed, batch)
 
     def cancel(self) -> None:
-        # A pool and its runner refer to each other; what both hold should not wait for the collector.
+        # A pool and its runner refer to each other. This breaks the cycle, so that the collector is not needed.
         pool, self._pool = self._pool, None
         if pool is not None:
             self._sent.clear()
@@ -69,9 +69,9 @@ class AsyncRows(PoolRunner):
             self._lane.post(pool.expire, overdue)
 
     def _is_stuck(self, pool: CoroutinePool, now: float) -> bool:
-        """Whether the loop turns no more: the pool does not react to deadlines, or takes no batches.
+        """Whether the loop is blocked: the pool does not react to deadlines, or takes no batches.
 
-        Or another stream has found that, while all rows of this one wait for their turn.
+        It is also blocked if another stream has replaced it, which matters while all rows of this stream are queued.
         """
         self._forget_taken(pool.taken)
         if self.setup.hosted.running_lane is not self._lane:
@@ -109,7 +109,7 @@ class AsyncRows(PoolRunner):
                 self.setup.room.give_back(output.size)
 
     async def _replace_pool(self, stuck: CoroutinePool) -> None:
-        """The function blocks its loop: rows it was working on time out, the others go to a new loop."""
+        """Move to a new loop, because the function blocks this one. Rows being processed time out, the others move."""
         self._asked = 0.0
         self._forget_taken(stuck.close())
         try:

@@ -1,4 +1,4 @@
-"""RowBatch: the rows of one batch on their way through a row-wise function."""
+"""RowBatch holds the rows of one batch while a row-wise function processes them."""
 
 import collections
 import copy
@@ -21,60 +21,63 @@ from udf_server.runners.room import Room
 __all__ = ["REPORT_BYTES", "REPORT_ROWS", "UNSET", "RowBatch"]
 
 REPORT_BYTES, REPORT_ROWS = 64 << 10, 8
-"""Who makes outcomes looks at what they take once there are as many, and reports them once they take as much: either
+"""A worker measures its outcomes after REPORT_ROWS rows and reports them from REPORT_BYTES on: each of the two
 costs as much as several rows that only compute."""
 SAMPLED_ROWS = 8
-"""Of this many values of a stride at most the size is looked at, where it differs from value to value."""
+"""If values of the result type differ in size, the size of at most this many values of a chunk is measured."""
 UNSET: Final = object()
-"""Stands in `values` for a row without an outcome."""
+"""The placeholder in `values` for a row without an outcome."""
 
 
 class RowBatch:
     """Arguments, values and errors of the rows of one batch, by index.
 
-    `pending` yields (index, arguments) of the rows to call, in order; whoever takes one from it owes
-    an outcome: an entry in `values` or in `errors`. It is an iterator of the C library, so several
-    threads may share it. An entry in `errors` wins over one in `values`: a row that was given up
-    stays given up when its call comes back late.
+    `pending` yields (index, arguments) of the rows to call, in order. A worker that takes one must add
+    an outcome: an entry in `values` or in `errors`. The iterator is implemented in C, so several
+    threads may share it. If a row has both entries, the error applies: a row that was given up
+    stays given up when its call returns late.
     """
 
     def __init__(
         self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array], first_row: int, rows: int,
         timeout: float, room: Room | None = None,
     ) -> None:  # fmt: skip
-        """`room` is where its outcomes wait to be sent, `timeout` how long a row of it may take."""
+        """`room` counts the bytes of the unsent outcomes; `timeout` is the time in seconds that a row may take."""
         self.first_row = first_row
         self.rows = rows
         self.timeout = timeout
         self.values: list[Any] = [UNSET] * rows
         self.columns: Sequence[pa.Array] = columns if function.context_parameter is not None else ()
-        """The arguments as they came, if the function may ask its context for them."""
+        """The arguments as received, if the function has a context from which it can read them."""
         self.errors: dict[int, RowError] = {}
-        """Of rows that have not left."""
+        """Errors of rows that were not sent."""
         self.failed = 0
         """Rows whose call has failed so far."""
         self.attempts: dict[int, int] = {}
-        """Calls made for a row, where more than one."""
+        """Row index to number of calls, for rows called more than once."""
         self.fresh: collections.deque[int] = collections.deque()
-        """Rows with an outcome that was not sent yet; kept with unordered output only."""
+        """Rows with an outcome that was not sent yet. Used with unordered output only."""
         self._skipped: Mask | None = None
-        """True for rows that are not called; None for no such row."""
+        """True for rows that are not called; None if all are called."""
         self._sent = 0
-        """Rows at the front that have left, with ordered output."""
+        """Number of rows at the front that were sent, with ordered output."""
         self.results = (room or Room()).claim()
-        """What outcomes take that have not left."""
+        """The bytes of the unsent outcomes."""
         self.unsized = 0
-        """Rows with an outcome that were not passed to `report` yet; for one thread, as are those below."""
+        """Number of rows with an outcome that were not passed to `report` yet.
+
+        This attribute and those below are used by one thread only.
+        """
         self._unreported = self._unreported_bytes = 0
-        """Rows with an outcome that the room does not know of yet, and what they take."""
+        """Number and bytes of the outcomes that the room does not count yet."""
         self.to_call = rows
-        """Rows in `pending` at the beginning."""
+        """Number of rows in `pending` at the beginning."""
         self.workers = 0
-        """Who is taking rows from `pending` or working on one."""
+        """Number of workers that take rows from `pending` or process one."""
         self.sending = False
-        """What can leave is about to be sent."""
+        """Whether sending of the outcomes that are ready was scheduled."""
         self.exhausted = False
-        """`pending` has been seen to be empty."""
+        """Whether a worker has found `pending` empty."""
         self._result = function.result
         self.pending = self._decode(function, codecs, columns)
 
@@ -110,9 +113,9 @@ class RowBatch:
         return iter(kept)
 
     def made_bytes(self, last: int, rows: int) -> int:
-        """What the values of this many rows take, about, that were done one after the other, the last one at `last`.
+        """Estimate the bytes of the values of the last `rows` rows that a worker has processed, up to index `last`.
 
-        Others may have taken rows in between: values of theirs count instead, where they are there.
+        Other workers may have taken rows in between; their values are then measured instead, if they are available.
         """
         result = self._result
         if result.width is not None:
@@ -122,7 +125,7 @@ class RowBatch:
         return result.size(sample) * rows // len(sample) if sample else 0
 
     def report(self, last: int) -> None:
-        """Has the room know of what was made, soon. The row that was done last is at `last`."""
+        """Add the new outcomes to the room once they have REPORT_BYTES. The last processed row is at `last`."""
         rows, self.unsized = self.unsized, 0
         self._unreported += rows
         self._unreported_bytes += self.made_bytes(last, rows)
@@ -131,21 +134,21 @@ class RowBatch:
             self._unreported = self._unreported_bytes = 0
 
     def error_bytes(self, index: int) -> int:
-        """What the error of a row takes, if it has one."""
+        """The approximate bytes of the error of a row; 0 if it has none."""
         error = self.errors.get(index)
         return 0 if error is None else error_bytes(error)
 
     def fail(self, index: int, error: RowError) -> None:
-        """Gives a row its error."""
+        """Set the error of a row."""
         self.failed += 1
         self.errors[index] = error
         self.values[index] = None
 
     def continued(self, given_up: Mapping[int, RowError]) -> "RowBatch":
-        """A batch with the same outcomes so far and the rows nobody has taken.
+        """A batch with the same outcomes so far and the rows that no worker has taken.
 
-        For when a thread or loop that works on this one is stuck: what it may still write goes to
-        this object, which nobody looks at any more. `given_up` are the errors of the rows it holds.
+        It replaces this one if a thread or loop that processes this one hangs: what that may still write goes to
+        this object, which is not read any more. `given_up` has the errors of the rows that it was processing.
         """
         other = copy.copy(self)
         other.values = self.values.copy()
@@ -162,12 +165,12 @@ class RowBatch:
         return other
 
     def outputs(self, writer: OutputWriter) -> list[Output]:
-        """The Results of all rows that have not left, once all have an outcome; with ordered output."""
+        """The Results of all unsent rows, once every row has an outcome. For ordered output."""
         self.results.release()
         return self._front_outputs(writer, self.rows)
 
     def ready_outputs(self, writer: OutputWriter) -> list[Output]:
-        """The Results of the rows at the front that have an outcome and have not left; with ordered output."""
+        """The Results of the unsent rows at the front that have an outcome. For ordered output."""
         start = self._sent
         ready = itertools.takewhile(lambda value: value is not UNSET, itertools.islice(self.values, start, None))
         end = start + sum(1 for _ in ready)
@@ -175,7 +178,7 @@ class RowBatch:
         return self._front_outputs(writer, end)
 
     def fresh_outputs(self, writer: OutputWriter) -> list[Output]:
-        """The Results of rows that got their outcome since the last call; for unordered output."""
+        """The Results of the rows that got their outcome since the last call. For unordered output."""
         indexes = []
         while self.fresh:
             indexes.append(self.fresh.popleft())
@@ -192,9 +195,9 @@ class RowBatch:
         return self._write(writer, 0, values, errors, skipped, retries, rows)
 
     def _uncalled(self, rows: Sequence[int]) -> int:
-        """How many of these rows, which have not left, were not called."""
+        """The number of these unsent rows that were not called."""
         skipped = 0 if self._skipped is None else int(np.count_nonzero(self._skipped[rows]))
-        # Those whose arguments Python cannot hold were not called either.
+        # Rows whose arguments have no Python value were not called either.
         return skipped + sum(row in self.errors and not self.errors[row].attempts for row in rows if self.errors)
 
     def _front_outputs(self, writer: OutputWriter, end: int) -> list[Output]:
@@ -205,7 +208,7 @@ class RowBatch:
             values, self.values = self.values, [None] * self.rows
         else:
             values, self.values[start:end] = self.values[start:end], [None] * (end - start)
-        # Not by looking through all of them, which other threads may add to.
+        # Rows are looked up one by one: other threads may add errors, so the dict must not be iterated.
         rows = range(start, end)
         errors = {row - start: self.errors.pop(row) for row in rows if row in self.errors} if self.errors else {}
         retries = sum(self.attempts[row] - 1 for row in rows if row in self.attempts) if self.attempts else 0
@@ -216,7 +219,7 @@ class RowBatch:
         self, writer: OutputWriter, first: int, values: Sequence[Any], errors: Mapping[int, RowError],
         skipped: Mask | None, retries: int, rows: Sequence[int] | None = None,
     ) -> list[Output]:  # fmt: skip
-        # Rows whose arguments Python cannot hold were not called either.
+        # Rows whose arguments have no Python value were not called either.
         uncalled = 0 if skipped is None else int(np.count_nonzero(skipped))
         uncalled += sum(not error.attempts for error in errors.values())
         calls = len(values) - uncalled + retries

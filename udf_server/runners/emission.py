@@ -1,4 +1,4 @@
-"""Emission: results that leave while their call still runs, for functions that may give more than memory holds."""
+"""Emission sends results while their call still runs, for functions whose output may be larger than memory."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,16 @@ __all__ = ["Abandoned", "Emission"]
 
 
 class Abandoned(BaseException):
-    """The call was given up or its stream has ended. Not an Exception, so that the function does not go on."""
+    """Raised if the call was given up or its stream has ended.
+
+    It is not an Exception, so that a function that catches Exception does not continue.
+    """
 
 
 class Emission:
-    """Of one call for consecutive rows of a batch. Rows are counted from the first of the call.
+    """The results of one call for consecutive rows of a batch. Rows are counted from the first row of the call.
 
-    Every method raises Abandoned once nobody waits for the results.
+    Every method raises Abandoned if the results are not wanted any more.
     """
 
     def __init__(self, work: Work, first: int, writer: OutputWriter, deliver: Callable[[list[Output]], None]) -> None:
@@ -29,14 +32,14 @@ class Emission:
         self._writer = writer
         self._deliver = deliver
         self.part_bytes = writer.piece_bytes
-        """What should leave at once has about this many bytes."""
+        """The approximate number of bytes to send together."""
         with work.lock:
             work.outcomes.restart(first)
 
     def part(self, row: int, output: pa.StructArray, value: Callable[[pa.StructArray], pa.Array]) -> None:
-        """Sends rows that were emitted for one row of the call. `value` makes a value of the result of some of them.
+        """Send rows emitted for one row of the call. `value` turns some of them into a value of the result type.
 
-        Raises WrongResult for an emitted row that is too large for a message.
+        Raises WrongResult if an emitted row is too large for a message.
         """
         place = self._first + row
         with self._work.lock:
@@ -58,7 +61,7 @@ class Emission:
         self.part(row, output.slice(half), value)
 
     def settle(self, values: pa.Array) -> None:
-        """Sends the outcomes of the next rows of the call, which are final, and of all rows before it."""
+        """Send the outcomes of the next rows of the call, which are final, and those of all rows before the call."""
         work = self._work
         with work.lock:
             self._require_wanted()
@@ -67,12 +70,12 @@ class Emission:
             self._deliver(self._writer.write(work.first_row, outcomes.take()))
 
     def wait(self) -> None:
-        """Blocks until the client has taken enough of what was sent."""
+        """Block until the client has read enough of the sent results."""
         self._work.wait()
         self._require_wanted()
 
     async def available(self) -> None:
-        """The same on an event loop."""
+        """Do the same as `wait` on an event loop."""
         await self._work.available()
         self._require_wanted()
 

@@ -1,7 +1,7 @@
-"""Isolation: calls a vectorized function so that a bad row costs no other row.
+"""Isolation calls a vectorized function in such a way that a row that fails does not make other rows fail.
 
-Written without I/O: `isolate` is a generator that says what to do next, call or wait, and is told how
-it went. Threads and coroutines drive the same one.
+It does no I/O: the generator `isolate` yields the next step, a call or a wait, and is sent its result.
+Threads and coroutines drive the same generator.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ __all__ = ["Answer", "Call", "Outcomes", "Step", "Wait", "advanced", "isolate"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call the function for rows first .. first + rows."""
+    """Call the function for the `rows` rows from `first` on."""
 
     first: int
     rows: int
@@ -34,19 +34,19 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Sleep this long."""
+    """Sleep for this time."""
 
     seconds: float
 
 
 Step = Call | Wait
 Answer = tuple[Any, BaseException | None]
-"""To a Call: what the function returned, and what it raised. To a Wait: an error if the deadline comes sooner."""
+"""For a Call: what the function returned, and what it raised. For a Wait: an error if the deadline is earlier."""
 
 
 @dataclass
 class Outcomes:
-    """Values and errors of one batch, filled in as slices of it are settled."""
+    """Values and errors of one batch. They are added slice by slice, as the slices are settled."""
 
     rows: int
     codec: Codec
@@ -55,20 +55,20 @@ class Outcomes:
     errors: dict[int, RowError] = field(default_factory=dict)
     calls: int = 0
     retries: int = 0
-    """Calls that no taken rows account for, and those of them that repeat one that failed."""
+    """Calls since the last `take`, and how many of them repeat a call that failed."""
     sent: int = 0
-    """Rows at the front whose outcomes were taken."""
+    """Number of rows at the front whose outcomes were taken."""
     parts: dict[int, int] = field(default_factory=dict)
     """Row to the number of parts of its value that were sent so far."""
     bytes: int = 0
-    """What is settled and was not taken takes, about."""
+    """The approximate bytes of the outcomes that are settled and were not taken."""
 
     def settle(self, first: int, values: pa.Array, failures: Failures, attempts: int) -> None:
         for row, error in failures.items():
             self.errors[first + row] = wrong = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
             self.bytes += error_bytes(wrong)
         self.bytes += values.nbytes
-        # A copy where more calls follow: their author may write into the memory of the array again.
+        # If more calls follow, the values are copied: the function may reuse the memory of the array.
         self.slices[first] = values if len(values) == self.rows else pa.concat_arrays([values])
 
     def fail(self, first: int, rows: int, error: RowError) -> None:
@@ -77,7 +77,7 @@ class Outcomes:
         self.bytes += rows * error_bytes(error)
 
     def fail_rest(self, error: RowError) -> None:
-        """Every row that has no outcome yet gets this one."""
+        """Set this error for every row that has no outcome yet."""
         position = self.sent
         for first, part in sorted(self.slices.items()):
             if first > position:
@@ -87,11 +87,11 @@ class Outcomes:
             self.fail(position, self.rows - position, error)
 
     def restart(self, first: int) -> None:
-        """Rows from here on are called again: parts of them count no more."""
+        """Reset the number of parts of all rows from `first` on, because they are called again."""
         self.parts = {row: count for row, count in self.parts.items() if row < first}
 
     def take(self) -> Taken:
-        """The rows that are settled and were not taken yet, all of which are at the front."""
+        """Remove and return the outcomes that are settled. Their rows are consecutive and follow those taken before."""
         first, slices = self.sent, [self.slices[start] for start in sorted(self.slices)]
         values = slices[0] if len(slices) == 1 else pa.concat_arrays(slices) if slices else pa.nulls(0, self.codec.type)
         end = first + len(values)
@@ -102,20 +102,20 @@ class Outcomes:
         return Taken(first, values, errors, parts, calls, retries)
 
     def copied(self) -> "Outcomes":
-        """A copy that does not change with the original."""
+        """A copy that does not change if the original changes."""
         return dataclasses.replace(self, slices=dict(self.slices), errors=dict(self.errors), parts=dict(self.parts))
 
 
 def isolate(
     outcomes: Outcomes, retry: RetryPolicy, most_rows: int, timed_out: Callable[[int, str], RowError]
 ) -> Generator[Step, Answer, None]:
-    """Settles every row: calls for at most `most_rows` of them; where that fails, retries; then halves.
+    """Settle every row. Call for at most `most_rows` rows; if that fails, retry; then split the rows in halves.
 
-    The halves are called once each, until a bad row stands alone and gets all its attempts. So what
-    becomes of a row does not depend on its neighbours. Whoever drives the generator watches the
-    deadline; a row that cannot wait for its next attempt gets what `timed_out` says of the number of
-    attempts and the last error. A malformed result is the error of all rows of its call, at once.
-    Outcomes that were taken while a call ran are final.
+    Each half is called once, until a failing row is alone; that row gets all its attempts. So the
+    outcome of a row does not depend on its neighbours. The caller of the generator watches the
+    deadline. If the deadline is before the next attempt of a row, its error is `timed_out(attempts, last_error)`.
+    If a result is malformed, all rows of its call get the error immediately. Outcomes taken while a call ran are
+    final.
     """
     starts = range(0, outcomes.rows, most_rows)
     todo = [(first, min(most_rows, outcomes.rows - first), True) for first in reversed(starts)]
@@ -126,7 +126,7 @@ def isolate(
             outcomes.calls += 1
             result, error = yield Call(first, rows, attempt)
             if (settled := outcomes.sent - first) > 0:
-                # Rows whose outcomes have left during the call; the others begin again.
+                # The outcomes of these rows were taken during the call; the other rows start again.
                 first, rows, attempt = first + settled, rows - settled, 1
                 if not rows:
                     break
@@ -135,7 +135,7 @@ def isolate(
                     outcomes.settle(first, *returned_array(result, rows, outcomes.codec), attempt)
                     break
                 except WrongResult as wrong:
-                    # Its traceback would hold this frame, and this frame it.
+                    # Its traceback refers to this frame, and this frame to it: that would be a reference cycle.
                     error = wrong.with_traceback(None)
             if isinstance(error, MalformedResult):
                 outcomes.fail(first, rows, RowError(error.code, str(error), attempt))
@@ -160,7 +160,7 @@ def isolate(
 
 
 def advanced(steps: Generator[Step, Answer, None], answer: Answer | None) -> Step | None:
-    """The next step; None after the last one. There is no answer before the first step."""
+    """The next step; None after the last one. Pass no answer for the first step."""
     try:
         return next(steps) if answer is None else steps.send(answer)
     except StopIteration:

@@ -1,4 +1,4 @@
-"""Outcomes of rows as Result messages, cut so that each fits."""
+"""Outcomes of rows as Result messages, each of which is within the message limit."""
 
 import collections
 import itertools
@@ -39,11 +39,11 @@ class Output:
     codes: Mapping[str, int]
     """Failed rows by error code."""
     size: int
-    """Bytes, of which some may be in shared memory."""
+    """Size in bytes, including bytes in shared memory."""
     calls: int = 0
     """Calls of the function that led to these outcomes and are in no earlier output."""
     retries: int = 0
-    """Those of them that repeat a call that failed."""
+    """The number of those calls that repeat a call that failed."""
 
     @property
     def failed(self) -> int:
@@ -56,12 +56,12 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def error_bytes(error: RowError) -> int:
-    """What an error takes, about."""
+    """The approximate size of an error in bytes."""
     return ERROR_BYTES + len(error.message) + len(error.traceback)
 
 
 class Taken(NamedTuple):
-    """Outcomes of consecutive rows that are sent. Errors and parts are indexed like the values."""
+    """Outcomes of consecutive rows, to be sent. Errors and parts have the indexes of the values."""
 
     first: int
     values: pa.Array
@@ -72,10 +72,10 @@ class Taken(NamedTuple):
     retries: int = 0
     """As in Output."""
     skipped: Mask | None = None
-    """True for rows that were not called; None for no such row."""
+    """True for rows that were not called; None if all were called."""
 
     def cut(self, size: int) -> "Iterator[Taken]":
-        """The same in pieces of about `size` bytes each, in order."""
+        """The same outcomes in pieces of about `size` bytes, in order."""
         rows = len(self.values)
         held = self.values.nbytes + sum(map(error_bytes, self.errors.values()))
         step = max(rows * size // max(held, 1), 1)
@@ -97,7 +97,10 @@ class Taken(NamedTuple):
 
 
 class OutputWriter:
-    """Writes Results of one stream, from any thread. Each takes its bytes of the stream's room, for who sends it."""
+    """Writes Results of one stream, from any thread.
+
+    Each Result takes its bytes from the stream's room; code that sends or discards it must return them.
+    """
 
     def __init__(
         self, result: pa.DataType, *, ordered: bool, max_message_bytes: int, room: Room | None = None,
@@ -109,7 +112,7 @@ class OutputWriter:
         self._shared = shared
         self._limit = max_message_bytes - _HEADROOM
         self.piece_bytes = min(self._room.piece_bytes, self._limit // 2)
-        """What should leave at once has about this many bytes."""
+        """The approximate number of bytes to send together."""
         value = pa.field(VALUE, result)
         self._schema = pa.schema([value] if ordered else [pa.field(ROW, pa.int64(), nullable=False), value])
         self._writer = BatchWriter(self._schema)
@@ -117,9 +120,9 @@ class OutputWriter:
     def write(self, batch: int, taken: Taken, rows: Sequence[int] | None = None) -> list[Output]:
         """The Results of some rows of the batch that starts at `batch`.
 
-        Values have one entry per row, null where it failed. With unordered output `rows` are the positions of the
-        rows in the stream; otherwise they are consecutive. A row with parts begins a Result. A value too large for a
-        message becomes an error.
+        Values have one entry per row, which is null if the row failed. With unordered output, `rows` has the positions
+        of the rows in the stream; otherwise they are consecutive. If a row has parts, a new Result begins with it. If
+        a value is too large for a message, its row gets an error.
         """
         outputs = []
         starts = sorted({0, *taken.parts})
@@ -146,7 +149,7 @@ class OutputWriter:
 
     @property
     def limit(self) -> int:
-        """What the data of one message may take."""
+        """Maximum size of the data of one message, in bytes."""
         return self._limit
 
     def _write(self, piece: "_Piece") -> list[Output]:
@@ -193,7 +196,7 @@ class _Piece:
     values: pa.Array
     errors: Mapping[int, RowError]
     counts: tuple[int, int]
-    """Calls, retries. Only their sums matter; they stay with the first half, as the parts of the first row do."""
+    """Calls and retries. Only their sums matter, so `halves` keeps them in the first half, like `parts`."""
     skipped: Mask | None
     rows: Sequence[int] | None
     parts: int

@@ -1,8 +1,8 @@
-"""CoroutinePool: a fixed set of coroutines that pull rows from one iterator.
+"""CoroutinePool is a fixed set of coroutines that pull rows from one iterator.
 
-No task, no timer and no queue entry per row: that is what makes a row cost a fraction of a
-microsecond. There is no barrier between batches either; a worker takes its next row from the next
-batch while others still wait in this one.
+There is no task, timer or queue entry per row, so that a row costs a fraction of a microsecond.
+There is no barrier between batches either: a worker takes its next row from the next
+batch while other workers still wait for rows of this one.
 """
 
 import asyncio
@@ -27,35 +27,35 @@ __all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "PoolRunner"]
 
 DEFAULT_CAPACITY = 100
 STEP_SECONDS = 0.005
-"""A worker whose calls never wait hands the loop on after this long."""
+"""A worker whose calls never wait yields to the event loop after this time."""
 GRACE_SECONDS = 1.0
-"""How long a coroutine that was cancelled, or a loop that was asked something, may take to react."""
+"""How long a cancelled coroutine, or a loop that was asked to do something, may take to react."""
 
 
 class PoolRunner(Runner):
-    """A runner whose rows a pool works on. The pool has these called on the server's event loop."""
+    """A runner whose rows a pool processes. The methods below are called on the server's event loop, by the pool."""
 
     @abstractmethod
     def answered(self, pool: "CoroutinePool") -> None:
-        """The pool has looked at its deadlines, so its loop is not blocked."""
+        """Note that the pool has checked its deadlines, so that its loop is not blocked."""
 
     @abstractmethod
     def abandoned(self) -> None:
-        """A call of the pool ignores its cancellation and was given up."""
+        """Note that a call of the pool ignores its cancellation and was given up."""
 
     @abstractmethod
     def deliver(self, sender: Sender, outputs: list[Output]) -> None:
-        """Takes the outputs of a pool, unless it was replaced."""
+        """Accept the outputs of a pool, unless the pool was replaced."""
 
 
 class CoroutinePool:
-    """As many workers as rows may be in flight, started as rows come.
+    """Has one worker per row that may be in flight. Workers start as rows arrive.
 
-    Runs on the function's event loop; what may be called from elsewhere says so.
+    Call its methods on the function's event loop, unless their docstring allows any thread.
     """
 
     def __init__(self, runner: PoolRunner, turns: Turns, post: Callable[..., object]) -> None:
-        """`turns` are those of the function's event loop; `post` calls something there, from any thread."""
+        """`turns` are the turns of the function's event loop; `post` calls a function on that loop, from any thread."""
         self._runner = runner
         self._turns = turns
         self._setup = runner.setup
@@ -65,36 +65,39 @@ class CoroutinePool:
         self._context_parameter = runner.function.context_parameter
         self._result = runner.function.result
         self.arrived: collections.deque[InputBatch] = collections.deque()
-        """Batches whose arguments are still to be decoded; a worker does that when it has its turn."""
+        """Batches that are not decoded yet; a worker decodes one when it has its turn."""
         self._queue: collections.deque[RowBatch] = collections.deque()
-        """Batches with rows nobody has taken yet."""
+        """Batches with rows that no worker has taken yet."""
         self.sender = Sender(runner, runner.deliver, turns, post)
         self._workers: list[PoolWorker] = []
         self._parked: list[asyncio.Future[None]] = []
         self._ready = 0
-        """Workers that let others have the loop, and take their next row then."""
+        """Number of workers that have yielded to the loop and then take their next row."""
         self._running: PoolWorker | None = None
-        """The worker that went on last."""
+        """The worker that was resumed last."""
         self._durations = Durations()
         self._closed = False
         self._gate = threading.Lock()
-        """Makes sure that a batch is either taken or left to a successor."""
+        """Ensures that a batch is either taken by this pool or left to its successor."""
         self.taken = 0
-        """Batches taken from the runner."""
+        """Number of batches taken from the runner."""
 
     def workers(self) -> list[PoolWorker]:
-        """Those at work or parked, for the watch over deadlines. From any thread."""
+        """The workers that are running or parked, for checking deadlines. Safe to call from any thread."""
         return self._workers.copy()
 
     def close(self) -> int:
-        """Starts and takes nothing more; the number of batches taken before. From any thread."""
+        """Start and take nothing more. Returns the number of batches taken. Safe to call from any thread."""
         with self._gate:
             self._closed = True
             self.sender.close()
             return self.taken
 
     def surrender(self) -> list[RowBatch]:
-        """Rows left for the successor of a closed pool, with errors for those at work. From any thread."""
+        """The rows that a closed pool leaves to its successor, with errors for the rows being processed.
+
+        Safe to call from any thread.
+        """
         timeout_error = self._runner.timeout_error
         return [
             batch.continued(
@@ -117,7 +120,7 @@ class CoroutinePool:
         self._wake()
 
     def take_over(self, stuck: "CoroutinePool") -> None:
-        """Goes on where a closed pool has stopped whose loop is blocked. Rows it was working on are given up."""
+        """Continue the work of a closed pool whose loop is blocked. The rows that it was processing are given up."""
         self._turns.join(self._setup.party)
         for batch in stuck.surrender():
             self._take(batch)
@@ -133,13 +136,13 @@ class CoroutinePool:
         for worker in self._workers:
             if worker.task is not None:
                 worker.task.cancel()
-                # A task that was cancelled keeps its frames, and they the worker.
+                # A cancelled task keeps its frames, and the frames refer to the worker.
                 worker.task = None
         self._workers.clear()
         self._parked.clear()
 
     def expire(self, overdue: Sequence[tuple[PoolWorker, RowBatch, int]]) -> None:
-        """Gives up these rows, where the worker is still at them."""
+        """Give up those of these rows that their worker still processes."""
         self._setup.post(self._runner.answered, self)
         now = self._setup.clock()
         for worker, batch, index in overdue:
@@ -162,9 +165,9 @@ class CoroutinePool:
             self.sender.flush_soon()
 
     def _wake(self) -> None:
-        """Sets one worker to work, or makes one. Each wakes two more once a call of it waits.
+        """Wake or create one worker. If a call of that worker waits, the worker wakes two more.
 
-        Not while a worker is about to take a row: another one would only make each turn of the loop longer.
+        If a worker is about to take a row, none is woken: another one would only make each loop iteration longer.
         """
         if self._ready:
             return
@@ -179,13 +182,16 @@ class CoroutinePool:
             worker.task = asyncio.get_running_loop().create_task(self._work(worker))
 
     def _wake_others(self, worker: PoolWorker) -> None:
-        """Beside one whose calls only compute, more workers would make each turn of the loop longer, and do no more."""
+        """Wake two workers if a call of this one waits.
+
+        If its calls only compute, more workers would only make each loop iteration longer.
+        """
         if worker.index >= 0:
             self._wake()
             self._wake()
 
     async def _work(self, worker: PoolWorker) -> None:
-        """One worker, from its first row to its last."""
+        """Run one worker until the pool is closed."""
         current_party.set(self._setup.party)
         try:
             await self._work_on(worker)
@@ -193,9 +199,9 @@ class CoroutinePool:
             self._turns.leave(worker)
 
     async def _work_on(self, worker: PoolWorker) -> None:
-        """Row after row, batch after batch, until the pool is closed.
+        """Process rows, batch after batch, until the pool is closed.
 
-        The loop over rows is the hottest of the server: nothing stands in it that could stand around it.
+        The loop over rows is the hottest one of the server: keep out of it what can be outside.
         """
         call, unordered = self._runner.function.call, not self._ordered
         plain = self._context_parameter is None and not self._result.mutable
@@ -224,7 +230,7 @@ class CoroutinePool:
             values, woken, exhausted, left = batch.values, False, False, False
             while not self._closed:
                 done, stride, self._running = 0, strides.length, worker
-                # Not islice: it would be one more object per row that waits.
+                # islice would cost one more object per row that waits.
                 for index, arguments in batch.pending:
                     worker.index = index
                     done += 1
@@ -234,7 +240,7 @@ class CoroutinePool:
                     try:
                         values[index] = await (call(*arguments) if plain else self._call(batch, index, arguments, 1))
                         if worker.expired == index:
-                            # It swallowed the cancellation; its deadline has passed all the same.
+                            # The function suppressed its cancellation, but its deadline has passed.
                             raise TimeoutError
                     except BaseException as error:
                         if not await self._failed(worker, batch, index, arguments, error):
@@ -254,15 +260,15 @@ class CoroutinePool:
                     batch.report(index)
                 now = strides.done(done)
                 if room.full or batch.results.held >= piece:
-                    # What was made must leave as soon as it can: others wait for the room that it takes.
+                    # Outcomes must be sent as soon as possible: other streams wait for the room that they take.
                     sender.send_soon(batch)
                     if room.full:
                         break
                 if self._running is not worker:
-                    stepped = now  # others ran while a call of this one waited
+                    stepped = now  # other workers ran while a call of this one waited
                 if turns.busy or now - stepped > STEP_SECONDS:
                     cost = now - stepped if turns.count == count else None
-                    # If all rows are done, the batch does not wait for this worker: whoever finds that out ends it.
+                    # If all rows are done, the batch does not wait for this worker: the worker that notices it ends it.
                     batch.workers -= 1
                     await self._let_others(worker, cost, ask=turns.busy)
                     stepped, count, woken = strides.restart(), turns.count, False
@@ -272,11 +278,11 @@ class CoroutinePool:
             worker.leave()
             if not (left or self._closed):
                 self._leave(batch, exhausted=exhausted)
-            # A worker that is parked, or was cancelled there, would hold on to its last batch.
+            # Otherwise a worker that is parked, or was cancelled while parked, would keep its last batch in memory.
             del batch, values
 
     async def _let_others(self, worker: PoolWorker, cost: float | None, *, ask: bool) -> None:
-        """Hands the loop on for one turn of it, or with `ask` until `Turns.turn` returns, which takes the `cost`."""
+        """Yield to the event loop for one iteration; with `ask`, until `Turns.turn` returns, which gets the `cost`."""
         self._ready += 1
         try:
             if ask:
@@ -287,7 +293,7 @@ class CoroutinePool:
             self._ready -= 1
 
     async def _decode_in_turn(self) -> None:
-        """Returns once a batch was decoded, or there was none any more."""
+        """Wait until a batch was decoded, or until there is none left."""
         done = asyncio.get_running_loop().create_future()
 
         def decode() -> None:
@@ -299,7 +305,7 @@ class CoroutinePool:
         await done
 
     def _decode_next(self) -> None:
-        """Makes rows of the oldest batch that arrived, if there is one left."""
+        """Decode the oldest batch that has arrived, if there is one."""
         with self._gate:
             if self._closed or not self.arrived:
                 return
@@ -317,7 +323,7 @@ class CoroutinePool:
     def _call(
         self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, deadline: float | None = None
     ) -> Awaitable[Any]:
-        """Calls the function, with the context if it wants one, for a value that no later call changes."""
+        """Call the function, with a context if it takes one. The value is copied if a later call may change it."""
         function = self._runner.function
         if self._context_parameter is None:
             called = function.call(*arguments)
@@ -329,15 +335,15 @@ class CoroutinePool:
         return self._copied(called) if self._result.mutable else called
 
     async def _copied(self, called: Awaitable[Any]) -> Any:
-        # Values are encoded after the last row, and the function may return one object for several.
+        # Values are encoded after the last row, and the function may return the same object for several rows.
         return self._result.copied(await called)
 
     async def _failed(
         self, worker: PoolWorker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
     ) -> bool:
-        """Sees a row through after its first call failed: more attempts, or its error.
+        """Retry a row whose first call failed, until it has a value or its error.
 
-        False means that the worker must end: the pool is closed, or the row was given up meanwhile.
+        Returns False if the worker must end, because the pool is closed or the row was given up meanwhile.
         """
         runner = self._runner
         attempts = runner.attempts(batch, worker.since(self._setup.clock()))
@@ -364,10 +370,10 @@ class CoroutinePool:
                     error = raised
             return False
         finally:
-            del error  # it refers to this frame if it was raised here, and the frame to the batch
+            del error  # if it was raised here, it refers to this frame, and the frame refers to the batch
 
     def _leave(self, batch: RowBatch, *, exhausted: bool) -> None:
-        """A worker has found no more rows in the batch, or has to wait. The last to leave ends it."""
+        """Remove a worker that found no more rows in the batch, or that has to wait. The last worker ends the batch."""
         if exhausted:
             if self._queue and self._queue[0] is batch:
                 self._queue.popleft()
@@ -377,7 +383,7 @@ class CoroutinePool:
             self._finish(batch)
 
     def _abandon(self, worker: PoolWorker, batch: RowBatch) -> None:
-        """The coroutine ignores its cancellation: its row times out, and another worker takes its place."""
+        """Replace a worker whose coroutine ignores its cancellation. Its row times out."""
         index = worker.index
         worker.abandoned = True
         self._turns.leave(worker)
@@ -391,6 +397,6 @@ class CoroutinePool:
         self._wake()
 
     def _finish(self, batch: RowBatch) -> None:
-        """Every row of the batch has an outcome."""
+        """End a batch of which every row has an outcome."""
         self._setup.metrics.observe_rows(*self._durations.take())
         self.sender.finish(batch)

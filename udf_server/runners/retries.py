@@ -1,4 +1,4 @@
-"""When to call again for a row, and after which delay. Written without I/O: threads and coroutines drive the same."""
+"""Whether to retry a row, and after which delay. Does no I/O, so that threads and coroutines can both use it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ class RetryPolicy:
     random: Random
 
     def worthwhile(self, error: BaseException) -> bool:
-        """Whether the error's class, or one it derives from, is among `retry-on`."""
+        """Whether `retry-on` names the class of the error or one of its base classes."""
         wanted = self.options.retry_on
         return any(kind.__name__ in wanted for kind in type(error).__mro__)
 
     def delay(self, error: BaseException, attempts: int) -> float | None:
         """Seconds until the next attempt after `attempts` have failed, or None if that was the last.
 
-        A RetryableError's `retry_after` is the least the delay may be.
+        The delay is at least the `retry_after` of a RetryableError.
         """
         options = self.options
         if options.retry_strategy is RetryStrategy.NONE or attempts >= options.max_attempts:
@@ -44,10 +44,10 @@ class RetryPolicy:
 
 
 class Attempts:
-    """The attempts at one row, of which the first has been made.
+    """The attempts at one row. Create it after the first attempt has failed.
 
-    Whoever calls the function says how each attempt failed and is told what comes next. No exception is kept here: its
-    traceback refers to the frame of the caller, and that frame to this.
+    Pass the error of each attempt to `after`, which returns what to do next. No exception is kept here, because its
+    traceback refers to the frame of the caller, and that frame refers to this object.
     """
 
     def __init__(

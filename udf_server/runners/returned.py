@@ -1,4 +1,4 @@
-"""Returned arrays: whether what a vectorized function returned is an array as it promised."""
+"""Checks that a vectorized function has returned an array of its declared type and length."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ __all__ = ["MalformedResult", "WrongResult", "require_length", "returned_array",
 
 
 class WrongResult(Exception):
-    """What was returned cannot be used. Another call, for fewer rows, may show which of them is at fault."""
+    """The returned result is not valid. A call for fewer rows may show which row is the cause."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -22,18 +22,18 @@ class WrongResult(Exception):
 
 
 class MalformedResult(WrongResult):
-    """The result as a whole is not what was promised: no array, another length, buffers that are too short.
+    """The result as a whole is not valid: it is not an array, has another length, or has buffers that are too short.
 
-    It is reported at once, for all rows of the call. To call again for fewer rows would be wrong: a function that
-    returns one value for many rows by mistake returns a plausible value for each row alone.
+    The error is reported immediately for all rows of the call. Calling again for fewer rows would hide it: a function
+    that returns one value for many rows by mistake returns a plausible value for each single row.
     """
 
 
 def returned_array(result: Any, rows: int, codec: Codec) -> tuple[pa.Array, Failures]:
-    """The result as an array of the declared type, and the rows whose value does not fit it.
+    """The result as an array of the declared type, and the rows whose value does not fit that type.
 
-    Arrow arrays, and what pa.array makes one of without looking at each value, are converted where
-    that keeps every value; lists are taken value by value. Raises WrongResult.
+    Arrow arrays, and objects that pa.array converts as a whole, are cast if that keeps every
+    value. Lists are encoded value by value. Raises WrongResult.
     """
     type_ = codec.type
     try:
@@ -52,21 +52,21 @@ def returned_array(result: Any, rows: int, codec: Codec) -> tuple[pa.Array, Fail
     except WrongResult:
         raise
     except Exception as strange:
-        # Whatever Arrow makes of an object that says it is an array.
+        # Arrow may raise anything for an object that claims to be an array.
         why = f"expected an array of {spelled(type_)}: {describe(strange)}"
         raise MalformedResult(ErrorCode.RESULT_TYPE, why) from strange
 
 
 def require_length(found: int, wanted: int, of: str) -> None:
-    """Raises MalformedResult with both lengths; `of` says what was counted."""
+    """Raise MalformedResult with both lengths if they differ. `of` names what was counted."""
     if found != wanted:
         raise MalformedResult(ErrorCode.RESULT_LENGTH, f"expected {wanted} {of}, got {found}")
 
 
 def validated(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The array in one piece. Raises WrongResult if its buffers do not hold what it claims, however deeply nested.
+    """The array in one chunk. Raises WrongResult if its buffers, or those of its children, are not valid.
 
-    Arrow itself trusts lengths and offsets: it would read foreign memory, or end the process.
+    Arrow itself trusts lengths and offsets: it would read memory outside of the buffers, or crash the process.
     """
     try:
         array.validate()
@@ -75,7 +75,7 @@ def validated(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     try:
         array.validate(full=True)
     except pa.ArrowException as error:
-        # Such as text that is not UTF-8: the fault of single rows.
+        # The cause is in single rows, such as text that is not UTF-8.
         raise WrongResult(ErrorCode.RESULT_TYPE, f"an invalid array of {spelled(array.type)}: {error}") from error
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
@@ -95,7 +95,7 @@ def _converted(array: pa.Array, codec: Codec) -> tuple[pa.Array, Failures]:
         try:
             return array.cast(type_), {}
         except pa.ArrowException:
-            pass  # some value does not fit; find out which
+            pass  # some value does not fit: encode_rows finds the row
     try:
         return encode_rows(codec, array.to_pylist())
     except (ValueError, OverflowError) as error:
@@ -103,7 +103,7 @@ def _converted(array: pa.Array, codec: Codec) -> tuple[pa.Array, Failures]:
 
 
 def _keeps_values(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a safe cast means the same values: wider, or narrower of the same kind."""
+    """Whether a safe cast keeps the values: the target type is wider, or of the same kind of number."""
     same_kind = any(
         check(source) and check(target) for check in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     )

@@ -1,9 +1,9 @@
-"""Room: what a stream's results may take before the function that makes them waits for the client.
+"""Room limits the bytes of a stream's unsent results. If the limit is reached, the function waits for the client.
 
-A result counts from the moment it is there until its message was handed to gRPC: as values or an array first (`Claim`),
-then as messages. New rows and calls wait while both take too much; whoever writes messages of a result that is there
-waits for messages only, as the result takes its room until all of it has left. A stream without any results may
-always go on, however much there is elsewhere, so a result that is larger than every limit is alone in its room.
+A result counts from the moment it exists until its message is passed to gRPC: first as values or an array (`Claim`),
+then as messages. If both together reach the limit, no new row or call begins. Code that writes messages of an existing
+result waits for messages only, because the result takes its room until all of it was written. A stream without results
+may always continue, whatever other streams hold, so a result larger than every limit is the only one in its room.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ __all__ = ["PIECE_BYTES", "RESULT_BYTES", "Claim", "Room", "Rooms"]
 
 RESULT_BYTES = 16 << 20
 PIECE_BYTES = 4 << 20
-"""What should leave at once has about this many bytes."""
+"""The approximate number of bytes to send together."""
 
 
 class Rooms:
@@ -26,16 +26,16 @@ class Rooms:
         self.full = False
         self._lock = threading.Lock()
         self._waiting: dict[Room, None] = {}
-        """Streams whose functions may wait because of the limit, the first to wait first."""
+        """Streams whose functions may wait because of the limit, in the order in which they began to wait."""
 
     def add(self, size: int) -> None:
-        """This many bytes more are held, or fewer."""
+        """Add this many bytes to those held; a negative number subtracts."""
         woken: list[Room] = []
         with self._lock:
             self.held += size
             self.full = self.held >= self.limit
             if size < 0 and self._waiting and self.held < self.limit:
-                # No more than will soon hold what has become free.
+                # Only as many rooms are woken as will soon take the bytes that were released.
                 woken = list(self._waiting)[: (self.limit - self.held) // PIECE_BYTES + 1]
                 for room in woken:
                     del self._waiting[room]
@@ -43,7 +43,7 @@ class Rooms:
             room.wake()
 
     def enter(self, room: "Room") -> None:
-        """The room is to be woken once bytes are free."""
+        """Wake the room once bytes are free."""
         with self._lock:
             self._waiting[room] = None
 
@@ -53,52 +53,52 @@ class Rooms:
 
 
 class Room:
-    """The bytes of one stream's results that were not sent. Safe to use from any thread."""
+    """The bytes of one stream's unsent results. Safe to use from any thread."""
 
     def __init__(
         self, limit: int = RESULT_BYTES, rooms: Rooms | None = None, waited: Callable[[], object] = lambda: None
     ) -> None:
-        """`waited` is told each time that somebody has to wait."""
+        """`waited` is called each time a row, call or message has to wait."""
         self.piece_bytes = max(min(PIECE_BYTES, limit // 4), 1)
         self._limit = limit
         self._rooms = rooms or Rooms(1 << 62)
         self._waited = waited
         self._lock = threading.Lock()
         self.held = 0
-        """Bytes of results that were not sent."""
+        """Bytes of unsent results."""
         self._messages = 0
-        """Those of them that are in messages."""
+        """The part of `held` that is in messages."""
         self._closed = False
         self._wakers: list[Callable[[], object]] = []
 
     @property
     def full(self) -> bool:
-        """No new row or call may begin."""
+        """Whether no new row or call may begin."""
         held = self.held
         return held >= self._limit or (held > 0 and self._rooms.full)
 
     @property
     def backed_up(self) -> bool:
-        """No message may be written, of results that are there."""
+        """Whether no message of an existing result may be written."""
         return self._messages >= self._limit or (self._messages > 0 and self._rooms.full)
 
     def claim(self) -> "Claim":
         return Claim(self)
 
     def claimed(self, size: int) -> None:
-        """A claim takes this many bytes more, or fewer."""
+        """Add this many bytes of a claim; a negative number subtracts."""
         self._add(size, 0)
 
     def take(self, size: int) -> None:
-        """A message of this many bytes was written."""
+        """Add a message of this many bytes. Call when it was written."""
         self._add(size, size)
 
     def give_back(self, size: int) -> None:
-        """It was sent, or will not be."""
+        """Subtract a message of this many bytes. Call when it was sent or discarded."""
         self._add(-size, -size)
 
     def close(self) -> None:
-        """Nobody waits any more, and nothing is held: the stream has ended. Safe to call twice."""
+        """Release everything and wake everything that waits. Call when the stream has ended. Safe to call twice."""
         with self._lock:
             self._closed = True
             held, self.held, self._messages = self.held, 0, 0
@@ -107,25 +107,25 @@ class Room:
         self.wake()
 
     def when_free(self, waker: Callable[[], object]) -> bool:
-        """Whether a row or call may begin now; otherwise `waker` is called once, on any thread, when it may be so."""
+        """Whether a row or call may begin now. If not, `waker` is called once, on any thread, when that may change."""
         return self._free(waker, lambda: self.full)
 
     def wait(self) -> None:
-        """Blocks the thread while messages are backed up."""
+        """Block the thread while messages are backed up."""
         event = threading.Event()
         while not self._free(event.set, lambda: self.backed_up):
             event.wait()
             event.clear()
 
     async def available(self) -> None:
-        """Waits on any event loop while messages are backed up."""
+        """Wait on any event loop while messages are backed up."""
         event, loop = asyncio.Event(), asyncio.get_running_loop()
         while not self._free(lambda: loop.call_soon_threadsafe(event.set), lambda: self.backed_up):
             await event.wait()
             event.clear()
 
     def wake(self) -> None:
-        """Whoever waits looks again."""
+        """Make everything that waits check again whether it may continue."""
         with self._lock:
             wakers, self._wakers = self._wakers, []
         for waker in wakers:
@@ -134,7 +134,7 @@ class Room:
     def _free(self, waker: Callable[[], object], exceeded: Callable[[], bool]) -> bool:
         if not exceeded():
             return True
-        # Registered first: what becomes free after this look wakes.
+        # The waker is registered before the second check, so that bytes released after that check wake it.
         with self._lock:
             self._wakers.append(waker)
         self._rooms.enter(self)
@@ -159,17 +159,17 @@ class Room:
 
 
 class Claim:
-    """What some results of a stream take that are there and not written: of a batch, or of a call."""
+    """The bytes of some results of a stream that exist and were not written: those of a batch or of a call."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
         self.held = 0
         self._rows = 0
-        """Outcomes that take this; less than 0 while some have left before they were added."""
+        """Number of outcomes in `held`. It is negative while some outcomes were taken out before they were added."""
         self._lock = threading.Lock()
 
     def add(self, size: int, rows: int = 0) -> None:
-        """This many bytes more, or fewer, and the number of outcomes that they are for."""
+        """Add this many bytes of `rows` outcomes; a negative size subtracts."""
         with self._lock:
             left = min(max(-self._rows, 0), rows)
             self._rows += rows
@@ -180,7 +180,7 @@ class Claim:
             self._room.claimed(size)
 
     def leave(self, rows: int) -> None:
-        """This many outcomes are taken out. The size of each is no longer known: they return their share."""
+        """Take out this many outcomes. They return their share of the bytes, because single sizes are not known."""
         with self._lock:
             given = self.held if rows >= self._rows else self.held * rows // self._rows
             self._rows -= rows
@@ -189,7 +189,7 @@ class Claim:
             self._room.claimed(-given)
 
     def release(self) -> None:
-        """Nothing of it is left. Safe to call twice."""
+        """Release everything. Safe to call twice."""
         with self._lock:
             held, self.held, self._rows = self.held, 0, 0
         if held:

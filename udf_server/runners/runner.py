@@ -1,4 +1,4 @@
-"""Runner: calls one function for the rows of one stream. What all of them share."""
+"""Runner is the base class of the runners, which call one function for the rows of one stream."""
 
 import functools
 import time
@@ -30,14 +30,14 @@ from udf_server.runners.room import Room
 __all__ = ["Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns"]
 
 TICKS_PER_TIMEOUT = 20
-"""How finely deadlines are watched: a row may outlive its own by one part in this many."""
+"""Deadlines are checked this many times per timeout, so a row may exceed its deadline by that fraction of it."""
 TRACEBACKS_PER_BATCH = 3
-"""Failed rows of a batch that carry a traceback; formatting one costs as much as many calls."""
+"""Number of failed rows of a batch that have a traceback. Formatting one costs as much as many calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputBatch:
-    """One Batch message: `data` is the Arrow bytes, or None for a function called without arguments."""
+    """One Batch message. `data` has the Arrow bytes; it is None if the function is called without arguments."""
 
     first_row: int
     rows: int
@@ -47,22 +47,22 @@ class InputBatch:
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a stream sends: the schema of its batches, and the type each column is converted to."""
+    """The schema of a stream's batches, and the type that each column is converted to."""
 
     schema: pa.Schema
     targets: Sequence[pa.DataType]
 
     def columns(self, batch: InputBatch) -> list[pa.Array]:
-        """The batch's columns in the types the function declared. Raises ProtocolViolation."""
+        """The batch's columns in the types that the function declares. Raises ProtocolViolation."""
         if batch.data is None:
             return []
         return cast_columns(read_columns(batch.data, self.schema, batch.rows), self.targets)
 
 
 def cast_columns(columns: Sequence[pa.Array], targets: Sequence[pa.DataType]) -> list[pa.Array]:
-    """Columns in wider types; `remote_udf.types.accepts` says which those are."""
+    """The columns in wider types, as defined by `remote_udf.types.accepts`."""
     return [
-        # Not "safe" towards floating point: Spark's own implicit cast of a bigint rounds as well.
+        # A cast to floating point is not "safe", because Spark's own implicit cast of a bigint also rounds.
         column if column.type == target else pc.cast(column, target, safe=not pa.types.is_floating(target))
         for column, target in zip(columns, targets, strict=True)
     ]
@@ -70,43 +70,46 @@ def cast_columns(columns: Sequence[pa.Array], targets: Sequence[pa.DataType]) ->
 
 @dataclass(frozen=True)
 class RunnerSetup:
-    """Everything a runner needs to know about its stream."""
+    """What a runner needs to know about its stream."""
 
     hosted: HostedFunction
     function: Function
-    """What is called for each row: the hosted function, or one made of it for this stream."""
+    """The function to call: the hosted one, or one that was bound for this stream."""
     context: StreamContext
     options: ScalarOptions
     arguments: Arguments
     writer: OutputWriter
     emit: Emit
     fail: Callable[[BaseException], None]
-    """Ends the stream: the server or the peer is at fault, not a row."""
+    """Ends the stream. Call it for an error of the server or the peer, not of a row."""
     post: Callable[..., None]
-    """Calls something on the server's event loop, from any thread."""
+    """Calls a function on the server's event loop, from any thread."""
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    """Runs a coroutine on the server's event loop for as long as the stream lives."""
+    """Runs a coroutine on the server's event loop until the stream ends."""
     metrics: FunctionMetrics
     room: Room = field(default_factory=Room)
-    """What results take that were not sent. Whoever makes more of them waits for room."""
+    """The bytes of unsent results. If it is full, no new row or call may begin."""
     takes_parts: bool = False
-    """Results of functions that emit may leave while their call runs, in parts."""
+    """Whether results of functions that emit may be sent in parts while their call runs."""
     clock: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
     party: Party = field(default_factory=Party)
-    """Who the stream works for."""
+    """The party that the stream belongs to, for fairness."""
     began: Callable[[int], None] = lambda first_row: None
-    """This thread, or task, calls the function for rows of the batch that begins there; more than once."""
+    """Call it when this thread or task calls the function for rows of the batch that begins at `first_row`.
+
+    It may be called several times per batch.
+    """
     retried: Callable[[int, int, int, BaseException], None] = lambda batch, row, attempts, error: None
-    """A row of that batch is called again after this many attempts, the last of which failed. From any thread."""
+    """Call it, from any thread, before a row of the batch is called again; `attempts` counts the failed attempts."""
 
 
 class Runner(ABC):
-    """Calls the function for the rows it is fed, under the stream's options.
+    """Calls the function for the rows passed to `feed`, under the stream's options.
 
-    Methods are called on the server's event loop and never block. Every row fed leads to exactly one
-    row in an Output, unless the stream fails or is cancelled. What is fed is not bounded here: the
-    stream feeds no more than its limits allow. What it makes of that waits for room in `setup.room`.
+    Call the methods on the server's event loop; they never block. Every row leads to exactly one
+    row in an Output, unless the stream fails or is cancelled. The runner does not limit its input: the
+    stream feeds no more than its limits allow. `setup.room` limits the unsent results.
     """
 
     def __init__(self, setup: RunnerSetup) -> None:
@@ -115,42 +118,42 @@ class Runner(ABC):
         self.options = setup.options
         self.retry = RetryPolicy(setup.options, setup.random)
         self.tick_seconds = min(max(setup.options.timeout / TICKS_PER_TIMEOUT, 0.001), 0.25)
-        """How often `tick` wants to be called while rows are unfinished."""
+        """Call `tick` at this interval while rows are unfinished."""
 
     @abstractmethod
     def feed(self, batch: InputBatch) -> None:
-        """Takes rows; their outcomes are emitted as they are known."""
+        """Accept rows. Their outcomes are emitted as they become available."""
 
     @abstractmethod
     def tick(self) -> None:
-        """Looks after deadlines."""
+        """Check deadlines."""
 
     @abstractmethod
     def cancel(self) -> None:
-        """Starts no more calls, cancels what can be cancelled and emits nothing any more. Safe to call twice."""
+        """Start no more calls, cancel what can be cancelled and emit nothing more. Safe to call twice."""
 
     @functools.cached_property
     def _codecs(self) -> list[Codec]:
-        """Of the arguments, for functions that are called row by row."""
+        """The codecs of the arguments, for functions that are called row by row."""
         return [self.function.codec_for(*target) for target in enumerate(self.setup.arguments.targets)]
 
     def timeout_of(self, batch: InputBatch) -> float:
-        """Seconds that are left to rows of the batch, which have waited elsewhere before."""
+        """Seconds left for the rows of the batch. The time that they waited at another server is subtracted."""
         return self.options.timeout - batch.waited
 
     def row_batch(self, batch: InputBatch) -> RowBatch:
-        """The rows of the batch, their arguments decoded. Raises ProtocolViolation."""
+        """The rows of the batch with decoded arguments. Raises ProtocolViolation."""
         columns = self.setup.arguments.columns(batch)
         return RowBatch(
             self.function, self._codecs, columns, batch.first_row, batch.rows, self.timeout_of(batch), self.setup.room
         )
 
     def attempts(self, batch: RowBatch, began: float) -> Attempts:
-        """The attempts at a row of the batch whose first one began then."""
+        """The attempts at a row of the batch; the first attempt began at `began`."""
         return Attempts(self.retry, began + batch.timeout, self.setup.clock, self.timeout_error)
 
     def begin_attempt(self, batch: RowBatch, index: int, attempts: Attempts, error: BaseException) -> None:
-        """Counts one more attempt at the row, after one that failed."""
+        """Count one more attempt at the row, after one that failed."""
         self.setup.retried(batch.first_row, batch.first_row + index, attempts.made, error)
         attempts.made += 1
         batch.attempts[index] = attempts.made

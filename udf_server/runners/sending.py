@@ -1,4 +1,4 @@
-"""Sender: outcomes of a pool's batches on their way out, and what a pool does while nobody takes them."""
+"""Sender encodes and sends the outcomes of a pool's batches, and makes the pool wait while the client does not read."""
 
 import asyncio
 import functools
@@ -13,11 +13,11 @@ from udf_server.runners.runner import Runner
 __all__ = ["Sender"]
 
 FLUSH_SECONDS = 0.01
-"""With unordered output, completed rows wait no longer than this for company."""
+"""With unordered output, completed rows wait at most this time to be sent together with others."""
 
 
 class Sender:
-    """Lives on the event loop of its pool, where encoding takes its turn among other streams' work."""
+    """Use it on the event loop of its pool, where encoding takes turns with the work of other streams."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Sender:
         turns: Turns,
         post: Callable[..., object],
     ) -> None:
-        """`deliver` takes outputs on the server's loop; `post` calls something on the pool's loop, from any thread."""
+        """`deliver` takes outputs on the server's loop; `post` calls a function on the pool's loop from any thread."""
         self.unfinished: dict[RowBatch, None] = {}
         """Batches with rows that have no outcome yet, oldest first."""
         self._setup, self._deliver = runner.setup, deliver
@@ -37,18 +37,18 @@ class Sender:
         self._closed = False
 
     def close(self) -> None:
-        """Writes nothing any more. From any thread."""
+        """Write nothing more. Safe to call from any thread."""
         self._closed = True
 
     def cancel(self) -> None:
-        """The same for good: lets go of what there is."""
+        """Write nothing more and discard the unfinished batches."""
         self._closed = True
         self.unfinished.clear()
         if self._flush is not None:
             self._flush.cancel()
 
     def holds_up(self, wake: Callable[[], object]) -> bool:
-        """Whether no row may begin, since the client does not take what is there. Once it does, `wake` is called."""
+        """Whether no row may begin because the client does not read. `wake` is called once it has read enough."""
         for batch in list(self.unfinished):
             self.send_soon(batch)
         if not self._held_up:
@@ -56,20 +56,20 @@ class Sender:
         return self._held_up
 
     def send_soon(self, batch: RowBatch) -> None:
-        """Sends what can leave of a batch that goes on."""
+        """Schedule sending of the outcomes of an unfinished batch that are ready."""
         if not batch.sending:
             batch.sending = True
             self._turns.do(self._setup.party, functools.partial(self._send_now, batch))
 
     def flush_soon(self) -> None:
-        """Rows are done that wait for company, with unordered output."""
+        """Schedule sending of all completed rows after FLUSH_SECONDS. Has an effect with unordered output only."""
         if self._flush is None and not self._ordered:
             self._flush = asyncio.get_running_loop().call_later(
                 FLUSH_SECONDS, self._turns.do, self._setup.party, self._flush_now
             )
 
     def finish(self, batch: RowBatch) -> None:
-        """Every row of the batch has an outcome."""
+        """Schedule sending of the rest of a batch of which every row has an outcome."""
         self._turns.do(self._setup.party, functools.partial(self._finish_now, batch))
 
     def _go_on(self, wake: Callable[[], object]) -> None:

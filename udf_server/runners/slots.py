@@ -1,7 +1,7 @@
-"""Slots: which row a worker, a coroutine or a thread, is at, and how the watch over deadlines sees it.
+"""Slots show which row a worker (a coroutine or a thread) is processing, for the check of deadlines.
 
-The worker writes only `batch` and `index`, so that a row costs it next to nothing; since when it is
-at a row, the watch finds out by looking from time to time.
+The worker writes only `batch` and `index`, so that the cost per row is small. The check of deadlines
+reads them at intervals to find out how long a worker has been processing a row.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ __all__ = ["PoolWorker", "Slot"]
 
 
 class Slot:
-    """`index` is -1 between rows, `batch` None between batches."""
+    """The row of a worker. `index` is -1 between rows; `batch` is None between batches."""
 
     __slots__ = ("_seen", "batch", "index")
 
@@ -20,16 +20,16 @@ class Slot:
         self.batch: RowBatch | None = None
         self.index = -1
         self._seen: tuple[RowBatch | None, int, float] = (None, -1, 0.0)
-        """The row found at the last look, and when it was first found."""
+        """The row found at the last `look`, and when it was first found."""
 
     def leave(self) -> None:
-        """Between batches now. What the watch remembers goes as well: it would hold the batch until the next look."""
+        """Mark the worker as between batches. `_seen` too: it would keep the batch until the next `look`."""
         self.batch = None
         self.index = -1
         self._seen = (None, -1, 0.0)
 
     def look(self, now: float) -> tuple[RowBatch, int, float] | None:
-        """The row the worker is at and for how long, as far as was seen; None between rows. For the watch only."""
+        """The current row and the seconds since it was first seen; None between rows. Only for the deadline check."""
         batch, index = self.batch, self.index
         if batch is None or index < 0:
             return None
@@ -40,22 +40,22 @@ class Slot:
         return batch, index, now - since
 
     def since(self, now: float) -> float:
-        """When the present row began, to within one look."""
+        """When the current row was first seen by `look`; `now` if it was not seen yet."""
         batch, index, since = self._seen
         return since if batch is self.batch and index == self.index else now
 
 
 class PoolWorker(Slot):
-    """A coroutine of the pool and the row it is at."""
+    """A coroutine of the pool and the row that it processes."""
 
     __slots__ = ("abandoned", "expired", "task", "told")
 
     def __init__(self) -> None:
         super().__init__()
         self.expired = -1
-        """The row that was cancelled for its deadline; -1 if none was."""
+        """The row that was cancelled because of its deadline; -1 if none was."""
         self.told = 0.0
-        """When it was."""
+        """When `expired` was cancelled."""
         self.abandoned = False
-        """The row was given up though its call goes on; the worker ends when the call does."""
+        """Whether the row was given up although its call continues. The worker ends when the call ends."""
         self.task: asyncio.Task[None] | None = None

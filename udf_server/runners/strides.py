@@ -1,7 +1,7 @@
-"""Strides: how many rows a worker does between two looks at the clock.
+"""Strides: the number of rows that a worker processes between two clock reads.
 
-One, while rows take long enough to be worth timing singly; hundreds, when a look at the clock would
-cost as much as the row.
+It is one if rows take long enough to be timed singly, and hundreds if a clock read would cost as
+much as a row.
 """
 
 from collections.abc import Callable
@@ -9,21 +9,21 @@ from collections.abc import Callable
 __all__ = ["Durations", "Strides"]
 
 SECONDS = 0.001
-"""A worker looks at the clock about this often."""
+"""The approximate interval between two clock reads of a worker."""
 MOST_ROWS = 256
 
 
 class Durations:
-    """Mean seconds per row, and for how many rows each. Several workers of one thread may share it."""
+    """Mean seconds per row, each with its number of rows. Several workers of one thread may share one object."""
 
     def __init__(self) -> None:
         self._seconds: list[float] = []
         self._rows: list[int] = []
         self.seconds, self.rows = self._seconds.append, self._rows.append
-        """Add one of each, always both: a call less per row than a method would cost."""
+        """Call both, each with one value. One method for both would cost one call more per row."""
 
     def take(self) -> tuple[list[float], list[int]]:
-        """What was added since the last time."""
+        """Remove and return what was added since the last call."""
         taken = self._seconds.copy(), self._rows.copy()
         self._seconds.clear()
         self._rows.clear()
@@ -31,7 +31,7 @@ class Durations:
 
 
 class Strides:
-    """The pace of one worker."""
+    """The number of rows that one worker processes before its next clock read, in `length`."""
 
     def __init__(self, clock: Callable[[], float], durations: Durations) -> None:
         self.length = 1
@@ -40,12 +40,12 @@ class Strides:
         self._began = clock()
 
     def restart(self) -> float:
-        """The worker has done something else meanwhile. Returns the time."""
+        """Begin a new measurement, because the worker has done something else. Returns the time."""
         self._began = self._clock()
         return self._began
 
     def done(self, rows: int) -> float:
-        """This many rows were done since the last look; sets the next length. Returns the time."""
+        """Record that this many rows were processed since the last clock read, and set `length`. Returns the time."""
         now = self._clock()
         elapsed, self._began = now - self._began, now
         self._seconds(elapsed / rows)

@@ -1,8 +1,8 @@
-"""ThreadedRows: plain `def` functions, a call per row, in plain loops on threads.
+"""ThreadedRows calls plain `def` functions once per row, in loops on threads.
 
-One thread takes the rows of a cheap function one after the other; for one that waits, more and more
-threads share the same iterator of rows. Python cannot stop a thread: a row whose deadline passes gets
-its error, its thread is written off, and another takes its place.
+One thread processes all rows of a cheap function. If the calls wait, more and more threads share the
+same iterator of rows. Python cannot stop a thread: if the deadline of a row passes, the row gets its
+error, its thread is written off, and another thread replaces it.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ __all__ = ["ThreadedRows"]
 
 DEFAULT_CAPACITY = 100
 QUANTUM_SECONDS = 0.005
-"""A thread works for a stream at least this long before it turns to others that wait."""
+"""A thread works for a stream at least this long before it changes to another stream that waits."""
 SPREAD_SECONDS = 0.002
-"""How long a thread works alone before it is asked whether it needs help, and how long until the next time."""
+"""Initial interval between two checks of whether more threads are needed."""
 SPREAD_ROW_SECONDS = 0.0002
-"""Rows that take longer than this wait for something, so that more threads help."""
+"""If rows take longer than this, they are assumed to wait for something, and more threads are added."""
 MAX_SPREAD_SECONDS = 0.1
 FLUSH_SECONDS = 0.01
-"""With unordered output, completed rows wait about this long for company."""
+"""With unordered output, completed rows wait about this time to be sent together with others."""
 
 
 class _Worker(Slot):
-    """A thread and the row it is at."""
+    """A thread and the row that it processes."""
 
     __slots__ = ("done", "given_up", "stop")
 
@@ -44,12 +44,12 @@ class _Worker(Slot):
         super().__init__()
         self.done = 0
         self.given_up = -1
-        """The row that timed out on this thread, which was written off then."""
+        """The row that timed out on this thread, after which the thread was written off; -1 if none did."""
         self.stop = threading.Event()
 
 
 class ThreadedRows(Runner):
-    """Runs rows of one stream on the function's threads. `_lock` guards the lists of work and workers."""
+    """Calls the function for the rows of one stream on its threads. `_lock` guards the lists of work and workers."""
 
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
@@ -59,21 +59,21 @@ class ThreadedRows(Runner):
         self._context_parameter = self.function.context_parameter
         self._lock = threading.Lock()
         self._emitting = threading.Lock()
-        """Held while outcomes are written: several threads may want to, and a flush may meet the end of its batch."""
+        """Held while outcomes are written, because several threads may write, and a flush may meet the batch's end."""
         self._held_up = False
-        """Waits for the client before more rows begin."""
+        """Whether no row begins until the client has read results."""
         self._arrived: collections.deque[InputBatch] = collections.deque()
         self._decoding = 0
-        """Batches between the one above and the one below."""
+        """Number of batches that have left `_arrived` and are not in `_open` yet."""
         self._open: list[RowBatch] = []
-        """Batches somebody works on, oldest first."""
+        """Batches that may have rows left to take, oldest first."""
         self._workers: dict[RowBatch, int] = {}
         self._crew: list[_Worker] = []
         self._jobs = 0
-        """Threads at work or asked for."""
+        """Number of threads that are running or were requested."""
         self._any_given_up = False
         self._done = 0
-        """Rows done by threads that have left."""
+        """Number of rows processed by jobs that have ended."""
         self._spreading = False
         self._flushed = 0.0
         self._closed = False
@@ -106,7 +106,7 @@ class ThreadedRows(Runner):
             self._flushed = now
             self.setup.spawn(self._flush())
 
-    # On the server's event loop.
+    # The methods below run on the server's event loop.
 
     def _hire(self, count: int) -> None:
         with self._lock:
@@ -116,13 +116,13 @@ class ThreadedRows(Runner):
             self._lane.submit(self.setup.party, self._job)
 
     def _go_on(self) -> None:
-        """The client has taken results."""
+        """Continue after the client has read results."""
         self._held_up = False
         if not self._closed:
             self._hire(1)
 
     def _spread(self, done_before: int, waited: float) -> None:
-        """Doubles the threads while rows are slow and there are rows left."""
+        """Double the number of threads if rows are slow and rows are left, and schedule the next check."""
         with self._lock:
             left = not self._closed and bool(self._arrived or self._decoding or self._open)
             done, active = self._done + sum(worker.done for worker in self._crew), self._jobs
@@ -135,7 +135,7 @@ class ThreadedRows(Runner):
         asyncio.get_running_loop().call_later(wait, self._spread, done, wait)
 
     def _give_up(self, worker: _Worker, batch: RowBatch, index: int) -> None:
-        """The row at work on this thread is past its deadline."""
+        """Time out the row that this thread processes, and write off the thread."""
         with self._lock:
             if worker.batch is not batch or worker.index != index or worker.given_up == index or self._closed:
                 return
@@ -149,7 +149,7 @@ class ThreadedRows(Runner):
                 self._workers[batch] -= 1
                 self._jobs -= 1
             if batch not in self._open:
-                # Its rows are all taken; somebody must join once more to find out whether it has ended.
+                # All its rows are taken. Another thread must join the batch to find out whether it has ended.
                 self._open.insert(0, batch)
         try:
             if first:
@@ -160,9 +160,9 @@ class ThreadedRows(Runner):
         self._hire(1)
 
     async def _flush(self) -> None:
-        """Sends rows that are done, whatever the threads are busy with."""
+        """Send completed rows while the threads are busy."""
         with self._lock:
-            # Also those whose last rows are at work: nothing is left to take of them, but much to send.
+            # `_open` lacks the batches whose last rows are being processed, but these may have much to send.
             batches = [batch for batch in self._workers if batch.fresh]
         if batches:
             loop = asyncio.get_running_loop()
@@ -173,10 +173,10 @@ class ThreadedRows(Runner):
             for output in outputs:
                 self.setup.emit(output)
 
-    # On the function's threads.
+    # The methods below run on the function's threads.
 
     def _job(self) -> bool:
-        """Works until no rows are left. False if the thread was written off meanwhile."""
+        """Process rows until none is left. Returns False if the thread was written off meanwhile."""
         worker, again, until = _Worker(), False, self.setup.clock() + QUANTUM_SECONDS
         with self._lock:
             self._crew.append(worker)
@@ -194,7 +194,7 @@ class ThreadedRows(Runner):
                 self._done += worker.done
                 if worker.given_up < 0 and not again:
                     self._jobs -= 1
-                # They came, or the client took results, while this thread still counted.
+                # A batch arrived, or the client read results, while this thread was still counted in `_jobs`.
                 missed = not (self._jobs or self._held_up or self._closed) and bool(self._arrived or self._open)
             if missed:
                 self.setup.post(self._hire, 1)
@@ -203,9 +203,9 @@ class ThreadedRows(Runner):
         return True
 
     def _holds_up(self) -> bool:
-        """Whether no row may begin, since the client does not take what is there. Once it does, a thread is hired.
+        """Whether no row may begin because the client does not read. Once it has read enough, a thread is requested.
 
-        What can leave does: others wait for the room that it takes.
+        Outcomes that are ready are sent, because other streams may wait for the room that they take.
         """
         if not self.setup.room.full:
             return False
@@ -220,7 +220,7 @@ class ThreadedRows(Runner):
         return False
 
     def _join(self, worker: _Worker) -> RowBatch | None:
-        """The oldest batch with rows left, decoded by whoever comes first."""
+        """The oldest batch with rows left. The first thread to join a batch decodes it."""
         batch = self._next_batch(worker)
         if batch is not None:
             self.setup.began(batch.first_row)
@@ -248,10 +248,10 @@ class ThreadedRows(Runner):
         return batch
 
     def _run(self, worker: _Worker, batch: RowBatch, until: float) -> bool:
-        """Calls the function for rows of the batch until none is left or the thread must stop.
+        """Call the function for rows of the batch until none is left or the thread must stop.
 
-        It also ends while the client does not take results, and after `until` where others wait for a thread. Whether
-        no row is left.
+        It also stops if the client does not read results, or after `until` if other streams wait for a thread. Returns
+        whether no row is left.
         """
         call, values = self.function.call, batch.values
         plain = self._context_parameter is None and not self.function.result.mutable
@@ -290,7 +290,7 @@ class ThreadedRows(Runner):
         return exhausted
 
     def _done_one(self, worker: _Worker, batch: RowBatch, index: int) -> None:
-        """The row may leave, unless it was given up and has left before."""
+        """Mark the row as ready to be sent, unless it was given up: then its error was marked before."""
         with self._lock:
             if worker.given_up != index:
                 worker.index = -1
@@ -299,8 +299,8 @@ class ThreadedRows(Runner):
     def _call(
         self, batch: RowBatch, index: int, arguments: tuple[Any, ...], attempt: int, deadline: float | None = None
     ) -> Any:
-        """Calls the function, with the context if it wants one, for a value that no later call changes."""
-        # Values are encoded after the last row, and the function may return one object for several.
+        """Call the function, with a context if it takes one. The value is copied if a later call may change it."""
+        # Values are encoded after the last row, and the function may return the same object for several rows.
         copied = self.function.result.copied
         if self._context_parameter is None:
             return copied(self.function.call(*arguments))
@@ -312,7 +312,7 @@ class ThreadedRows(Runner):
     def _failed(
         self, worker: _Worker, batch: RowBatch, index: int, arguments: tuple[Any, ...], error: BaseException
     ) -> None:
-        """Sees a row through after its first call failed: more attempts, or its error."""
+        """Retry a row whose first call failed, until it has a value or its error."""
         attempts = self.attempts(batch, worker.since(self.setup.clock()))
         try:
             while not worker.stop.is_set():
@@ -329,10 +329,13 @@ class ThreadedRows(Runner):
                 except BaseException as raised:
                     error = raised
         finally:
-            del error  # it refers to this frame if it was raised here, and the frame to the batch
+            del error  # if it was raised here, it refers to this frame, and the frame refers to the batch
 
     def _leave(self, worker: _Worker, batch: RowBatch, *, exhausted: bool) -> bool:
-        """Ends this thread's work on the batch, and the batch if nobody else works on it and no row is left."""
+        """End this thread's work on the batch. If no row and no other thread is left, end the batch too.
+
+        Returns False if the thread was written off.
+        """
         with self._lock:
             worker.leave()
             mine = worker.given_up < 0
@@ -358,11 +361,11 @@ class ThreadedRows(Runner):
             self._send(batch)
 
     def _send(self, batch: RowBatch) -> None:
-        """Sends what can leave of a batch that goes on."""
+        """Send the outcomes of an unfinished batch that are ready."""
         self._write(batch.ready_outputs if self._ordered else batch.fresh_outputs)
 
     def _emit(self, batch: RowBatch) -> None:
-        """Sends the rest of a batch."""
+        """Send the rest of a batch."""
         self._write(batch.outputs if self._ordered else batch.fresh_outputs)
 
     def _write(self, written: Callable[[OutputWriter], list[Output]]) -> None:

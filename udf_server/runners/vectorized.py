@@ -1,8 +1,8 @@
-"""Vectorized: functions that get one Arrow array per argument and return one array.
+"""Vectorized calls functions that get one Arrow array per argument and return one array.
 
 A plain `def` runs on the function's threads, one batch of a stream at a time unless buffer-capacity
-allows more; an `async def` runs on the function's event loop, four at a time. A batch whose deadline
-passes gives up the rows that have no outcome by then. While the client does not take results, no call begins.
+allows more. An `async def` runs on the function's event loop, four batches at a time. If the deadline of a batch
+passes, its rows without an outcome time out. While the client does not read results, no call begins.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ ASYNC_CALLS = 4
 
 
 class Vectorized(Runner):
-    """Runs batches of one stream."""
+    """Calls the function for the batches of one stream."""
 
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
@@ -43,16 +43,16 @@ class Vectorized(Runner):
         self._most_rows = min(options.batch_rows, options.buffer_capacity or options.batch_rows)
         self._calls = ASYNC_CALLS if self.function.is_async else 1
         self._lock = threading.Lock()
-        """Guards the next three; for a plain `def` threads help themselves to what waits."""
+        """Guards the next three attributes: the threads of a plain `def` take batches from `_waiting` themselves."""
         self._waiting: collections.deque[InputBatch] = collections.deque()
         self._working: dict[Work, None] = {}
         self._threads = 0
-        """Threads at work or asked for."""
+        """Number of threads that are running or were requested."""
         self._stop = threading.Event()
         self._held_up = False
-        """Waits for the client before more batches begin."""
+        """Whether no batch begins until the client has read results."""
 
-    # On the server's event loop.
+    # The methods below run on the server's event loop.
 
     def feed(self, batch: InputBatch) -> None:
         with self._lock:
@@ -78,18 +78,18 @@ class Vectorized(Runner):
             if work.began and now > work.deadline:
                 self._overdue(work, now)
             elif not work.began and work.lane and self._is_blocked(work, work.lane, now):
-                # By a call of another stream.
+                # A call of another stream blocks the loop.
                 work.posted = now
                 self.setup.spawn(self._leave_lane(work.lane))
 
     def _is_blocked(self, work: Work, lane: LoopLane, now: float) -> bool:
-        """Whether the loop that the work was handed to turns no more, as far as this or another stream has found."""
+        """Whether this or another stream has found that the loop of the work is blocked."""
         if self.setup.hosted.running_lane is not lane:
             return True
         return not work.queued and now > work.posted + self.options.timeout + GRACE_SECONDS
 
     def _start(self) -> None:
-        """Sees to it that as many batches are worked on as may be."""
+        """Start as many batches as allowed."""
         if self._held_up or not self._waiting or self._stop.is_set():
             return
         if not self.setup.room.when_free(functools.partial(self.setup.post, self._go_on)):
@@ -107,7 +107,7 @@ class Vectorized(Runner):
             self._start_on_loop(work)
 
     def _go_on(self) -> None:
-        """The client has taken results."""
+        """Continue after the client has read results."""
         self._held_up = False
         self._start()
 
@@ -125,7 +125,7 @@ class Vectorized(Runner):
         return self.setup.hosted.thread_lane.lent()
 
     def _has_room(self) -> bool:
-        """Whether one more batch may be worked on now. The lock is held."""
+        """Whether one more batch may begin now. Call with the lock held."""
         if not self._waiting or self._stop.is_set() or self.setup.room.full:
             return False
         capacity = self.options.buffer_capacity
@@ -153,12 +153,12 @@ class Vectorized(Runner):
                 self.setup.spawn(self._leave_lane(work.lane))
 
     def _give_up(self, work: Work, write_off: Any) -> bool:
-        """Times out what has no outcome. False if the work has ended by itself meanwhile."""
+        """Time out the rows without an outcome. Returns False if the work has ended by itself meanwhile."""
         if not work.claim():
             return False
         with work.lock:
             work.stopped = True
-            # A copy: the call may still end and write to the original.
+            # The call may still return and write to the original.
             work.outcomes = work.outcomes.copied()
         with self._lock:
             self._working.pop(work, None)
@@ -177,12 +177,12 @@ class Vectorized(Runner):
         self.setup.hosted.thread_lane.write_off()
 
     async def _encode_aside(self, work: Work) -> None:
-        # Without waiting for the client: an executor's thread is not for that, and calls wait all the same.
+        # It does not wait for the client: that would block an executor's thread, and new calls wait anyway.
         await asyncio.get_running_loop().run_in_executor(None, lambda: list(self._send_rest(work)))
         self._start()
 
     async def _leave_lane(self, lane: LoopLane) -> None:
-        """The function blocks its loop: what has not begun there begins on a new one."""
+        """Replace a loop that the function blocks. Work that has not begun there is moved to the new loop."""
         try:
             self.setup.hosted.replace_loop_lane(lane)
             await self.setup.hosted.open()
@@ -198,27 +198,27 @@ class Vectorized(Runner):
             for output in outputs:
                 self.setup.emit(output)
 
-    # On the function's threads or its event loop.
+    # The methods below run on the function's threads or its event loop.
 
     def _job(self) -> bool:
-        """Works until no batch is left for this thread. False if the thread was written off meanwhile."""
+        """Process batches until none is left for this thread. Returns False if the thread was written off meanwhile."""
         while (work := self._next_work()) is not None:
             if not self._see_through(work):
                 return False
             if self.setup.hosted.thread_lane.crowded:
-                # Other streams have their turn between two batches.
+                # Other streams get their turn between two batches.
                 self.setup.hosted.thread_lane.submit(self.setup.party, self._job)
                 return True
         with self._lock:
             self._threads -= 1
             more = bool(self._waiting)
         if more:
-            # It came after the last look, when this thread still counted.
+            # The batch arrived after the last check, while this thread was still counted.
             self.setup.post(self._start)
         return True
 
     def _see_through(self, work: Work) -> bool:
-        """One batch, from arguments to outcomes. False if it was given up."""
+        """Process one batch on this thread. Returns False if it was given up."""
         try:
             columns = self._prepare(work)
             steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
@@ -243,7 +243,7 @@ class Vectorized(Runner):
             self.setup.post(self.setup.fail, error)
             return work.claim()
         finally:
-            # What the function raised refers to this frame, and so to the batch: a cycle.
+            # The exception of the function refers to this frame, and so to the batch: that would be a reference cycle.
             answer = failure = None
         if not work.claim():
             return False
@@ -270,7 +270,7 @@ class Vectorized(Runner):
             turns.leave(work)
 
     async def _run(self, work: Work) -> None:
-        """Sees one batch through on the event loop."""
+        """Process one batch on the event loop."""
         try:
             columns = self._prepare(work)
             steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
@@ -308,9 +308,9 @@ class Vectorized(Runner):
             self._leave(work)
 
     async def _available(self, work: Work) -> None:
-        """Waits for the client, or the end of the stream.
+        """Wait until the client has read enough, or until the stream ends.
 
-        Not cancelled: a deadline that has passed meanwhile is not that of outcomes that are there.
+        Cancellation is ignored: a deadline that passes meanwhile does not apply to outcomes that already exist.
         """
         while not self._stop.is_set():
             with contextlib.suppress(asyncio.CancelledError):
@@ -352,7 +352,7 @@ class Vectorized(Runner):
         return Emission(work, call.first, self.setup.writer, functools.partial(self.setup.post, self._deliver))
 
     def _send_settled(self, work: Work) -> Iterator[None]:
-        """Sends outcomes before the next call if they are much, or their client is slow. As `_send`."""
+        """Send outcomes before the next call if they are large or the client is slow. Yields as `_send` does."""
         if not work.outcomes.slices or work.abandoned:
             return
         work.results.add(work.outcomes.bytes - work.results.held)
@@ -367,13 +367,13 @@ class Vectorized(Runner):
             yield
 
     def _send_rest(self, work: Work) -> Iterator[None]:
-        """Sends the outcomes that have not left before. As `_send`."""
+        """Send the unsent outcomes. Yields as `_send` does."""
         if not self._stop.is_set():
             work.results.add(work.outcomes.bytes - work.results.held)
             yield from self._send(work, work.outcomes.take())
 
     def _send(self, work: Work, taken: Taken) -> Iterator[None]:
-        """Sends these outcomes, message by message; yields where the client has to take some first."""
+        """Send these outcomes, message by message. Yields if the client has to read some messages first."""
         writer, room = self.setup.writer, self.setup.room
         try:
             for piece in taken.cut(writer.piece_bytes):
@@ -391,7 +391,7 @@ class Vectorized(Runner):
         work.results.release()
 
     def _leave(self, work: Work) -> None:
-        """Its outcomes have left."""
+        """Remove work whose outcomes were sent."""
         with self._lock:
             self._working.pop(work, None)
         self.setup.metrics.observe_rows([work.seconds], [work.batch.rows])

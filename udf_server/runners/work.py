@@ -1,4 +1,4 @@
-"""Work: one batch on its way through a vectorized function."""
+"""Work holds the state of one batch while a vectorized function processes it."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ __all__ = ["Work"]
 
 
 class Work:
-    """Whoever takes the claim emits the outcomes: the one who calls, or the watch that gives up."""
+    """One batch. The first to claim it emits the outcomes: the thread or task that calls, or the deadline check."""
 
     def __init__(
         self, batch: InputBatch, timeout: float, outcomes: Outcomes, stop: threading.Event, clock: Callable[[], float],
         room: Room, lent: Callable[[], AbstractContextManager[object]],
     ) -> None:  # fmt: skip
-        """While its thread waits for the client, it is in `lent`."""
+        """While its thread waits for the client, the context `lent` is entered."""
         self.batch = batch
         self._timeout = timeout
         self.lock = threading.Lock()
@@ -38,60 +38,60 @@ class Work:
         self._waiting = 0
         self._paused = 0.0
         self.outcomes = outcomes
-        """Of the rows that are called."""
+        """Outcomes of the rows that are called."""
         self.results = room.claim()
-        """What they take until they are written."""
+        """The bytes of the outcomes until they are written."""
         self.called: np.ndarray[Any, Any] | None = None
         """Indexes of the rows that are called; None for all of them."""
         self._placed = 0
-        """Rows of the batch whose outcomes were taken, where not all are called."""
+        """Number of rows of the batch whose outcomes were taken, if not all rows are called."""
         self.began = 0.0
         """When the first call began; 0.0 before."""
         self.seconds = 0.0
-        """What its calls have taken, once they are over."""
+        """Time that its calls took, set after the last call."""
         self.sending = False
-        """Its calls are over."""
+        """Whether its calls have ended."""
         self.stopped = False
-        """It was given up; whoever calls may leave."""
+        """Whether it was given up, so that no more calls are needed."""
         self.lane: LoopLane | None = None
         self.posted = 0.0
-        """When it was handed to its lane."""
+        """When it was passed to its lane."""
         self.queued = False
-        """Its lane has taken it; it begins when it has its turn."""
+        """Whether its lane has taken it. It begins when it has its turn."""
         self.task: asyncio.Task[None] | None = None
         self.told = 0.0
-        """When the coroutine was cancelled for its deadline; 0.0 if it was not."""
+        """When the coroutine was cancelled because of its deadline; 0.0 if it was not."""
         self.answered = False
-        """Its loop has reacted to that."""
+        """Whether its loop has reacted to that cancellation."""
         self._claim = [None]
 
     @property
     def first_row(self) -> int:
-        """Of the batch, in the stream."""
+        """Position of the batch's first row in the stream."""
         return self.batch.first_row
 
     @property
     def deadline(self) -> float:
-        """Of its rows, once it has begun."""
+        """Deadline of its rows. Valid once the work has begun."""
         return self.began + self._timeout
 
     def too_late(self, seconds: float) -> TimeoutError | None:
-        """An error if the deadline would pass within this time."""
+        """An error if the deadline passes within this time."""
         return TimeoutError() if self._clock() + seconds >= self.deadline else None
 
     @property
     def abandoned(self) -> bool:
-        """Nobody waits for its outcomes."""
+        """Whether its outcomes are not wanted any more."""
         return self.stopped or self._stop.is_set()
 
     @property
     def paused(self) -> bool:
-        """It waits for the client to take results, which is not counted against the deadline."""
+        """Whether it waits for the client to read results. That time does not count against the deadline."""
         return self._waiting > 0
 
     @contextlib.contextmanager
     def pausing(self) -> Iterator[None]:
-        """It is paused meanwhile."""
+        """Mark the work as paused within the block, and move its deadline by that time."""
         with self.lock:
             self._waiting += 1
             if self._waiting == 1:
@@ -105,19 +105,19 @@ class Work:
                     self.began += self._clock() - self._paused
 
     def wait(self) -> None:
-        """Blocks until the client has taken enough of what was sent."""
+        """Block until the client has read enough of the sent results."""
         if self._room.backed_up:
             with self.pausing(), self._lent():
                 self._room.wait()
 
     async def available(self) -> None:
-        """The same on an event loop."""
+        """Do the same as `wait` on an event loop."""
         if self._room.backed_up:
             with self.pausing():
                 await self._room.available()
 
     def claim(self) -> bool:
-        """True for the first who asks, from any thread: its calls are over."""
+        """Mark the calls as ended. Returns True for the first call only. Safe to call from any thread."""
         try:
             self._claim.pop()
         except IndexError:
@@ -126,9 +126,9 @@ class Work:
         return True
 
     def placed(self, taken: Taken) -> Taken:
-        """Outcomes of rows that are called, in the order in which they were taken, with the rows between that are not.
+        """Add the rows that are not called to outcomes of rows that are. Pass outcomes in the order they were taken.
 
-        Rows then count from the first of the batch.
+        The positions in the result count from the first row of the batch.
         """
         called = self.called
         if called is None:
