@@ -1,4 +1,4 @@
-"""Settings of a plugin, from the server's environment: a frozen dataclass says what there is."""
+"""Reads the settings of a plugin from the server's environment. A frozen dataclass declares them."""
 
 import dataclasses
 import math
@@ -20,11 +20,15 @@ _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 def setting(
     doc: str, *, default: Any = dataclasses.MISSING, secret: bool = False, read: Callable[[str], Any] | None = None
 ) -> Any:
-    """A field of a class of settings, for what its type alone does not say.
+    """Declare a field of a class of settings, if its type alone does not describe it.
 
-    Without a default it is required. A `secret` stays out of the repr. `read` makes the value of the variable's
-    text; it raises InvalidSetting with a reason that follows the name of the variable, such as "is not a URL". Of
-    any other ValueError nobody sees the message, since it may hold the text.
+    If `read` raises a ValueError other than InvalidSetting, its message is not shown, because it may contain the text.
+
+    Args:
+        doc: What the setting means. The error for a missing variable shows it.
+        default: The value if the variable is not set. Without a default the variable is required.
+        secret: Whether the value is kept out of the repr.
+        read: Converts the variable's text. It raises InvalidSetting with a reason such as "is not a URL".
     """
     return dataclasses.field(default=default, repr=not secret, metadata={"doc": doc, "read": read})
 
@@ -32,11 +36,18 @@ def setting(
 def from_environment(
     settings: type[Settings], prefix: str, environment: Mapping[str, str] = os.environ
 ) -> Settings:  # fmt: skip
-    """An object of a dataclass, each field from the variable of its name in capitals behind the prefix.
+    """Return an object of a dataclass whose fields are read from environment variables.
 
-    Types are `str`, `int`, `float`, `bool`, `Path`, or one of them with `| None`; numbers are finite and above zero. A
-    variable that is empty counts as not set. Raises InvalidSetting, naming the variable and never showing its
-    value, and DeclarationError for a field of another type without `read`.
+    An empty variable counts as not set. Numbers must be finite and greater than zero.
+
+    Args:
+        settings: A dataclass. Fields are `str`, `int`, `float`, `bool` or `Path`, with or without `| None`.
+        prefix: Start of the variables' names; the field's name in capitals follows.
+        environment: The variables.
+
+    Raises:
+        InvalidSetting: A variable is missing or not valid. The message has its name and never its value.
+        DeclarationError: A field has another type and no `read`.
     """
     hints = typing.get_type_hints(settings)
     values = {}

@@ -1,4 +1,4 @@
-"""Plain rows as bundles, as a client cuts them."""
+"""Cuts plain rows into bundles, as a client does."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -9,13 +9,13 @@ from udf_server.aggregate.segments import BundledKeySegment
 __all__ = ["Rows", "bundles_of"]
 
 Rows = Sequence[Any]
-"""A tuple of arguments each, or the argument if there is one."""
+"""Each row is a tuple of arguments, or the argument if there is only one."""
 
 
 def bundles_of(
     rows: Rows, keys: Sequence[Hashable] | None, row_kinds: Sequence[RowKind | str] | None, size: int | None
 ) -> Iterator[dict[Any, BundledKeySegment]]:
-    """Segments by key, for each `size` rows of the input; rows of a key keep their order."""
+    """Yield the segments by key, for each `size` rows of the input; rows of a key keep their order."""
     for name, column in (("keys", keys), ("row_kinds", row_kinds)):
         if column is not None and len(column) != len(rows):
             raise ValueError(f"{len(rows)} rows, but {len(column)} {name}")

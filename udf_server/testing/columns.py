@@ -1,4 +1,4 @@
-"""What a test writes down as Arrow columns, as a client would send them."""
+"""Converts the values of a test to Arrow columns, as a client would send them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ __all__ = ["argument_column", "segment_columns"]
 
 
 def argument_column(function: Function, position: int, values: Any) -> pa.Array:
-    """The values in the first type the parameter takes them in, else in the type Arrow gives them."""
+    """The values in the first type of the parameter that can hold them, or else in the type that Arrow infers."""
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks()
     if isinstance(values, pa.Array):
@@ -36,10 +36,12 @@ def argument_column(function: Function, position: int, values: Any) -> pa.Array:
 def segment_columns(
     aggregate: Aggregate, segments: Sequence[BundledKeySegment], key: str | pa.DataType | None
 ) -> dict[str, pa.Array]:
-    """The columns of a bundle; see message.proto. Columns nobody has anything in, or nobody sees, are skipped.
+    """The columns of a bundle; see message.proto. Columns that are empty or that the function does not see are skipped.
 
-    Of a function that skips nulls, rows with a null argument are skipped. Raises ValueError for keys
-    or rows of different widths.
+    If the function skips nulls, rows with a null argument are skipped.
+
+    Raises:
+        ValueError: Keys or rows have different widths.
     """
     columns = {}
     if aggregate.spec.sees_key and (keys := _keys([segment.key for segment in segments], key)).type.num_fields:

@@ -1,4 +1,4 @@
-"""FunctionEnvironment: runs functions as a server would, without one."""
+"""FunctionEnvironment: runs functions as a server does, without one."""
 
 import random
 from collections.abc import Hashable, Mapping, Sequence
@@ -30,7 +30,7 @@ AggregateGiven = Aggregate | AggregateFunction | type[AggregateFunction]
 
 
 class FunctionEnvironment:
-    """Runs functions as a server would, with their options, hooks and deadlines, but without one.
+    """Runs functions without a server, with the options, hooks and deadlines that a server would apply.
 
     ```python
     async with FunctionEnvironment() as environment:
@@ -41,7 +41,12 @@ class FunctionEnvironment:
     """
 
     def __init__(self, *, seed: int = 0, message_bytes: int = 64 << 20) -> None:
-        """`seed` is for the jitter of retries."""
+        """Create an environment.
+
+        Args:
+            seed: Seed of the jitter of retries.
+            message_bytes: Maximum size of a message.
+        """
         self._random = random.Random(seed)
         self._limits = StreamLimits(message_bytes=message_bytes)
         self._metrics = ServerMetrics()
@@ -63,14 +68,19 @@ class FunctionEnvironment:
         batch_rows: int | None = None,
         **options: Any,
     ) -> RunResult:
-        """Calls the function for every row of the arguments: a list or Arrow array each, of one length.
+        """Call the function for every row. Outcomes are in the order of the rows, whatever the output mode.
 
-        `rows` is needed for a function without arguments only. `batch_rows` cuts the input into
-        batches of this many rows, as a client might. Options are those of a call. Outcomes are in the
-        order of the rows, whatever the output mode.
+        Args:
+            function: A scalar function.
+            *arguments: A list or Arrow array for each argument, all of the same length.
+            rows: Number of rows; only needed for a function without arguments.
+            batch_rows: Number of rows of the batches into which the input is cut, as a client might.
+            **options: Options of the call.
 
-        Raises StreamError for what a server refuses: wrong arguments or options, a hook that fails;
-        TypeError for an aggregate function.
+        Raises:
+            StreamError: A server would refuse the call: wrong arguments or options, or a hook that fails.
+            TypeError: The function is an aggregate function.
+            ValueError: The arguments have different lengths.
         """
         if isinstance(function, Aggregate):
             raise TypeError(f"function {function.spec.key} is an aggregate function: use apply or aggregate")
@@ -94,13 +104,18 @@ class FunctionEnvironment:
         key: str | pa.DataType | None = None,
         **options: Any,
     ) -> AppliedResult:
-        """Applies one bundle of segments with an aggregate function: a class, an instance or what was declared of one.
+        """Apply an aggregate function to one bundle of segments.
 
-        `applied` says what is wanted of each segment; values after each row only of those that ask for
-        them. `key` gives the types of the key's columns as DDL, such as "id bigint, day date", where
-        the ones Arrow sees in the values will not do. Options are those of a call.
+        Args:
+            function: A class, an instance, or a declared aggregate function.
+            segments: The segments of the bundle.
+            applied: What to return for each segment. Values after each row: only for segments that ask for them.
+            key: Types of the key's columns, as DDL such as "id bigint, day date". By default Arrow infers them.
+            **options: Options of the call.
 
-        Raises StreamError for what a server refuses, DeclarationError for a function that is not sound.
+        Raises:
+            StreamError: A server would refuse the call.
+            DeclarationError: The function is not declared correctly.
         """
         aggregate = self._aggregate(function)
         wanted = [
@@ -127,14 +142,26 @@ class FunctionEnvironment:
         merge: bool = False,
         **options: Any,
     ) -> dict[Any, Any]:
-        """The value of each key, from plain rows: a tuple of arguments each, or the argument if there is one.
+        """Aggregate plain rows. Returns the value of each key.
 
-        `keys` and `row_kinds` are as long as `rows`. Without keys there is one value, under the key `()`,
-        also without rows. `size` cuts the input into bundles of this many rows: then a key's accumulator
-        goes from bundle to bundle, or, with `merge`, every bundle begins with new ones, which are merged
-        at the end. A sound function gives the same either way, unless it depends on the order and merges.
+        With `size`, a key's accumulator is passed from bundle to bundle. With `merge` as well, every bundle begins with
+        new accumulators, which are merged at the end. The result of a correct function is the same either way, unless
+        it depends on the order and merges.
 
-        Raises AssertionError if a segment failed, and what `apply` raises.
+        Args:
+            function: A class, an instance, or a declared aggregate function.
+            rows: For each row a tuple of arguments, or the argument if there is only one.
+            keys: The key of each row. By default there is one value, under the key `()`, even if there are no rows.
+            row_kinds: The kind of change of each row.
+            size: Number of rows of a bundle. By default there is one bundle.
+            merge: Whether every bundle begins with new accumulators.
+            **options: Options of the call.
+
+        Raises:
+            AssertionError: A segment failed.
+            StreamError: A server would refuse the call.
+            DeclarationError: The function is not declared correctly.
+            ValueError: `keys` or `row_kinds` have another length than `rows`.
         """
         aggregate = self._aggregate(function)
         before: dict[Any, list[Any]] = {} if keys is not None else {(): []}

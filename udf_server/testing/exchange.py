@@ -25,7 +25,7 @@ class Exchange:
         self, spec: FunctionSpec, columns: Mapping[str, pa.Array], rows: int, *, batch_rows: int,
         options: Mapping[str, str], applied: Sequence[AppliedField] = (),
     ) -> None:  # fmt: skip
-        """`applied` is what is wanted of the segments of an aggregate function."""
+        """`applied` says what to return for the segments of an aggregate function."""
         self._spec = spec
         self._columns = list(columns.values())
         self._rows = rows

@@ -1,4 +1,4 @@
-"""FaultInjector: makes a function slow, failing or hanging, on purpose."""
+"""FaultInjector: makes a function slow, fail or hang on purpose."""
 
 import asyncio
 import copy
@@ -19,10 +19,17 @@ __all__ = ["FaultInjector"]
 
 
 class FaultInjector:
-    """Wraps a function so that some of its calls are slow, fail or hang; which ones, the seed decides.
+    """Wraps a function so that some of its calls are slow, fail or hang. The seed decides which ones.
 
-    Rates are shares of calls from 0 to 1. An injected error is a RetryableError; a hang lasts
-    `hang_seconds`, long enough to run into the deadline.
+    An injected error is a RetryableError.
+
+    Args:
+        seed: Seed of the random choice of calls.
+        latency: Seconds by which a slow call is delayed.
+        latency_rate: Share of slow calls, from 0 to 1.
+        error_rate: Share of calls that fail, from 0 to 1.
+        hang_rate: Share of calls that hang, from 0 to 1.
+        hang_seconds: How long a call hangs. The default exceeds any usual deadline.
     """
 
     def __init__(
@@ -33,12 +40,12 @@ class FaultInjector:
         self._latency, self._latency_rate = latency, latency_rate
         self._error_rate, self._hang_rate, self._hang_seconds = error_rate, hang_rate, hang_seconds
         self.injected = 0
-        """Errors and hangs so far."""
+        """Number of injected errors and hangs."""
 
     def wrap(self, function: Function | AggregateFunction | type[AggregateFunction]) -> Function:
-        """A copy of the function with faults; the original is left alone.
+        """Return a copy of the function with faults; the original is unchanged.
 
-        A call of a classic aggregate function is one of `accumulate`, of another one a bundle.
+        For a classic aggregate function, a call is one of `accumulate`; for any other, it is a bundle.
         """
         if not isinstance(function, Function):
             function = declare_aggregate(function)

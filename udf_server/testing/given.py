@@ -1,4 +1,4 @@
-"""Tables as a query would pass them, for tests."""
+"""Describes tables as a query would pass them, for tests."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,13 @@ def table(
     columns: str | pa.Schema, *, partition_by: str | Sequence[str] | None = None, order_by: str | Sequence[str] = (),
     changelog_mode: ChangelogMode | None = None,
 ) -> TableGiven:  # fmt: skip
-    """A table as a query would pass it: columns as DDL or as an Arrow schema.
+    """Describe a table as a query would pass it.
 
-    `order_by` takes names, with " DESC" and " NULLS FIRST" or " NULLS LAST" behind them.
+    Args:
+        columns: The columns, as DDL or as an Arrow schema.
+        partition_by: Names of the key's columns. None means no PARTITION BY.
+        order_by: Names of columns, each optionally followed by " DESC" and " NULLS FIRST" or " NULLS LAST".
+        changelog_mode: The kinds of change in the table. By default there are only inserts.
     """
     if isinstance(columns, str):
         struct = type_given(f"struct<{columns}>", "table")

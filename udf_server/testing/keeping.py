@@ -1,4 +1,4 @@
-"""What a harness remembers between the steps of a process table function, and the state entries in it."""
+"""What a harness keeps between the steps of a process table function, and the state entries in it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Key = tuple[Any, ...]
 
 @dataclass
 class Kept:
-    """Everything a harness remembers between steps; Arrow arrays, which nothing changes."""
+    """Everything that a harness keeps between steps, in immutable Arrow arrays."""
 
     states: dict[Key, pa.Array] = field(default_factory=dict)
     timers: dict[Key, pa.Array] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Kept:
 
 
 class StateEntries:
-    """The state entries of a function, by name, in what is kept of each key. Raises ValueError for an unknown name."""
+    """The state entries of a function, by name, in what is kept for each key. Raises ValueError for an unknown name."""
 
     def __init__(self, entries: Sequence[StateEntry]) -> None:
         self._entries = entries
@@ -70,7 +70,7 @@ class StateEntries:
         return [key for key, stored in kept.states.items() if _part(stored, index, entry) is not None]
 
     def _beside(self, entry: StateEntry) -> list[StateEntry]:
-        """Those that are stored together with it."""
+        """The entries that are stored together with this one."""
         return [each for each in self._entries if each.broadcast is entry.broadcast]
 
     def _entry(self, name: str) -> tuple[int, StateEntry]:

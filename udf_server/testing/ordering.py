@@ -13,7 +13,7 @@ Held = tuple[pa.StructArray, RowKind]
 
 
 class SortBuffer:
-    """Rows of one table. Those at or before the watermark when they come are late, and dropped (FLIP-440)."""
+    """Rows of one table. A row that arrives at or before the watermark is late and is dropped (FLIP-440)."""
 
     def __init__(self, table: TableCall, held: list[Held] | None = None) -> None:
         self._table = table
@@ -28,7 +28,7 @@ class SortBuffer:
             self._held.append((row, kind))
 
     def due(self, watermark: int) -> list[Held]:
-        """Rows up to the watermark in order, which are no longer held."""
+        """Release the rows up to the watermark, in order."""
         due = [held for held in self._held if (self._time(held[0]) or 0) <= watermark]
         self._held = [held for held in self._held if (self._time(held[0]) or 0) > watermark]
         for order in reversed(self._table.order_by):
@@ -36,7 +36,7 @@ class SortBuffer:
             def rank(held: Held, column: int = order.column, descending: bool = order.descending,
                      nulls_last: bool = order.nulls_last) -> tuple[int, Any]:  # fmt: skip
                 value = held[0].field(column)[0].as_py()
-                # Sorted backwards, what comes first is what is largest.
+                # In a reversed sort the largest rank comes first.
                 missing = (value is None) == nulls_last
                 return (int(missing != descending), 0 if value is None else value)
 

@@ -31,7 +31,7 @@ __all__ = ["PendingTimer", "ProcessTableHarness", "table"]
 
 @dataclass(frozen=True)
 class PendingTimer:
-    """A timer of a key; the name is None for an unnamed one. `time` is in milliseconds since 1970."""
+    """A timer of a key. `name` is None for an unnamed timer; `time` is in milliseconds since 1970."""
 
     key: Key
     name: str | None
@@ -49,8 +49,18 @@ class ProcessTableHarness:
     assert harness.take() == [("Bob", 1, at(60))]
     ```
 
-    Every step goes through the types of the wire, as on a server. Raises what the function raises, InvalidCall
-    for a call that is not legal, DeclarationError for a function that is not sound.
+    Every step converts values to the types of the wire and back, as on a server. A step raises what the
+    function raises.
+
+    Args:
+        function: A class, an instance, or a declared process table function.
+        tables: For each table argument a `table(...)`, or its columns as DDL.
+        on_time: Names of the time columns.
+        **scalars: The scalar arguments of the call.
+
+    Raises:
+        InvalidCall: The call is not valid for the function.
+        DeclarationError: The function is not declared correctly.
     """
 
     def __init__(
@@ -71,9 +81,9 @@ class ProcessTableHarness:
             watermarks=[None] * len(self._names), buffers=[SortBuffer(each) for each in self._call.tables]
         )
         self.fired: list[PendingTimer] = []
-        """Timers in the order they fired."""
+        """Timers in the order in which they fired."""
         self.output: list[Row] = []
-        """Everything emitted so far, with the names and in the order of the result's columns."""
+        """All rows emitted so far, with the names and in the order of the result's columns."""
         fields = output_fields(declared.spec, self._call)
         self._fields = [
             each for each in fields if self._signature.changelog_mode.is_insert_only or each is not fields[-1]
@@ -89,7 +99,16 @@ class ProcessTableHarness:
     # Steps.
 
     def row(self, name: str, values: Any, kind: RowKind | str = RowKind.INSERT) -> None:
-        """A row of a table arrives: a tuple by position or a dictionary. Raises InvalidCall for a kind it has not."""
+        """Send a row of a table.
+
+        Args:
+            name: The table argument.
+            values: A tuple by position, or a dictionary.
+            kind: The kind of change.
+
+        Raises:
+            InvalidCall: There is no such table argument, or its changelog mode does not have the kind.
+        """
         number = self._number(name)
         given, kind = self._call.tables[number], RowKind(kind)
         if kind not in given.changelog_mode.kinds:
@@ -109,13 +128,18 @@ class ProcessTableHarness:
             self._deliver(number, row, kind)
 
     def call(self) -> None:
-        """The one call of a function without tables."""
+        """Make the only call of a function without tables."""
         self._process((), None, None)
 
     def watermark(self, time: Any, table: str | None = None) -> None:
-        """The watermark of one table, or of all, advances: milliseconds since 1970 or a datetime.
+        """Advance the watermark. Rows that ORDER BY held are delivered, then timers fire.
 
-        Rows that ORDER BY held back are delivered, then timers fire. Raises ValueError for one that goes back.
+        Args:
+            time: Milliseconds since 1970, or a datetime.
+            table: The table argument. By default the watermark of every table advances.
+
+        Raises:
+            ValueError: The watermark would move backward.
         """
         to = from_author(time)
         numbers = range(len(self._names)) if table is None else [self._number(table)]
@@ -134,21 +158,21 @@ class ProcessTableHarness:
             self._fire(after)
 
     def end_of_input(self) -> None:
-        """All tables end: the watermark advances to the end of time, and all timers fire."""
+        """End all tables: the watermark advances to the end of time, and all timers fire."""
         self.watermark(2**63 - 1)
 
     def advance_clock(self, by: str | int) -> None:
-        """Moves the clock of time-to-live on: "5 s", or milliseconds."""
+        """Advance the clock of time-to-live by a duration such as "5 s", or by milliseconds."""
         self._kept.now += by if isinstance(by, int) else round(parse_seconds(by) * 1000)
 
     def snapshot(self) -> object:
-        """State, timers, watermarks, clock and what ORDER BY holds, for `restore`."""
+        """Return state, timers, watermarks, clock and the rows that ORDER BY holds, for `restore`."""
         return self._kept.copied()
 
     def restore(self, snapshot: object) -> None:
-        """Goes back to a snapshot, as another process would: a function given as a class gets a new instance.
+        """Go back to a snapshot, as another process would: a function given as a class gets a new instance.
 
-        What was emitted stays emitted.
+        Emitted rows stay emitted.
         """
         assert isinstance(snapshot, Kept)
         self._kept = snapshot.copied()
@@ -157,18 +181,18 @@ class ProcessTableHarness:
     # What came of it.
 
     def take(self) -> list[Row]:
-        """What was emitted since the last `take`."""
+        """Return the rows emitted since the last `take`."""
         taken, self._taken = self.output[self._taken :], len(self.output)
         return taken
 
     @property
     def current_watermark(self) -> int | None:
-        """The least of all tables in milliseconds since 1970; None until each has one."""
+        """The least watermark of all tables, in milliseconds since 1970. None until each table has one."""
         least = self._kept.least()
         return None if least is None else _milliseconds(least)
 
     def pending_timers(self) -> list[PendingTimer]:
-        """Timers that have not fired, by key, then in the order they would."""
+        """Return the timers that have not fired, by key, then in the order in which they would fire."""
         return [
             PendingTimer(key, timer["name"], _milliseconds(timer["time"]))
             for key, pending in self._kept.timers.items()
@@ -176,19 +200,19 @@ class ProcessTableHarness:
         ]
 
     def state(self, name: str, key: Any = ()) -> Any:
-        """A state entry as the function would get it now. Of an empty one, its defaults."""
+        """Return a state entry as the function would get it now. An empty entry has its defaults."""
         return self._states.load(self._kept, name, _key(key))
 
     def set_state(self, name: str, value: Any, key: Any = ()) -> None:
-        """Stores a state entry as if a call had left it: a record, a list, a dictionary or a value."""
+        """Store a state entry as if a call had left it: a record, a list, a dictionary or a value."""
         self._states.store(self._kept, name, _key(key), value)
 
     def clear_state(self, name: str | None = None, key: Any = ()) -> None:
-        """Empties an entry, or all of a key."""
+        """Clear one state entry of a key, or all of them."""
         self._states.clear(self._kept, name, _key(key))
 
     def state_keys(self, name: str) -> list[Key]:
-        """Keys for which the entry is not empty, in the order they came."""
+        """Return the keys for which the entry is not empty, in the order in which they arrived."""
         return self._states.keys(self._kept, name)
 
     # How it works.
@@ -200,7 +224,7 @@ class ProcessTableHarness:
         return self._watching(declared.in_call(self._call))
 
     def _watching(self, function: ProcessTable) -> ProcessTable:
-        """The function, with a note of each timer that fires."""
+        """The function, wrapped so that each timer that fires is recorded."""
         timer, has_context = function.timer, function.timer_has_context
         if timer is None:
             return function

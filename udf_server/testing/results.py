@@ -1,4 +1,4 @@
-"""What the test kit gives back: values, and the errors of what has none."""
+"""Results of the test kit: values, and the errors of rows and segments without one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ __all__ = ["AppliedResult", "RunResult"]
 
 @dataclass(frozen=True)
 class RunResult:
-    """Outcomes of rows: `values` has one per row, null where `errors`, by row, says why there is none."""
+    """Outcomes of rows. `values` has one value per row; that of a failed row is null, and `errors` has its error."""
 
     values: pa.Array
     errors: Mapping[int, RowError]
     counts: pb.StreamCounts
 
     def to_pylist(self) -> list[Any]:
-        """The values; raises AssertionError, with the first error, if a row failed."""
+        """Return the values. Raises AssertionError, with the first error, if a row failed."""
         _refuse_errors(self.errors, "row")
         return self.values.to_pylist(maps_as_pydicts="strict")
 
 
 @dataclass(frozen=True)
 class AppliedResult:
-    """Outcomes of segments: `applied` has one per segment, None where `errors`, by segment, says why.
+    """Outcomes of segments. `applied` has one per segment; that of a failed one is None, and `errors` has its error.
 
-    A part nobody asked for is None.
+    Parts that were not requested are None.
     """
 
     applied: Sequence[BundledKeySegmentApplied | None]
@@ -39,7 +39,7 @@ class AppliedResult:
     counts: pb.StreamCounts
 
     def to_list(self) -> list[BundledKeySegmentApplied]:
-        """The applied segments; raises AssertionError, with the first error, if a segment failed."""
+        """Return the applied segments. Raises AssertionError, with the first error, if a segment failed."""
         _refuse_errors(self.errors, "segment")
         return [each for each in self.applied if each is not None]
 

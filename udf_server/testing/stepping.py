@@ -1,4 +1,4 @@
-"""One step of a process table function as a segment: what a server would get."""
+"""Converts one step of a process table function to the segment that a server would get."""
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ Arrived = tuple[int, pa.StructArray, RowKind]
 def segment_columns(
     spec: FunctionSpec, call: ProcessCall, kept: Kept, key: Key, arrived: Arrived | None, advance_to: int | None
 ) -> list[pa.Array]:
-    """The columns of a segment of one row, or of none, with what is kept of its key."""
+    """The columns of a segment of one row, or of none, with what is kept for its key."""
     schema = segments_schema(spec, call)
     types = {each.name: each.type for each in schema}
     key_parts = [codec_for_type(each.type).encode([v]) for each, v in zip(types["key"], key or (), strict=False)]
