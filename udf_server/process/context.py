@@ -1,4 +1,4 @@
-"""ProcessContext: what `eval` and `on_timer` know of their call, and their timers."""
+"""ProcessContext: information about a call of `eval` or `on_timer`, its timers, and what it emits."""
 
 import datetime
 import functools
@@ -22,7 +22,7 @@ BROADCAST = "Timers are not supported while processing a table with broadcast se
 
 @dataclass(frozen=True)
 class TableSemantics:
-    """A table as it was passed. Columns are positions in `data_type`; `time_column` is -1 without on_time."""
+    """How a table was passed. Columns are given as positions in `data_type`; `time_column` is -1 without on_time."""
 
     data_type: pa.Schema
     partition_by_columns: tuple[int, ...]
@@ -30,12 +30,12 @@ class TableSemantics:
     time_column: int
     changelog_mode: ChangelogMode
     upsert_key_columns: tuple[int, ...] = ()
-    """What tells the rows of a changelog apart; empty if that is not known."""
+    """The columns that identify a row of a changelog; empty if they are not known."""
 
 
 @dataclass(frozen=True)
 class CallFacts:
-    """What is the same for all rows of a stream."""
+    """Information that is the same for all rows of a stream."""
 
     spec: FunctionSpec
     call: ProcessCall
@@ -44,7 +44,7 @@ class CallFacts:
 
     @functools.cached_property
     def timers_refused(self) -> str | None:
-        """Why there can be no timers; None if there can."""
+        """Why timers cannot be used; None if they can."""
         assert self.spec.process is not None
         if self.call.broadcast:
             return BROADCAST
@@ -52,7 +52,7 @@ class CallFacts:
 
     @functools.cached_property
     def semantics(self) -> dict[str, TableSemantics]:
-        """By table argument."""
+        """How each table was passed, by the name of its argument."""
         assert self.spec.process is not None
         return {
             table.name: TableSemantics(
@@ -68,7 +68,7 @@ class CallFacts:
 
 
 class ProcessContext:
-    """What a function knows of its call. The same object for all calls of one segment; do not keep it."""
+    """The context of a call. All calls for one segment get the same object; do not keep it."""
 
     __slots__ = (
         "_collect", "_facts", "_key", "_kind", "_name", "_refused", "_table_watermark", "_time_context", "_timers",
@@ -82,7 +82,7 @@ class ProcessContext:
         self._collect = collect
         self._refused = facts.timers_refused
         self.row_time: int | None = None
-        """Of the row or the timer, in microseconds; for the server, not for authors."""
+        """The time of the row or the timer, in microseconds. For the server only."""
         self._watermark: int | None = None
         self._table_watermark: int | None = None
         self._name: str | None = None
@@ -94,43 +94,50 @@ class ProcessContext:
     def begin(
         self, time: int | None, watermark: int | None, table_watermark: int | None, timer: str | None = None
     ) -> None:
-        """A call begins; for the server, not for authors."""
+        """Begin a call. For the server only."""
         self.row_time, self._watermark, self._table_watermark, self._name = time, watermark, table_watermark, timer
 
     def end(self) -> None:
-        """The segment is done; for the server, not for authors."""
+        """End the segment. For the server only."""
         del self._collect, self._time_context
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The values of PARTITION BY; empty without."""
+        """The values of PARTITION BY; empty if there is none."""
         return self._key
 
     @property
     def changelog_mode(self) -> ChangelogMode:
-        """Of the result."""
+        """The changelog mode of the result."""
         signature = self._facts.spec.process
         assert signature is not None
         return signature.changelog_mode
 
     @property
     def current_timer(self) -> str | None:
-        """In `on_timer`: the name of the timer; None for one without a name."""
+        """In `on_timer`, the name of the timer; None for an unnamed timer."""
         return self._name
 
     def collect(self, value: Any) -> None:
-        """Emits a row, as `yield` does."""
+        """Emit a row, as `yield` does."""
         self._collect(value)
 
     def table_semantics_for(self, argument: str) -> TableSemantics:
-        """How a table was passed. Raises ValueError for a name that is no table argument."""
+        """Return how a table was passed. Raises ValueError if there is no table argument of this name."""
         semantics = self._facts.semantics
         if argument not in semantics:
             raise ValueError(f"Unknown table argument {argument!r}: there are {', '.join(semantics) or 'none'}")
         return semantics[argument]
 
     def time_context(self, kind: type = datetime.datetime) -> "TimeContext":
-        """Times and timers: `int` for milliseconds since 1970, `datetime` for aware datetimes in UTC."""
+        """Return a view of times and timers.
+
+        Args:
+            kind: `int` for milliseconds since 1970, or `datetime` for aware datetimes in UTC.
+
+        Raises:
+            TypeError: `kind` is another type.
+        """
         if kind not in (int, datetime.datetime):
             raise TypeError(f"time_context takes int or datetime, not {kind!r}")
         if kind is not self._kind:
@@ -139,22 +146,31 @@ class ProcessContext:
 
     @property
     def time(self) -> datetime.datetime | None:
-        """The row's time, which is None without on_time, or the timer's."""
+        """The time of the row, None without on_time. In `on_timer`, the time of the timer."""
         found: datetime.datetime | None = to_author(self.row_time, datetime.datetime)
         return found
 
     def read_watermark(self, kind: type) -> Any:
-        """The least of all tables; for TimeContext."""
+        """The least watermark of all tables, for TimeContext."""
         return to_author(self._watermark, kind)
 
     def read_table_watermark(self, kind: type) -> Any:
-        """That of the row's table; for TimeContext."""
+        """The watermark of the row's table, for TimeContext."""
         return to_author(self._table_watermark, kind)
 
     def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
-        """Sets a timer: `register_on_time("timeout", time)`, which replaces the one of that name, or without a name.
+        """Register a timer, named as in `register_on_time("timeout", time)`, or unnamed as in `register_on_time(time)`.
 
-        It fires once, when the watermark reaches its time; a time that has passed, with the next watermark.
+        A named timer replaces the timer of that name. A timer fires once, when the watermark reaches its time. If the
+        time has passed, it fires with the next watermark.
+
+        Args:
+            name_or_time: The name, or the time of an unnamed timer.
+            time: Milliseconds since 1970, or a datetime. A datetime without a zone is in UTC.
+
+        Raises:
+            ValueError: The call cannot have timers.
+            TypeError: The name or the time has another type.
         """
         if self._refused is not None:
             raise ValueError(self._refused)
@@ -166,42 +182,48 @@ class ProcessContext:
             self._timers.register(name_or_time, from_author(time))
 
     def clear_timer(self, name_or_time: Any) -> None:
-        """Forgets the timer of a name, or the one without a name at a time. No error if there is none."""
+        """Delete the timer of a name, or the unnamed timer at a time, if it exists.
+
+        Raises ValueError if the call cannot have timers.
+        """
         if isinstance(name_or_time, str):
             self.timers().clear(name_or_time)
         else:
             self.timers().clear_at(from_author(name_or_time))
 
     def clear_all_timers(self) -> None:
-        """Forgets the key's timers; while a broadcast row is processed there are none, and nothing happens."""
+        """Delete all timers of the key. Has no effect while a row of a broadcast table is processed."""
         if not self._facts.call.broadcast:
             self._timers.clear_all()
 
     def clear_state(self, name: str) -> None:
-        """Empties a state entry when the call returns, whatever else the call does to it. Raises ValueError."""
+        """Clear a state entry when the call returns, even if the call changes it.
+
+        Raises ValueError if there is no state entry of this name.
+        """
         if name not in self._facts.entries:
             known = ", ".join(self._facts.entries)
             raise ValueError(f"Unknown state entry {name!r}: there are {known or 'none'}")
         self.cleared.add(name)
 
     def clear_all_state(self) -> None:
-        """Empties all state of the key when the call returns; while a broadcast row is processed, broadcast state."""
+        """Clear all state of the key when the call returns; for a row of a broadcast table, all broadcast state."""
         self.cleared.update(self._facts.entries)
 
     def clear_all(self) -> None:
-        """Empties all state and forgets all timers of the key."""
+        """Clear all state and delete all timers of the key."""
         self.clear_all_state()
         self.clear_all_timers()
 
     def timers(self) -> Timers:
-        """Pending timers of the key. Raises ValueError where there can be none."""
+        """The pending timers of the key. Raises ValueError if the call cannot have timers."""
         if self._refused is not None:
             raise ValueError(self._refused)
         return self._timers
 
 
 class TimeContext:
-    """Times of a call in one representation; timers take any."""
+    """The times of a call, as integers or datetimes. Timers accept both."""
 
     __slots__ = ("_context", "_kind")
 
@@ -210,25 +232,25 @@ class TimeContext:
         self._kind = kind
 
     def time(self) -> Any:
-        """The row's time, None without on_time; in `on_timer` the timer's."""
+        """Return the time of the row, None without on_time. In `on_timer`, the time of the timer."""
         return to_author(self._context.row_time, self._kind)
 
     def current_watermark(self) -> Any:
-        """The least of all tables; None until each has had one."""
+        """Return the least watermark of all tables. None until each table has one."""
         return self._context.read_watermark(self._kind)
 
     def table_watermark(self) -> Any:
-        """That of the table whose row this is; None in `on_timer`."""
+        """Return the watermark of the table that the row belongs to. None in `on_timer`."""
         return self._context.read_table_watermark(self._kind)
 
     def register_on_time(self, name_or_time: Any, time: Any = None) -> None:
-        """See ProcessContext."""
+        """Register a timer, as `ProcessContext.register_on_time` does."""
         self._context.register_on_time(name_or_time, time)
 
     def clear_timer(self, name_or_time: Any) -> None:
-        """See ProcessContext."""
+        """Delete a timer, as `ProcessContext.clear_timer` does."""
         self._context.clear_timer(name_or_time)
 
     def clear_all_timers(self) -> None:
-        """See ProcessContext."""
+        """Delete all timers of the key, as `ProcessContext.clear_all_timers` does."""
         self._context.clear_all_timers()

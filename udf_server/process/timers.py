@@ -1,4 +1,4 @@
-"""Timers of one key: named ones, of which a later registration replaces an earlier, and one unnamed per time."""
+"""Timers of one key: named timers, which a later registration replaces, and one unnamed timer per time."""
 
 import heapq
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ Timer = tuple[str | None, int]
 
 
 class Timers:
-    """Pending timers. They fire by time; at one time the unnamed before the named, those by name."""
+    """Pending timers. They fire in the order of their times; at the same time, the unnamed first, then by name."""
 
     __slots__ = ("_heap", "_named", "_unnamed")
 
@@ -18,7 +18,7 @@ class Timers:
         self._named: dict[str, int] = {}
         self._unnamed: set[int] = set()
         self._heap: list[tuple[int, bool, str]] | None = None
-        """What may fire, while timers fire; some of it may have been cleared."""
+        """While timers fire, those that may fire; some of them may have been cleared."""
         for name, time in pending:
             self.register(name, time)
 
@@ -31,11 +31,11 @@ class Timers:
             heapq.heappush(self._heap, (time, name is not None, name or ""))
 
     def clear(self, name: str) -> None:
-        """Forgets a named timer, if it is there."""
+        """Delete a named timer, if it exists."""
         self._named.pop(name, None)
 
     def clear_at(self, time: int) -> None:
-        """Forgets the unnamed timer at this time, if there is one."""
+        """Delete the unnamed timer at this time, if it exists."""
         self._unnamed.discard(time)
 
     def clear_all(self) -> None:
@@ -43,13 +43,13 @@ class Timers:
         self._unnamed.clear()
 
     def begin(self) -> None:
-        """Timers are about to fire."""
+        """Prepare for firing timers."""
         self._heap = [(time, True, name) for name, time in self._named.items()]
         self._heap += [(time, False, "") for time in self._unnamed]
         heapq.heapify(self._heap)
 
     def next_due(self, watermark: int) -> Timer | None:
-        """The next timer with a time up to the watermark, which is then no longer pending; None if there is none."""
+        """Remove and return the next timer with a time up to the watermark; None if there is none."""
         assert self._heap is not None
         while self._heap and self._heap[0][0] <= watermark:
             time, is_named, name = heapq.heappop(self._heap)
@@ -69,7 +69,7 @@ class Timers:
         return bool(self._named or self._unnamed)
 
     def pending(self) -> list[Timer]:
-        """In the order they would fire."""
+        """The timers in the order in which they would fire."""
         if not self:
             return []
         unnamed: list[Timer] = [(None, time) for time in self._unnamed]

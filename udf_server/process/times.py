@@ -1,4 +1,4 @@
-"""Times of process table functions: microseconds inside, milliseconds or datetimes for authors."""
+"""Times of process table functions: microseconds internally, milliseconds or datetimes for authors."""
 
 import datetime
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 __all__ = ["MAX_TIME", "from_author", "to_author"]
 
 MAX_TIME = 2**63 - 1
-"""The watermark after the end of a bounded input; in every unit."""
+"""The watermark after the end of a bounded input, in every unit."""
 _LARGEST = MAX_TIME // 1000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 def to_author(time: int | None, kind: type) -> Any:
-    """A time as milliseconds (int) or an aware datetime in UTC. Raises OverflowError after the year 9999."""
+    """Convert a time to milliseconds (int) or an aware datetime in UTC. Raises OverflowError after the year 9999."""
     if time is None:
         return None
     if kind is int:
@@ -22,7 +22,7 @@ def to_author(time: int | None, kind: type) -> Any:
 
 
 def from_author(time: Any) -> int:
-    """Microseconds of milliseconds since 1970 or of a datetime; one without a zone is in UTC. Raises TypeError."""
+    """Convert milliseconds since 1970, or a datetime (in UTC if without a zone), to microseconds. Raises TypeError."""
     if type(time) is int and -_LARGEST <= time <= _LARGEST:
         return time * 1000
     if isinstance(time, datetime.datetime):
@@ -30,5 +30,5 @@ def from_author(time: Any) -> int:
         return (aware - _EPOCH) // _MICROSECOND
     if not isinstance(time, int) or isinstance(time, bool):
         raise TypeError(f"a time is milliseconds since 1970 or a datetime, not {time!r}")
-    # What is beyond microseconds in 64 bits is at the end of time.
+    # Times that do not fit into 64 bits as microseconds are at the end of time.
     return max(min(time * 1000, MAX_TIME), -MAX_TIME)

@@ -1,7 +1,7 @@
-"""State a function reads and changes through a view: one value, a list, a map.
+"""Views through which a function reads and changes its state: one value, a list or a map.
 
-Elements of lists and entries of maps expire by themselves; each remembers when it was written, in
-milliseconds of the clock of its segment, if its state has a time-to-live.
+Elements of lists and entries of maps expire separately. If the state has a time-to-live, each stores when it was
+written, in milliseconds of the clock of its segment.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
@@ -16,20 +16,20 @@ READ_ONLY = "Broadcast state entry {!r} is read-only while processing a table wi
 
 
 class ValueView(Generic[T]):
-    """One value, or none."""
+    """State that is one value, or none."""
 
     __slots__ = ("_name", "_value", "_writable", "written")
 
     def __init__(self, value: T | None = None, written: int | None = None, *, name: str = "", writable: bool = True):
         self._value = value
         self.written = written
-        """When the value was written; None since this segment began."""
+        """When the value was written; None if it was written in this segment."""
         self._name = name
         self._writable = writable
 
     @property
     def value(self) -> T | None:
-        """What `eval` reads and sets; None if there is none."""
+        """The value, for reading and writing; None if there is none."""
         return self._value
 
     @value.setter
@@ -40,11 +40,11 @@ class ValueView(Generic[T]):
 
     @property
     def is_empty(self) -> bool:
-        """There is no value."""
+        """Whether there is no value."""
         return self._value is None
 
     def clear(self) -> None:
-        """Removes the value."""
+        """Remove the value."""
         self.value = None
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class ValueView(Generic[T]):
 
 
 class ListView(MutableSequence[T]):
-    """A list that refuses None; everything a Python list does that needs no sorting."""
+    """A list that refuses None. It has the methods of a Python list except those that sort."""
 
     __slots__ = ("_items", "_name", "_writable", "_written")
 
@@ -66,7 +66,7 @@ class ListView(MutableSequence[T]):
         self._writable = writable
 
     def written(self) -> list[int | None]:
-        """Per element, when it was written; None since this segment began."""
+        """When each element was written; None if it was written in this segment."""
         return self._written
 
     def _checked(self, value: T) -> T:
@@ -99,23 +99,23 @@ class ListView(MutableSequence[T]):
         return iter(self._items)
 
     def insert(self, index: int, value: T) -> None:
-        """As of a list. Raises ValueError for None, and where the state is read-only."""
+        """Insert a value before an index. Raises ValueError if the value is None or the state is read-only."""
         self._items.insert(index, self._checked(value))
         self._written.insert(index, None)
 
     def append(self, value: T) -> None:
-        """As of a list. Raises ValueError for None, and where the state is read-only."""
+        """Append a value. Raises ValueError if the value is None or the state is read-only."""
         self._items.append(self._checked(value))
         self._written.append(None)
 
     def extend(self, values: Iterable[T]) -> None:
-        """As of a list; all of the values or, if one is refused, none."""
+        """Append all values, or none if one is refused. Raises ValueError for None and read-only state."""
         checked = [self._checked(value) for value in values]
         self._items += checked
         self._written += [None] * len(checked)
 
     def clear(self) -> None:
-        """Removes every element."""
+        """Remove every element."""
         del self[:]
 
     def __eq__(self, other: object) -> bool:
@@ -142,7 +142,7 @@ class MapView(MutableMapping[K, V]):
         self._writable = writable
 
     def written(self) -> dict[K, int | None]:
-        """Per key, when its entry was written; None since this segment began."""
+        """When the entry of each key was written; None if it was written in this segment."""
         return self._written
 
     def __getitem__(self, key: K) -> V:
@@ -156,7 +156,7 @@ class MapView(MutableMapping[K, V]):
         self._written[key] = None
 
     def update(self, *given: Any, **named: V) -> None:
-        """As of a dictionary; all of the entries or, if one is refused, none."""
+        """Set all entries, or none if one is refused. Raises ValueError for None keys and read-only state."""
         entries = dict(*given, **named)
         _require_writable(self._writable, self._name)
         if None in entries:
@@ -176,7 +176,7 @@ class MapView(MutableMapping[K, V]):
         return len(self._items)
 
     def clear(self) -> None:
-        """Removes every entry."""
+        """Remove every entry."""
         _require_writable(self._writable, self._name)
         self._items.clear()
         self._written.clear()
