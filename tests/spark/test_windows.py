@@ -309,7 +309,7 @@ def test_deduplication_keeps_the_first_or_the_last_row_of_each_window(bids):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda w: window_top_n(w, 0, "price"), "ranks from 1 to 0 are none"),
+        (lambda w: window_top_n(w, 0, "price"), "no ranks from 1 to 0"),
         (lambda w: window_top_n(w, 1, "price", rank="ntile"), "rank 'ntile' is not one of"),
         (lambda w: window_top_n(w, 1, ()), "order_by is empty"),
         (lambda w: window_top_n(w, 1, "price", rank_column="Item"), "has a column 'Item' already"),
