@@ -1,1 +1,1 @@
-"""Functions as they run: opened once, on threads and event loops of their own, with the load that they bear."""
+"""Hosts functions in a running server: their hooks, their threads and event loops, and the load of the process."""

@@ -1,4 +1,4 @@
-"""HostedFunction: a function in a running server, with the lanes it runs on and its hooks' state."""
+"""HostedFunction is a function in a running server, with the lanes that it runs on and the state of its hooks."""
 
 import asyncio
 import logging
@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HostLimits:
-    """What one function may take of its server."""
+    """What one function may use of its server."""
 
     calls: int = DEFAULT_CALLS
-    """Calls in flight on one function's event loop at once, over all streams."""
+    """Maximum number of calls in flight on the function's event loop, over all streams."""
     threads: int = 64
-    """Threads that run one function's calls at once, over all streams."""
+    """Maximum number of threads that run the function's calls, over all streams."""
     lost_calls: int = 16
-    """Calls of one function that may never come back before it is refused; each may hold a thread."""
+    """If this number of calls have not returned, the function is refused. Each of them may hold a thread."""
     open_seconds: float = 600.0
-    """How long a function's `open` hooks may take; loading a model takes minutes."""
+    """How long a function's `open` hooks may take. Loading a model may take minutes."""
     close_seconds: float = 5.0
     """How long its `close` hooks may take when the server stops."""
 
@@ -41,8 +41,8 @@ class HostLimits:
 class HostedFunction:
     """One function of a running server.
 
-    The loop lane is where `async` code and the hooks run; it starts with the first stream. Lives on
-    the server's event loop: call its methods from there.
+    `async` code and the hooks run on the loop lane, which starts with the first stream. Call the methods
+    on the server's event loop, unless their docstring allows any thread.
     """
 
     def __init__(self, function: Function, defaults: Mapping[str, str], limits: HostLimits) -> None:
@@ -57,17 +57,17 @@ class HostedFunction:
         self._opening = asyncio.Lock()
 
     def options(self, requested: Mapping[str, str]) -> ScalarOptions:
-        """The options in force: the caller's, over the declaration's, over the server's configuration."""
+        """The options in effect. The caller's override the declaration's, which override the configuration's."""
         return resolve_scalar(self._defaults, self.spec.options, requested)
 
     def aggregate_options(self, requested: Mapping[str, str]) -> AggregateOptions:
-        """The same for an aggregate function. A default for every function may be one it does not have."""
+        """The same for an aggregate function. Defaults for every function that it does not know are ignored."""
         known = {name: text for name, text in self._defaults.items() if name in AGGREGATE_OPTIONS}
         return resolve_aggregate(known, self.spec.options, requested)
 
     @property
     def running_lane(self) -> LoopLane | None:
-        """The loop lane, if it has started. From any thread."""
+        """The loop lane, or None if it has not started. Safe to read from any thread."""
         return self._loop_lane
 
     @property
@@ -83,13 +83,13 @@ class HostedFunction:
         return self._thread_lane
 
     def adjust(self, load: Load) -> None:
-        """Fits its threads to the load of this process. From any thread."""
+        """Adapt the number of threads to the load of this process. Safe to call from any thread."""
         if self._thread_lane is not None:
             self._thread_lane.adjust(load)
 
     @property
     def waiting(self) -> int:
-        """Workers that wait for their turn, on the loop or for a thread."""
+        """Number of workers that wait for a turn on the loop or for a thread."""
         loop, threads = self._loop_lane, self._thread_lane
         return (loop.turns.waiting if loop else 0) + (threads.waiting if threads else 0)
 
@@ -99,11 +99,11 @@ class HostedFunction:
 
     @property
     def lost_calls(self) -> int:
-        """Calls that never came back so far."""
+        """Number of calls that were given up and have not returned."""
         return self._lost_calls + (self._thread_lane.lost if self._thread_lane else 0)
 
     def write_off_call(self) -> None:
-        """A call on the loop lane will not come back. Raises FunctionBlocked after too many of them."""
+        """Count a call on the loop lane that does not return. Raises FunctionBlocked if there are too many."""
         if self._lost_calls >= self._limits.lost_calls:
             raise FunctionBlocked(
                 f"{self._lost_calls} calls of function {self.spec.key} never came back; no more are risked until "
@@ -113,22 +113,22 @@ class HostedFunction:
         log.warning("call lost", extra={"function": self.spec.key, "lost_calls": self._lost_calls})
 
     def replace_loop_lane(self, stuck: LoopLane) -> LoopLane:
-        """A fresh lane in place of one whose loop is blocked; `open` is due again.
+        """Replace a lane whose loop is blocked. Await `open` again afterwards.
 
-        Raises FunctionBlocked after too many of them.
+        Raises FunctionBlocked if too many lanes were replaced.
         """
         if self._loop_lane is stuck:
             self.write_off_call()
             stuck.stop()
             self._loop_lane = LoopLane(self.spec.key, self._limits.calls)
-            # What the hooks opened belongs to the loop that is gone.
+            # Resources that the hooks opened belong to the old loop.
             self._opened = False
         return self.loop_lane
 
     async def open(self) -> None:
-        """Runs the function's `open` hooks unless they have run.
+        """Run the function's `open` hooks unless they have run.
 
-        Raises StreamError OPEN_FAILED if one fails or takes too long; the next stream tries again.
+        Raises StreamError OPEN_FAILED if a hook fails or takes too long. The next stream then tries again.
         """
         if self._opened or not self.function.opens:
             self._opened = True
@@ -140,7 +140,7 @@ class HostedFunction:
             try:
                 error = await _run_hooks(lane, self.function.open(), limit)
             except TimeoutError:
-                # Whether it waits or blocks its loop cannot be told from here.
+                # This code cannot distinguish a hook that waits from one that blocks its loop.
                 self.replace_loop_lane(lane)
                 raise self._open_failed(f"not done after {format_seconds(limit)}") from None
             if error is not None:
@@ -152,7 +152,7 @@ class HostedFunction:
         return StreamError(ErrorKind.USER, ErrorCode.OPEN_FAILED, message, traceback=traceback, retryable=True)
 
     async def close(self) -> None:
-        """Runs the `close` hooks if the function was opened, and stops the lanes."""
+        """Run the `close` hooks if the function was opened, and stop the lanes."""
         try:
             if self._opened and self.function.closes:
                 error = await _run_hooks(self.loop_lane, self.function.close(), self._limits.close_seconds)
@@ -168,7 +168,7 @@ class HostedFunction:
 
 
 class FunctionHost:
-    """Every function of a server, hosted."""
+    """The hosted functions of a server."""
 
     def __init__(
         self,
@@ -178,9 +178,9 @@ class FunctionHost:
         defaults: Mapping[str, Mapping[str, str]] | None = None,
         guard: Callable[[Function], Function] | None = None,
     ) -> None:
-        """`defaults` are the configuration's options by function name; "*" is for every function.
+        """`defaults` has the configuration's options by function name; "*" applies to every function.
 
-        `guard` may put something between the server and the author's code.
+        `guard` may wrap each function before it is hosted.
         """
         self.registry = registry
         self._guard = guard or (lambda function: function)
@@ -191,7 +191,10 @@ class FunctionHost:
     def find(
         self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True
     ) -> HostedFunction:
-        """Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION, as `Registry.find`."""
+        """Find a function and host it if it is not hosted yet.
+
+        Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION, as `Registry.find` does.
+        """
         function = self.registry.find(name, version, may_see=may_see)
         key = function.spec.key
         if key not in self._hosted:
@@ -200,17 +203,17 @@ class FunctionHost:
         return self._hosted[key]
 
     def hosted(self) -> Iterable[HostedFunction]:
-        """Those that were called so far."""
+        """The functions that a stream has asked for so far."""
         return list(self._hosted.values())
 
     async def close(self) -> None:
-        """Closes every function that was used. Safe to call twice."""
+        """Close every hosted function. Safe to call twice."""
         hosted, self._hosted = self._hosted, {}
         await asyncio.gather(*(function.close() for function in hosted.values()))
 
 
 async def _run_hooks(lane: LoopLane, hooks: Coroutine[Any, Any, None], limit: float) -> BaseException | None:
-    """What the hooks raised on their lane; a SystemExit among it must not end the lane. Raises TimeoutError."""
+    """Run the hooks on their lane. Returns what they raise, as a SystemExit must not end the lane. Raises TimeoutError."""
 
     async def guarded() -> BaseException | None:
         try:
@@ -219,6 +222,6 @@ async def _run_hooks(lane: LoopLane, hooks: Coroutine[Any, Any, None], limit: fl
             return error
         return None
 
-    # Not wait_for: before Python 3.12 it loses a cancellation that comes as its future is done; the stream would go on.
+    # Before Python 3.12, wait_for loses a cancellation at the moment its future is done: the stream would continue.
     async with asyncio.timeout(limit):
         return await asyncio.wrap_future(lane.run(guarded()))

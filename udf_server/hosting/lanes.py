@@ -1,8 +1,8 @@
-"""Lanes: the threads authors' code runs on, apart from the server's own event loop.
+"""Lanes are the threads that run the authors' code, separate from the server's own event loop.
 
-An `async` function gets a thread with an event loop of its own, so that one that blocks stops neither
-health checks nor other functions. Everything else runs on a bounded set of threads per function.
-Python cannot stop a thread, so one whose call never comes back is written off and replaced, up to a
+Each `async` function gets a thread with its own event loop: if it blocks, health checks and
+other functions continue. Everything else runs on a bounded set of threads per function.
+Python cannot stop a thread. If a call does not return, its thread is written off and replaced, up to a
 limit.
 """
 
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CANCEL_SECONDS = 1.0
-"""What tasks left on a lane get to clean up when it stops."""
+"""How long tasks left on a lane may take to clean up when the lane stops."""
 
 
 class LoopLane:
     """A daemon thread that runs an event loop."""
 
     def __init__(self, name: str, calls: int = DEFAULT_CALLS) -> None:
-        """At most this many rows, or batches of vectorized functions, are in flight."""
+        """`calls` is the maximum number of rows, or of batches of vectorized functions, in flight."""
         self.turns = Turns(calls)
-        """Only for what runs on the loop."""
+        """Use it only in code that runs on the loop."""
         self._loop = uvloop.new_event_loop()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"loop-{name}", daemon=True)
@@ -51,7 +51,7 @@ class LoopLane:
                 try:
                     self._loop.run_forever()
                 except BaseException:
-                    # A task of the author's raised SystemExit or the like, which asyncio lets through.
+                    # A task of the author's raised SystemExit or a similar exception, which asyncio does not catch.
                     log.exception("loop went on", extra={"lane": self._thread.name})
             left = asyncio.all_tasks(self._loop)
             for task in left:
@@ -64,56 +64,56 @@ class LoopLane:
 
     @property
     def thread_id(self) -> int:
-        """Of the thread that runs it; 0 before it does."""
+        """Identifier of the thread that runs the loop; 0 before the thread runs."""
         return self._thread.ident or 0
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Runs the callback on the loop, soon; from any thread. Ignored once the lane is stopped."""
+        """Schedule the callback on the loop. Safe to call from any thread. Ignored after the lane has stopped."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Runs the coroutine on the loop; from any other thread."""
+        """Run the coroutine on the loop. Call it from another thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
-        """Ends the thread after what is ready has run; a loop that blocks is left behind."""
+        """End the thread after the callbacks that are ready have run. If the loop is blocked, its thread remains."""
         self._stopped = True
         self.post(self._loop.stop)
 
 
 NOMINAL = 0.005
-"""Seconds of a thread that a job is charged before it has run."""
+"""Seconds of thread time that a job is charged before it has run."""
 
 COMPUTING = 0.3
-"""Cores that the threads of a function use, from which on it is one that computes."""
+"""If the threads of a function use more cores than this, the function is treated as one that computes."""
 
 Job = Callable[[], bool]
-"""Work for a thread. Returns False to end the thread, because it had been written off meanwhile."""
+"""Work for a thread. It returns False to end the thread, because the thread was written off meanwhile."""
 
 
 def _cpu_seconds(ident: int) -> float:
-    """CPU time of a thread that lives. 0.0 where the system does not tell."""
+    """CPU time of a living thread; 0.0 if the system does not measure it."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return 0.0
     return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
 class ThreadLane:
-    """At most `limit` daemon threads that run jobs, of the party first that had the least of their time.
+    """At most `limit` daemon threads that run jobs. The party that has used the least thread time comes first.
 
-    They start on demand. `limit` is lowered while they keep the machine busy: see `adjust`.
+    Threads start on demand. While they keep the machine busy, fewer are allowed: see `adjust`.
 
-    `write_off()` gives up a thread that a job never gave back, and lets another take its place; at
+    `write_off()` gives up a thread whose job does not return, so that another can replace it; at
     most `losable` times.
     """
 
     def __init__(self, name: str, limit: int, losable: int) -> None:
         self.limit = limit
         self._allowed = limit
-        """Threads that may run now."""
+        """Number of threads that may run now."""
         self._seconds: dict[int, float] = {}
-        """The CPU time of each thread when it was last looked at."""
+        """The CPU time of each thread at the last `adjust`."""
         self._name = name
         self._losable = losable
         self._lost = 0
@@ -125,29 +125,29 @@ class ThreadLane:
 
     @property
     def lost(self) -> int:
-        """Threads written off and not come back."""
+        """Number of threads that were written off and whose jobs have not returned."""
         return self._lost
 
     @property
     def crowded(self) -> bool:
-        """Whether jobs wait for a thread. A job that can be interrupted then submits itself again and returns."""
+        """Whether jobs wait for a thread. If so, a job that can be interrupted submits itself again and returns."""
         return (len(self._jobs) > 0 and not self._idle) or self._alive > self._allowed
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait for a thread."""
+        """Number of jobs that wait for a thread."""
         return len(self._jobs)
 
     @property
     def allowed(self) -> int:
-        """Threads that may run now."""
+        """Number of threads that may run now."""
         return self._allowed
 
     def adjust(self, load: Load) -> None:
-        """Looks whether more threads than now are of any use; called ten times a second, say.
+        """Adapt the number of allowed threads to the load. Call about ten times a second.
 
-        Where a function computes, more threads than there are cores, or than the interpreter's lock lets run, only
-        take turns with each other, and with those of whoever comes next. Functions that wait keep all their threads.
+        If a function computes, threads beyond the number of cores, or beyond what the interpreter's lock allows, only
+        take turns with each other and with those of other functions. Functions that wait keep all their threads.
         """
         with self._changed:
             seconds = {ident: _cpu_seconds(ident) for ident in self._seconds}
@@ -160,13 +160,13 @@ class ThreadLane:
                 self._staff()
 
     def submit(self, party: Party, job: Job) -> None:
-        """Queues a job, which must not raise. Those who submit bound the queue: a few jobs per stream."""
+        """Queue a job, which must not raise. Callers must bound the queue: submit only a few jobs per stream."""
         with self._changed:
             self._jobs.push(party, job)
             self._staff()
 
     def write_off(self) -> None:
-        """One thread is stuck. Raises FunctionBlocked if too many are already."""
+        """Give up a thread that hangs. Raises FunctionBlocked if there are too many of them already."""
         with self._changed:
             if self._lost >= self._losable:
                 raise FunctionBlocked(
@@ -179,9 +179,9 @@ class ThreadLane:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """The calling thread, which runs a job, waits for a client meanwhile: another one takes its place.
+        """Allow one more thread while the calling thread, which runs a job, waits for a client within the block.
 
-        A client that reads nothing then costs other streams no thread, and its own one each.
+        So a client that does not read takes no thread from other streams, and one thread per stream of its own.
         """
         with self._changed:
             self._alive -= 1
@@ -193,7 +193,7 @@ class ThreadLane:
                 self._alive += 1
 
     def stop(self) -> None:
-        """Lets idle threads end and drops queued jobs; running ones finish or are left behind."""
+        """End idle threads and drop queued jobs. Running jobs finish, or remain if they hang."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -228,7 +228,7 @@ class ThreadLane:
             party, job = found
             began = time.monotonic()
             came_back = job()
-            del job, found  # a thread that waits for the next one would keep a stream that has ended
+            del job, found  # otherwise a thread that waits for its next job would keep an ended stream in memory
             if not came_back:
                 with self._changed:
                     self._lost -= 1

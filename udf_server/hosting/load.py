@@ -1,4 +1,4 @@
-"""Load: whether this process has all the CPU time it can get."""
+"""Load shows whether this process already uses all the CPU time that it can get."""
 
 import math
 import os
@@ -8,39 +8,39 @@ from dataclasses import dataclass
 __all__ = ["Load", "LoadMeter"]
 
 LATE_SECONDS = 0.004
-"""A thread that wakes later than this waits for the interpreter's lock, which is passed on every 5 ms."""
+"""If a thread wakes later than this, it waits for the interpreter's lock, which changes threads every 5 ms."""
 LOCKED_CORES = 0.7
-"""Cores in use, from which on waiting for the lock means that Python code computes."""
+"""If more cores than this are in use, waiting for the lock means that Python code computes."""
 FULL = 0.9
-"""Part of the cores in use, from which on more threads get nothing."""
+"""If more than this fraction of the cores is in use, more threads do not help."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """One look."""
+    """One measurement."""
 
     seconds: float
-    """Since the last one."""
+    """Seconds since the previous measurement."""
     cores: float
-    """In use meanwhile."""
+    """Mean number of cores in use in that time."""
     saturated: bool
-    """More threads that compute would not compute more."""
+    """Whether more computing threads would not compute more."""
 
     @property
     def useful_threads(self) -> int:
-        """Threads that compute at the same time, and one that may take its turn with them."""
+        """Number of threads that can compute at the same time, and at least two."""
         return max(math.ceil(self.cores), 2)
 
 
 class LoadMeter:
-    """Looks at this process. For one thread."""
+    """Measures the load of this process. Use it from one thread only."""
 
     def __init__(self) -> None:
         self._machine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._looked, self._used = time.monotonic(), time.process_time()
 
     def look(self, waited: float) -> Load:
-        """`waited` is how long the caller wanted to sleep since the last look, and did nothing else."""
+        """Measure the load. `waited` is the time for which the caller asked to sleep since the last call."""
         now, used = time.monotonic(), time.process_time()
         seconds, cores = now - self._looked, (used - self._used) / max(now - self._looked, 1e-9)
         self._looked, self._used = now, used

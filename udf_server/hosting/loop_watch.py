@@ -1,4 +1,4 @@
-"""LoopWatch: finds functions that block their event loop, says where in their code, and bounds threads that compute."""
+"""LoopWatch finds functions that block their event loop, logs their stack, and limits threads that compute."""
 
 import logging
 import sys
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.1
 BLOCKED_SECONDS = 0.5
-"""A loop that does not turn for so long is blocked: every other row of its function waits."""
+"""If a loop does not respond for this time, it is blocked: every other row of its function waits."""
 STACK_LIMIT = 2_000
 
 
 class _Ping:
-    """One question to a loop, and whether it was answered."""
+    """One callback posted to a loop, and whether it has run."""
 
     def __init__(self, lane: LoopLane) -> None:
         self.lane = lane
@@ -36,10 +36,10 @@ class _Ping:
 
 
 class LoopWatch:
-    """A thread that asks the loop of every function, ten times a second, whether it turns."""
+    """A thread that checks ten times a second whether the loop of every function responds."""
 
     def __init__(self, host: FunctionHost, blocked: Callable[[HostedFunction], None]) -> None:
-        """`blocked` is called once each time a function is found to block; from this thread."""
+        """`blocked` is called on this thread, once each time a function is found to block its loop."""
         self._host = host
         self._blocked = blocked
         self._pings: dict[str, _Ping] = {}
@@ -70,7 +70,7 @@ class LoopWatch:
         if blocked_for < BLOCKED_SECONDS or ping.told:
             return
         ping.told = True
-        # The stack first, for it moves on; the metric last, so that who sees it finds the line too.
+        # The stack comes first because it changes; the metric comes last so that the log line is there when it is seen.
         frame = sys._current_frames().get(lane.thread_id)  # noqa: SLF001 - there is no other way to see another thread's stack
         stack = "".join(traceback.format_stack(frame)[-6:]) if frame else ""
         log.warning(

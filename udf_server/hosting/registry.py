@@ -1,4 +1,4 @@
-"""The functions of a server by name and version. Read-only once built."""
+"""The functions of a server by name and version. The registry does not change after its creation."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -11,7 +11,7 @@ __all__ = ["Registry"]
 
 
 class Registry:
-    """Name and version to function. Raises FunctionClash, naming both origins, for two of one name and version."""
+    """Maps name and version to function. Raises FunctionClash, with both origins, for two functions of one key."""
 
     def __init__(self, functions: Iterable[tuple[str, Function]]) -> None:
         self._versions: dict[str, dict[str, Function]] = {}
@@ -31,13 +31,13 @@ class Registry:
         """`name@version` to the plugin that provides it."""
 
     def __iter__(self) -> Iterator[Function]:
-        """By name, then version."""
+        """Iterate over the functions by name, then by version."""
         for name in sorted(self._versions):
             for version in sorted(self._versions[name], key=version_key):
                 yield self._versions[name][version]
 
     def find(self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True) -> Function:
-        """The function; without a version, its highest.
+        """The function; without a version, its highest version.
 
         Raises StreamError UNKNOWN_FUNCTION or UNKNOWN_VERSION. Its message names only functions that `may_see` allows.
         """

@@ -1,8 +1,9 @@
-"""Turns: whose rows a function's event loop goes on with, when there are more than it can take.
+"""Turns decide whose rows a function's event loop processes next if there are more than it can process.
 
-While one job is alone on the loop, or the loop is quick, nobody asks. Once several jobs keep it busy, or one has more
-rows than there are places, each worker asks before its next row. So few are let go per turn of the loop that it takes
-half a millisecond of CPU time: then what a call has waited for is soon noticed, whoever made the others.
+While one job is alone on the loop, or the loop is not late, workers do not ask for turns. If several jobs keep it busy,
+or a job has more rows than there are places, each worker asks before its next row. The number of workers resumed per
+loop iteration is limited so that an iteration takes half a millisecond of CPU time: then the completion of a call is
+noticed soon, whatever other streams do.
 """
 
 import asyncio
@@ -15,75 +16,75 @@ __all__ = ["DEFAULT_CALLS", "Turns"]
 
 DEFAULT_CALLS = 10_000
 LOOK_SECONDS = 0.005
-"""How often the loop's lag is looked at while several jobs share it."""
+"""Interval at which the loop's lag is measured while several jobs share the loop."""
 BUSY_SECONDS = 0.002
-"""A loop that is later than this is busy."""
+"""If a loop is later than this, it is busy."""
 TURN_SECONDS = 0.0005
-"""The CPU time that a turn of a busy loop should take."""
+"""The CPU time that an iteration of a busy loop should take."""
 QUIET_LOOKS = 40
-"""Looks without lag or queue after which nobody needs to ask any more."""
+"""After this number of measurements without lag or queue, workers need not ask any more."""
 WAITED_COST = 20e-6
-"""What a row costs the loop, about, whose call waits; others cost the time they take."""
+"""Approximate seconds that a row costs the loop if its call waits. Other rows cost the time that they take."""
 
 
 class Turns:
-    """The rows in flight of one function on one event loop; everything happens on that loop.
+    """The rows in flight of one function on one event loop. Use it on that loop, except for `waiting`.
 
-    A holder is whatever has rows in flight: a worker of a pool, or a batch.
+    A holder is an object that has rows in flight: a worker of a pool, or a batch.
     """
 
     def __init__(
         self, limit: int = DEFAULT_CALLS, clock: Callable[[], float] = time.perf_counter,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:  # fmt: skip
-        """At most `limit` holders at a time. `cpu_clock` tells the CPU time of the loop's thread."""
+        """`limit` is the maximum number of holders. `cpu_clock` returns the CPU time of the loop's thread."""
         self.busy = False
-        """Ask before the next row."""
+        """Whether a worker must ask before its next row."""
         self.count = 0
-        """Turns of the loop while anything waited."""
+        """Number of loop iterations in which something waited."""
         self._limit = limit
         self._clock, self._cpu_clock = clock, cpu_clock
         self._queue: FairQueue[tuple[object, asyncio.Future[None]]] = FairQueue()
         self._works: FairQueue[Callable[[], object]] = FairQueue()
-        """What takes the loop longer than the next row of a worker."""
+        """Work that takes longer than the next row of a worker."""
         self._holders: set[object] = set()
         self.pressed = False
-        """The loop is shared, and late."""
+        """Whether the loop is shared and late."""
         self._quiet = 0
         self._per_turn = 64.0
-        """How many are let go per turn of the loop, while it is pressed."""
+        """Number of holders resumed per loop iteration while the loop is pressed."""
         self._pumping = False
         self._pumped = 0.0
         self._looking = False
 
     @property
     def waiting(self) -> int:
-        """Holders that ask for their turn. From any thread."""
+        """Number of holders that wait for their turn. Safe to read from any thread."""
         return len(self._queue)
 
     def join(self, party: Party) -> None:
-        """A stream of the party begins."""
+        """Register a stream of the party that begins."""
         self._queue.join(party)
         self._watch()
 
     def enter(self, holder: object) -> bool:
-        """Whether the holder may begin at once; it holds a place then. Otherwise it has to ask with `turn`."""
+        """Whether the holder may begin immediately. If so, it has a place; otherwise it must ask with `turn`."""
         if self.busy or len(self._holders) >= self._limit:
             return False
         self._holders.add(holder)
         return True
 
     def leave(self, holder: object) -> None:
-        """The holder has no rows in flight any more. Safe to call twice."""
+        """Return the place of a holder that has no rows in flight any more. Safe to call twice."""
         if holder in self._holders:
             self._holders.remove(holder)
             if self.busy:
                 self._pump_soon()
 
     async def turn(self, party: Party, holder: object, cost: float | None = None) -> None:
-        """Gives the holder's place back, if it has one, and returns once it has one again.
+        """Return the holder's place, if it has one, and wait until it has a place again.
 
-        `cost` are the seconds of the loop that its last turn took; None if there was none, or its call waited.
+        `cost` is the loop time in seconds that its last turn took; None if there was none, or if its call waited.
         """
         self._holders.discard(holder)
         if cost is not None:
@@ -102,7 +103,7 @@ class Turns:
 
     @property
     def _shared(self) -> bool:
-        """Whether somebody would gain if the loop were quicker: there are several jobs, or more rows than places."""
+        """Whether a faster loop would help another stream: there are several jobs, or more rows than places."""
         return self._queue.groups > 1 or len(self._queue) > 0
 
     def _watch(self) -> None:
@@ -111,9 +112,10 @@ class Turns:
             self._look_in(self._clock() + LOOK_SECONDS)
 
     def do(self, party: Party, work: Callable[[], object]) -> None:
-        """Does what takes the loop a while, such as converting a batch: at once, or one a turn while it is pressed.
+        """Do work that takes long, such as converting a batch.
 
-        It must not raise. Work of a stream that ends meanwhile is not done.
+        It is done immediately; while the loop is pressed, one piece is done per iteration. The work must not raise. If
+        its stream ends first, it is dropped.
         """
         if self.pressed:
             self._works.push(party, work)
@@ -128,11 +130,11 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Once per turn of the loop, while any wait and there is room."""
+        """Resume holders. Runs once per loop iteration while holders wait and there is room."""
         self.count += 1
         room = self._limit - len(self._holders)
         if self.pressed:
-            # Not by the clock: the loop also waits for the interpreter's lock and for a core, whatever it does.
+            # CPU time is used because the loop also waits for the interpreter's lock and for a core.
             now = self._cpu_clock()
             took, self._pumped = now - self._pumped, now
             self._per_turn *= 0.5 if took > TURN_SECONDS else 1.25
@@ -153,14 +155,14 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _work(self) -> None:
-        """One piece of work, or all of it once the loop is not pressed any more."""
+        """Do one piece of work, or all of it if the loop is not pressed any more."""
         while (found := self._works.pop(0.0)) is not None:
             party, work = found
             began = self._cpu_clock()
             work()
             spent = self._cpu_clock() - began
             self._works.charge(party, spent)
-            self._pumped += spent  # not a measure of how many rows there may be in a turn
+            self._pumped += spent  # this time must not affect the number of rows per iteration
             if self.pressed:
                 break
 
@@ -169,7 +171,7 @@ class Turns:
         loop.call_later(due - self._clock(), self._look, due)
 
     def _look(self, due: float) -> None:
-        """Is the loop late, while it is shared?"""
+        """Measure whether the loop is late, and set `pressed` and `busy`."""
         now = self._clock()
         late = now - due
         if late > BUSY_SECONDS and not self.pressed:

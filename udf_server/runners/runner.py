@@ -138,7 +138,7 @@ class Runner(ABC):
         return [self.function.codec_for(*target) for target in enumerate(self.setup.arguments.targets)]
 
     def timeout_of(self, batch: InputBatch) -> float:
-        """Seconds left for the rows of the batch. The time that they waited at another server is subtracted."""
+        """Seconds left for the rows of the batch. The time spent on a server that was lost is subtracted."""
         return self.options.timeout - batch.waited
 
     def row_batch(self, batch: InputBatch) -> RowBatch:
