@@ -1,1 +1,1 @@
-"""Guards of what a function calls: concurrency that adapts, a rate limit, a circuit breaker."""
+"""Guards protect the service that a function calls: adaptive concurrency, a rate limit, a circuit breaker."""

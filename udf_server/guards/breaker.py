@@ -1,7 +1,7 @@
-"""Breaker: stops calling a service that only fails, and tries it with one call now and then.
+"""Breaker stops calls to a service that only fails, and tests it with one call at intervals.
 
-Written here because the libraries there are let every waiting caller through at once when they try again
-(pybreaker), which is what a service that recovers needs least.
+No library is used: when pybreaker tries again, it lets every waiting caller through at once, which can
+overload a service that is recovering.
 """
 
 from enum import Enum, auto
@@ -16,10 +16,10 @@ class _State(Enum):
 
 
 class Breaker:
-    """A state machine without a clock: closed, open after failures in a row, half open while one call tries."""
+    """A state machine without a clock: closed, open after consecutive failures, half open during a test call."""
 
     def __init__(self, failures: int, delay: float) -> None:
-        """Opens after this many failures in a row, for `delay` seconds."""
+        """After `failures` consecutive failures the breaker opens for `delay` seconds."""
         self._most, self._delay = failures, delay
         self._state = _State.CLOSED
         self._failures = 0
@@ -31,12 +31,12 @@ class Breaker:
         return self._state is _State.CLOSED
 
     def ask(self, now: float) -> float:
-        """Before a call: 0.0 to make it, or seconds after which to ask again."""
+        """Ask before a call. Returns 0.0 if the call may be made, else the seconds after which to ask again."""
         if self._state is _State.CLOSED:
             return 0.0
         if self._state is _State.OPEN and now >= self._until:
             self._state = _State.HALF_OPEN
-            # A probe that never ends must not keep it half open forever.
+            # A test call that never ends must not keep the breaker half open forever.
             self._probe_until = now + self._delay
             return 0.0
         if self._state is _State.HALF_OPEN and now >= self._probe_until:
@@ -46,13 +46,13 @@ class Breaker:
         return max(until - now, 0.001)
 
     def succeeded(self) -> None:
-        """A call went well; one that was made before it opened tells nothing."""
+        """Record a call that succeeded. While the breaker is open, it does not close it."""
         self._failures = 0
         if self._state is _State.HALF_OPEN:
             self._state = _State.CLOSED
 
     def failed(self, now: float) -> bool:
-        """A call failed. Whether that opened it."""
+        """Record a call that failed. Returns whether that opened the breaker."""
         self._failures += 1
         if self._state is _State.OPEN or (self._state is _State.CLOSED and self._failures < self._most):
             return False

@@ -1,4 +1,4 @@
-"""Guard: stands between a runner and the author's `async def`, if the operator wants that."""
+"""Guard limits the calls of an author's `async def`, if the operator has configured it."""
 
 import asyncio
 import functools
@@ -23,20 +23,20 @@ __all__ = ["Guard"]
 log = logging.getLogger(__name__)
 
 ADAPTIVE_MOST = 1_000
-"""Calls at once with `adaptive` alone."""
+"""Maximum number of concurrent calls if `adaptive` is set without `max_concurrency`."""
 
 
 class Guard:
-    """The guards of one function. Waiting counts towards the row's deadline, which ends it.
+    """The guards of one function. Waiting counts towards the row's deadline, and ends when the deadline passes.
 
-    A call fails, for a guard, with RetryableError, TimeoutError or OSError, or when its deadline ends it. Any other
-    exception is the row's own.
+    A guard counts a call as failed if it raises RetryableError, TimeoutError or OSError, or if its deadline cancels
+    it. Any other exception concerns the row only.
     """
 
     def __init__(
         self, key: str, settings: GuardSettings, metrics: GuardMetrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises InvalidConfig if the storage of rates cannot be made."""
+        """Raises InvalidConfig if the storage of rates cannot be created."""
         self._key, self._settings, self._metrics, self._clock = key, settings, metrics, clock
         self._adaptive = AdaptiveLimit(settings.max_concurrency or ADAPTIVE_MOST) if settings.adaptive else None
         self._breaker = (
@@ -44,15 +44,15 @@ class Guard:
         )
         self._rate = Rate(key, settings.rate, settings.rate_storage_variable) if settings.rate is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The one whose calls are counted. One that blocks is replaced, and takes what it holds with it."""
+        """The loop whose calls are counted. If a blocked loop is replaced, its calls are not counted any more."""
         self._lock = threading.Lock()
-        """Held for an instant, since a loop that was replaced may go on."""
+        """Needed because a loop that was replaced may still run. It is held only for short operations."""
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
         self._in_use = 0
         self._show()
 
     def wrap(self, function: Function) -> Function:
-        """The function with its calls guarded. Raises InvalidConfig for one that is not `async def`, a call per row."""
+        """The function with guarded calls. Raises InvalidConfig unless it is `async def`."""
         if not asyncio.iscoroutinefunction(function.call):
             raise InvalidConfig(
                 f"setting guards: function {self._key} is not `async def`; threads_per_function bounds its calls"
@@ -77,20 +77,20 @@ class Guard:
         return replace(function, call=guarded, opens=opens, closes=closes)
 
     async def _enter(self) -> None:
-        """Waits for a place and for the rate. Raises CircuitOpen."""
+        """Wait for a place and for the rate limit. Raises CircuitOpen."""
         future = self._take()
         if future is not None:
             try:
                 await future
             except asyncio.CancelledError:
-                # The place may have been given to it in the same moment.
+                # The place may have been assigned to it at the same moment.
                 if future.done() and not future.cancelled():
                     self._give_back()
                 raise
         try:
             if self._rate is not None:
                 await self._rate.wait(self._metrics.rate_waited)
-            # Last, since the only call that probes must be made.
+            # The breaker is asked last: after it allows the only test call, that call must be made.
             wait = self._breaker.ask(self._clock()) if self._breaker else 0.0
             if wait:
                 self._metrics.circuit_refused()
@@ -100,7 +100,7 @@ class Guard:
             raise
 
     def _take(self) -> "asyncio.Future[None] | None":
-        """Takes a place, or a place in the queue for one: what is returned is done when there is one."""
+        """Take a place, or queue for one. Returns None, or a future that is done when a place is assigned."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._loop is not loop:
@@ -144,7 +144,7 @@ class Guard:
         return self._settings.max_concurrency or float("inf")
 
     def _admit(self) -> None:
-        """Gives free places to those who wait, by caller, job and stream. The lock is held."""
+        """Assign free places to waiting calls, fairly by caller, job and stream. Call with the lock held."""
         while self._in_use < self._limit() and (found := self._waiting.pop(1.0)) is not None:
             _, future = found
             if not future.done():  # its row was cancelled

@@ -1,4 +1,4 @@
-"""Rate: calls per time of one function, in memory, or in a Redis for all servers; the arithmetic is of `limits`."""
+"""Rate limits the calls per time of one function: in memory, or in a Redis for all servers. It uses `limits`."""
 
 import asyncio
 import os
@@ -19,31 +19,34 @@ _MEMORY = "async+memory://"
 
 
 class Rate:
-    """Of the function `key`. `open`, `wait` and `close` are for its event loop, as connections belong to one."""
+    """The rate limit of the function `key`.
+
+    Call `open`, `wait` and `close` on the function's event loop, because connections belong to a loop.
+    """
 
     def __init__(self, key: str, item: RateLimitItem, variable: str | None) -> None:
-        """Raises InvalidConfig if the environment `variable` holds no URL of a storage."""
+        """Raises InvalidConfig if the environment `variable` is not the URL of a storage."""
         self._key, self._item, self._variable = key, item, variable
         self._pool: Any = None
         self._limiter = self._made()
         self._asking = False
-        """Somebody asks again and again; the others wait for their turn to ask."""
+        """Whether a call is asking repeatedly. Other calls wait until they may ask."""
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
 
     async def open(self) -> None:
-        """Connections of an earlier loop are not used any more, and who waits there waits in vain."""
+        """Create new connections for this loop. Calls that wait on an earlier loop are never resumed."""
         self._limiter = self._made()
         self._asking, self._waiting = False, FairQueue()
 
     async def close(self) -> None:
-        """Ends the connections."""
+        """Close the connections."""
         if self._pool is not None:
             await self._pool.disconnect()
 
     async def wait(self, waited: Callable[[], None]) -> None:
-        """Returns once there may be a call, `waited` called whenever there may not yet. Raises RetryableError.
+        """Wait until a call is allowed. `waited` is called each time it is not. Raises RetryableError.
 
-        Those who wait ask in turn, by caller, job and stream.
+        Waiting calls ask one after the other, fairly by caller, job and stream.
         """
         if not self._asking and not await self._ask():
             return
@@ -65,20 +68,20 @@ class Rate:
             self._pass_on()
 
     async def _ask(self) -> float:
-        """0.0 if there may be a call, which is counted then; else the seconds after which to ask again."""
+        """Return 0.0 if a call is allowed, and count it; else the seconds after which to ask again."""
         try:
             if await self._limiter.hit(self._item, self._key):
                 return 0.0
             window = await self._limiter.get_window_stats(self._item, self._key)
         except Exception as error:
-            # Its message is skipped: it may name the URL of the storage, and so a password.
+            # Its message is omitted: it may contain the URL of the storage, and so a password.
             raise RetryableError(
                 f"function {self._key}: the rate storage does not answer: {type(error).__name__}"
             ) from None
         return min(max(window.reset_time - time.time(), 0.01), 1.0)
 
     def _pass_on(self) -> None:
-        """The next of those who wait may ask."""
+        """Let the next waiting call ask."""
         while (found := self._waiting.pop(1.0)) is not None:
             if not found[1].done():  # its row was cancelled
                 found[1].set_result(None)
@@ -96,7 +99,7 @@ class Rate:
             storage = storage_from_string(f"async+{url}", implementation="redispy", connection_pool=self._pool)
             return MovingWindowRateLimiter(storage)
         except Exception as error:
-            # The URL is not shown: it may hold a password.
+            # The URL is not shown: it may contain a password.
             raise InvalidConfig(
                 f"setting guards, function {self._key}: environment variable {self._variable} is not the URL of a "
                 f"rate storage: {type(error).__name__}"

@@ -1,4 +1,4 @@
-"""GuardSettings: what the operator says in `[guards.NAME]` of the server's file."""
+"""GuardSettings are the operator's settings in `[guards.NAME]` of the server's file."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -14,26 +14,27 @@ __all__ = ["GuardSettings"]
 
 @dataclass(frozen=True)
 class GuardSettings:
-    """Guards of one `async def` function, over all streams of one server. What is None or False is not guarded."""
+    """Guards of one `async def` function, over all streams of one server. A guard that is None or False is disabled."""
 
     max_concurrency: int | None = None
-    """Calls at once."""
+    """Maximum number of concurrent calls."""
     adaptive: bool = False
-    """Begin with a few calls at once; one more per round that goes well, half as many after one that does not."""
+    """Whether the number of concurrent calls adapts: it begins low, rises by one per successful round, and is halved
+    after a failure."""
     latency_goal: float | None = None
-    """Seconds; with `adaptive` a call that takes longer counts as one that did not go well."""
+    """Seconds. With `adaptive`, a call that takes longer counts as failed."""
     rate: RateLimitItem | None = None
-    """Calls per time, such as "100/second"."""
+    """Maximum number of calls per time, such as "100/second"."""
     rate_storage_variable: str | None = None
     """Environment variable with the URL of a Redis that counts for all servers ("redis://...")."""
     breaker_failures: int | None = None
-    """Failures in a row after which no more calls are made for a while."""
+    """Number of consecutive failures after which calls stop for `breaker_delay`."""
     breaker_delay: float = 10.0
-    """Seconds until one call tries again."""
+    """Seconds until one test call is made."""
 
     @classmethod
     def parse(cls, name: str, table: Mapping[str, Any]) -> "GuardSettings":
-        """Raises InvalidConfig, naming function and key."""
+        """The settings of a table. Raises InvalidConfig, which names the function and the key."""
         known = {field.name for field in fields(cls)}
         values: dict[str, Any] = {}
         for key, value in table.items():
