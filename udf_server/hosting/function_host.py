@@ -213,7 +213,7 @@ class FunctionHost:
 
 
 async def _run_hooks(lane: LoopLane, hooks: Coroutine[Any, Any, None], limit: float) -> BaseException | None:
-    """Run the hooks on their lane. Returns what they raise, as a SystemExit must not end the lane. Raises TimeoutError."""
+    """Run the hooks on their lane. Returns what they raise: SystemExit must not end the lane. Raises TimeoutError."""
 
     async def guarded() -> BaseException | None:
         try:

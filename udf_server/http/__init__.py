@@ -1,1 +1,1 @@
-"""HTTP: /metrics, /livez, /readyz and the page, in front of clients that may be hostile."""
+"""The HTTP server for /metrics, /livez, /readyz and the web UI. Its clients may be hostile."""

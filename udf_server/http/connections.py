@@ -1,4 +1,4 @@
-"""Connections: how many the process can afford, so that files and health checks always find a descriptor."""
+"""The number of connections that the process can accept while files and health checks still get a descriptor."""
 
 import contextlib
 import logging
@@ -13,13 +13,13 @@ __all__ = ["HTTP_CONNECTIONS", "affordable_connections"]
 log = logging.getLogger(__name__)
 
 HTTP_CONNECTIONS = 128
-"""Connections to the HTTP port at a time."""
+"""Maximum number of open connections to the HTTP port."""
 RESERVED_FILES = 128
-"""For modules, logs, shared memory, and what functions connect to, at least."""
+"""Minimum number of descriptors for modules, logs, shared memory, and connections of functions."""
 
 
 def affordable_connections(wanted: int) -> int:
-    """`wanted`, or fewer where the limit of open files is lower. Raises the soft limit as far as it may first."""
+    """`wanted`, or fewer if the limit of open files is lower. First increases the soft limit as far as allowed."""
     if resource is None:
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -31,7 +31,7 @@ def affordable_connections(wanted: int) -> int:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return wanted
-    # Of few files, functions and the rest get half.
+    # If the limit is low, half of the descriptors are kept for functions and other files.
     affordable = max(soft - HTTP_CONNECTIONS - RESERVED_FILES, soft // 2, 1)
     log.warning("fewer connections than max_connections", extra={"open_files": soft, "connections": affordable})
     return affordable

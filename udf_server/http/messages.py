@@ -1,7 +1,7 @@
-"""HTTP/1.1 requests and responses over asyncio streams, one per connection; h11 knows the protocol.
+"""HTTP/1.1 requests and responses over asyncio streams, one per connection. h11 implements the protocol.
 
-h11 and not a server: uvicorn, aiohttp and hypercorn wait for a slow request's header for as long as it takes, and none
-makes room for a health check when its connections are all taken. It is pure Python without dependencies, MIT.
+No server library is used: uvicorn, aiohttp and hypercorn wait for a slow request's header without limit, and none
+makes room for a health check if all its connections are in use. h11 is pure Python without dependencies (MIT).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Headers = Iterable[tuple[str, str]]
 
 
 class BadRequest(Exception):
-    """There is nothing to answer but this."""
+    """The request is not valid. The connection ends after a response with this status."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -33,7 +33,7 @@ class BadRequest(Exception):
 async def read_request(
     connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> dict[str, Any] | None:
-    """The request as WSGI has it (PEP 3333), with its whole body; None if the client left. Raises BadRequest."""
+    """The request as a WSGI environment (PEP 3333), with its body; None if the client has left. Raises BadRequest."""
     request, body = None, bytearray()
     try:
         while True:
@@ -62,7 +62,7 @@ async def write_response(
     connection: h11.Connection, writer: asyncio.StreamWriter, status: HTTPStatus, headers: Headers, body: bytes,
     *, head: bool = False,
 ) -> None:  # fmt: skip
-    """Sends a response and says that it is the last; with `head`, the method, without its body."""
+    """Send a response that closes the connection. If `head` is set, because of the method, the body is not sent."""
     if connection.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
         return
     given = [(name, value) for name, value in headers if name.lower() not in ("content-length", "connection")]

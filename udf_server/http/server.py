@@ -1,4 +1,4 @@
-"""The HTTP side: metrics for Prometheus, whether the server lives and is ready, and the web UI."""
+"""The HTTP server: metrics for Prometheus, liveness, readiness, and the web UI."""
 
 import asyncio
 import collections
@@ -23,14 +23,14 @@ __all__ = ["HttpServer"]
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
-"""A client may take so long to say what it wants, and so long to read the answer."""
+"""How long a client may take to send its request, and how long to read the response."""
 CLOSE_SECONDS = 1.0
 
 Answer = tuple[HTTPStatus, list[tuple[str, str]], bytes]
 
 
 class _Kind:
-    """Requests of one kind: how many are answered at a time, on threads of their own. Further ones get 503."""
+    """Requests of one kind. `most` of them are answered at a time, on separate threads; further ones get 503."""
 
     def __init__(self, name: str, most: int) -> None:
         self.most = most
@@ -39,27 +39,27 @@ class _Kind:
 
 
 class HttpServer:
-    """`/metrics`, `/livez`, `/readyz` and the page, on an event loop of its own, whatever the server's loop does.
+    """Serves `/metrics`, `/livez`, `/readyz` and the web UI on a separate event loop, even if the server's loop hangs.
 
-    A request is read whole before anything is done for it, and each kind of request has threads of its own: neither
-    slow clients nor calls that people try keep health checks waiting. When all connections are taken, the one whose
-    client has kept us waiting longest makes room.
+    A request is read completely before it is processed, and each kind of request has separate threads: neither slow
+    clients nor test calls of users delay health checks. If all connections are in use, the one that has waited longest
+    for its client is closed.
     """
 
     def __init__(
         self, host: str, port: int, registry: CollectorRegistry, alive: Callable[[], bool], ready: Callable[[], bool],
         site: Site | None = None,
     ) -> None:  # fmt: skip
-        """Listens at once; raises OSError if the address is taken. Without a site there is no page."""
+        """The server listens immediately. Raises OSError if it cannot. Without a site there is no web UI."""
         self._site = site
         self._metrics = make_wsgi_app(registry)
         self._probes = {"/livez": alive, "/readyz": ready}
         self._kinds = {"probe": _Kind("probe", 4), "metrics": _Kind("metrics", 4), "page": _Kind("page", 4),
                        "try": _Kind("try", 8)}  # fmt: skip
         self._waiting: collections.OrderedDict[asyncio.StreamWriter, None] = collections.OrderedDict()
-        """Connections whose clients we wait for, the longest first."""
+        """Connections that wait for their clients, the longest-waiting one first."""
         self._connections: set[asyncio.StreamWriter] = set()
-        """All but those that had to make room; aborting one closes its file in the next turn of the loop."""
+        """All connections except aborted ones, whose descriptors are closed in the next loop iteration."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=HTTP_CONNECTIONS)
         self._address = self._socket.getsockname()[:2]
@@ -75,7 +75,7 @@ class HttpServer:
         return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
 
     def close(self) -> None:
-        """Stops listening. Safe to call twice."""
+        """Stop listening. Safe to call twice."""
         if not self._closed:
             self._closed = True
             self._loop.call_soon_threadsafe(self._stop.set)
@@ -97,7 +97,7 @@ class HttpServer:
             await self._stop.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: one request, one answer."""
+        """Serve one connection, which has one request and one response."""
         self._connections.add(writer)
         if len(self._connections) > HTTP_CONNECTIONS and self._waiting:
             slowest, _ = self._waiting.popitem(last=False)
@@ -106,7 +106,7 @@ class HttpServer:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
         try:
             if len(self._connections) > HTTP_CONNECTIONS:
-                return  # none of them waits for its client: all are being answered
+                return  # no connection waits for its client: all requests are being processed
             async with asyncio.timeout(REQUEST_SECONDS):
                 with self._waits_for_client(writer):
                     answer = await self._next_answer(connection, reader, writer)
@@ -121,7 +121,7 @@ class HttpServer:
                         if connection.their_state is not h11.DONE:
                             await _linger(reader, writer)
         except (OSError, TimeoutError, h11.ProtocolError):
-            pass  # the client is gone, or too slow
+            pass  # the client is gone or too slow
         finally:
             self._connections.discard(writer)
             await _close(writer)
@@ -137,7 +137,7 @@ class HttpServer:
     async def _next_answer(
         self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> dict[str, Any] | Answer | None:
-        """The request, or what to answer to something that is none."""
+        """The request, or the response to an invalid one."""
         try:
             return await read_request(connection, reader, writer)
         except BadRequest as bad:
@@ -165,7 +165,7 @@ class HttpServer:
         finally:
             kind.under_way -= 1
 
-    # On threads.
+    # The methods below run on threads.
 
     def _probe(self, environ: dict[str, Any]) -> Answer:
         good = self._probes[environ["PATH_INFO"]]()
@@ -188,7 +188,7 @@ def _text(status: HTTPStatus, text: str) -> Answer:
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Reads what the client still sends. Left unread, it would make the kernel reset the connection, answer and all."""
+    """Read what the client still sends. Otherwise the kernel resets the connection, and the response may be lost."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             writer.write_eof()
