@@ -1,1 +1,1 @@
-"""The web UI on the HTTP port: the catalogue, live rates, and scalar functions to try."""
+"""The web UI on the HTTP port: the catalogue, live rates, and test calls of scalar functions."""

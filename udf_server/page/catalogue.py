@@ -1,4 +1,4 @@
-"""The catalogue as JSON: what each function is, and what it has done so far."""
+"""The catalogue as JSON: the description and the statistics of each function."""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from udf_server.hosting.registry import Registry
 __all__ = ["Catalogue", "added_up", "catalogue"]
 
 Catalogue = dict[str, Any]
-"""`server` has version, ready, streams and try_calls; `functions` a dictionary each."""
+"""`server` has version, ready, try_calls and processes; `functions` has one dictionary per function."""
 
 _NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count")
 
@@ -22,7 +22,7 @@ _NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_s
 def catalogue(
     registry: Registry, metrics: ServerMetrics, *, may_see: Callable[[str], bool], ready: bool, try_calls: bool
 ) -> Catalogue:
-    """What a caller may see; `may_see` is asked by the name of each function."""
+    """The functions that a caller may see. `may_see` is called with the name of each function."""
     figures = _figures(metrics)
     functions = [
         {
@@ -38,7 +38,7 @@ def catalogue(
 
 
 def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
-    """That of several processes of one server: equal but for their figures, which are added. At least one is given."""
+    """The catalogue of all processes of a server. Pass at least one. They differ in statistics only; these are added."""
     first = catalogues[0]
     for other in catalogues[1:]:
         first["server"]["ready"] |= other["server"]["ready"]
@@ -82,7 +82,7 @@ def _described(function: Function, plugin: str) -> dict[str, Any]:
 
 
 def _figures(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
-    """The figures of a function, from one look at its metrics."""
+    """A function that returns the statistics of a function, from one reading of the metrics."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
 
     def of(name: str, version: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _figures(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
 
 
 def _samples(collector: Any, end: str) -> Iterable[Any]:
-    """Its samples whose name ends so, after the name of the metric."""
+    """The samples of a collector whose name is the name of the metric and `end`."""
     for family in collector.collect():
         for sample in family.samples:
             if sample.name == family.name + end:

@@ -1,4 +1,4 @@
-"""ForwardedSource: the page's contents from worker processes, figures added up, calls by one of them."""
+"""ForwardedSource gets the web UI's contents from worker processes. Statistics are added; one worker makes a call."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from udf_server.page.site import Credentials, Refused
 __all__ = ["Ask", "ForwardedSource"]
 
 Ask = Callable[[str, Credentials, bytes | None], str]
-"""Asks a worker for a path, with a body or without. Raises OSError, and HTTPError as one."""
+"""Requests a path from a worker, with a body or without. Raises OSError, of which HTTPError is a subclass."""
 
 
 class ForwardedSource:
-    """`workers` gives what asks each worker that there is now."""
+    """`workers` returns one function per current worker, which sends a request to it."""
 
     def __init__(self, workers: Callable[[], Sequence[Ask]]) -> None:
         self._workers = workers
@@ -50,11 +50,11 @@ class ForwardedSource:
 
 
 def _refuse(error: HTTPError) -> None:
-    """Raises what the worker said."""
+    """Raise the error that the worker has returned."""
     with error:
         try:
             said = json.loads(error.read())["error"]
-        except (ValueError, LookupError):  # not of its page
+        except (ValueError, LookupError):  # the response is not from its web UI
             raise Refused(HTTPStatus(error.code), str(error.reason)) from error
     if error.code == HTTPStatus.UNAUTHORIZED:
         raise StreamError(ErrorKind.PROTOCOL, ErrorCode.UNAUTHENTICATED, said["message"])

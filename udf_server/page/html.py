@@ -1,4 +1,4 @@
-"""The page as HTML, made on the server: everything that comes from a plugin is escaped."""
+"""The web UI as HTML, rendered on the server. Everything that comes from a plugin is escaped."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -22,12 +22,12 @@ _SCRIPT = '<script src="page.js" defer></script>\n'
 
 
 def page(catalogue: Catalogue) -> str:
-    """The whole page. Without scripts it shows the catalogue and the figures of now."""
+    """The whole page. Without scripts it shows the catalogue and the current statistics."""
     return "".join(_page(catalogue))
 
 
 def error_page(title: str, message: str) -> str:
-    """A page that says why there is none."""
+    """A page with an error message."""
     head = _HEAD.format(title=escape(title), script="")
     return f"{head}<main><h1>{escape(title)}</h1><p>{escape(message)}</p></main>\n</body>\n</html>\n"
 
@@ -90,7 +90,7 @@ def _function(function: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _form(function: Mapping[str, Any]) -> Iterator[str]:
-    """For the script to send: a form without one would need the arguments in an address."""
+    """The form of a test call. The script sends it: without a script, the arguments would have to be in the URL."""
     yield f'<form class="try" data-function="{escape(function["key"])}" hidden>'
     for parameter in function["parameters"]:
         yield (

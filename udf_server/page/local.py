@@ -1,4 +1,4 @@
-"""LocalSource: the page's contents from this process; a call that is tried goes the way of every other."""
+"""LocalSource gets the web UI's contents from this process. A test call is processed like every other call."""
 
 import asyncio
 import time
@@ -26,18 +26,18 @@ from udf_server.streams.session import PROTOCOL_VERSION
 __all__ = ["LocalSource"]
 
 PEER = "http"
-"""Where calls come from, in the audit log."""
+"""The peer of these calls in the audit log."""
 TRY_SECONDS = 60.0
 
 
 class LocalSource:
-    """Called on the threads of the HTTP server; the service lives on the event loop."""
+    """Call its methods on the threads of the HTTP server. The service runs on the event loop."""
 
     def __init__(
         self, registry: Registry, metrics: ServerMetrics, access: Access, service: UdfService,
         loop: asyncio.AbstractEventLoop, ready: Callable[[], bool], *, try_calls: bool, tokens_allowed: bool,
     ) -> None:  # fmt: skip
-        """`tokens_allowed`: a token may come over plain HTTP."""
+        """If `tokens_allowed` is set, tokens are accepted over plain HTTP."""
         self._registry, self._metrics, self._access, self._service = registry, metrics, access, service
         self._loop, self._ready = loop, ready
         self._try_calls, self._tokens_allowed = try_calls, tokens_allowed
@@ -76,7 +76,7 @@ class LocalSource:
         return self._access.identify(credentials, {}, PEER)
 
     async def _call(self, credentials: Credentials, caller: Caller, name: str, texts: list[str]) -> dict[str, Any]:
-        """One row over one stream, as if it had come by gRPC: with the same limits, guards, metrics and audit."""
+        """Call the function for one row over one stream, with the limits, guards, metrics and audit of gRPC calls."""
         function = self._registry.find(*_split(name), may_see=caller.may_call)
         if function.spec.kind is not FunctionKind.SCALAR:
             raise Refused(HTTPStatus.BAD_REQUEST, f"function {function.spec.key} is not a scalar function")
@@ -103,7 +103,7 @@ class LocalSource:
 
 
 class _Stream:
-    """What the service sees of a call's gRPC context, and what it wrote."""
+    """A replacement for the gRPC context of a call. It keeps the messages that the service writes."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials

@@ -1,4 +1,4 @@
-"""Site: the paths of the page, who may see them, and the headers that keep a browser from doing anything else."""
+"""Site has the paths of the web UI, checks access to them, and sets headers that restrict the browser."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ __all__ = ["PATHS", "Credentials", "Refused", "Response", "Site", "Source"]
 
 PATHS = frozenset({"/", "/catalog.json", "/page.js", "/page.css", "/try"})
 Credentials = tuple[tuple[str, str], ...]
-"""As gRPC has them in its metadata: the pair of `authorization` and "Bearer TOKEN", or nothing."""
+"""The same as in gRPC metadata: the pair of `authorization` and "Bearer TOKEN", or nothing."""
 
 _ASSETS = {"/page.js": "text/javascript", "/page.css": "text/css"}
 _HEADERS = [
@@ -36,7 +36,7 @@ _HEADERS = [
 
 @dataclass(frozen=True)
 class Refused(Exception):
-    """There is no answer: why, and the HTTP status that says so."""
+    """The request is refused, with this HTTP status and message."""
 
     status: HTTPStatus
     message: str
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Response:
-    """What the HTTP server sends."""
+    """The response that the HTTP server sends."""
 
     status: HTTPStatus
     headers: list[tuple[str, str]]
@@ -52,19 +52,19 @@ class Response:
 
 
 class Source(Protocol):
-    """Where the page has its contents from: this process, or the worker processes behind it."""
+    """The source of the web UI's contents: this process, or the worker processes behind it."""
 
     def catalogue(self, credentials: Credentials) -> Catalogue:
-        """What this caller may see. Raises StreamError UNAUTHENTICATED, or Refused."""
+        """The functions that this caller may see. Raises StreamError UNAUTHENTICATED, or Refused."""
         ...
 
     def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
-        """`value` and `seconds`, or `error` with code and message. Raises as `catalogue`."""
+        """Call a function. Returns `value` and `seconds`, or `error` with code and message. Raises as `catalogue`."""
         ...
 
 
 class Site:
-    """Answers requests for PATHS. Knows HTTP, and nothing of functions."""
+    """Answers requests for PATHS. It handles HTTP only; the source handles functions."""
 
     def __init__(self, source: Source, *, try_calls: bool, host: str) -> None:
         """`host` is the address that the HTTP server listens on."""
@@ -97,7 +97,7 @@ class Site:
         if not self._try_calls:
             raise Refused(HTTPStatus.FORBIDDEN, "calls are disabled here: setting 'try_calls' is off")
         self._require_same_site(environ)
-        # A form of another site cannot send this type, and its scripts must ask first.
+        # A form of another site cannot send this type, and a script of it would need a CORS preflight.
         if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != "application/json":
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the content type of a call must be application/json")
         if "CONTENT_LENGTH" not in environ:
@@ -120,7 +120,7 @@ class Site:
         return self._source.try_call(_credentials(environ), function, arguments)
 
     def _require_same_site(self, environ: Mapping[str, Any]) -> None:
-        """Refuses what another site's page sent, also one whose name was made to lead here. Raises Refused."""
+        """Raise Refused for a call from another site's page, also if DNS rebinding makes that site's name lead here."""
         origin, host = environ.get("HTTP_ORIGIN"), environ.get("HTTP_HOST", "")
         try:
             same, name = origin is None or urlsplit(origin).netloc == host, urlsplit(f"//{host}").hostname or ""
@@ -142,7 +142,7 @@ class Site:
 
 
 def _credentials(environ: Mapping[str, Any]) -> Credentials:
-    """A bearer token as it is; of user and password, which browsers ask people for, the password is the token."""
+    """The header as it is. With basic authentication, which browsers offer to users, the password is the token."""
     given = environ.get("HTTP_AUTHORIZATION", "")
     scheme, _, value = given.partition(" ")
     if scheme.lower() == "basic":
