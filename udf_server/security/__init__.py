@@ -1,1 +1,1 @@
-"""Who may reach the server, and what it may call: TLS, bearer tokens, allow rules."""
+"""Authentication and authorization of callers: TLS, bearer tokens, access rules."""

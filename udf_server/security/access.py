@@ -1,10 +1,10 @@
-"""Access: who calls, by bearer token or client certificate, and which functions they may call.
+"""Access identifies callers by bearer token or client certificate, and decides which functions they may call.
 
-The access file (TOML) has a table per principal. It holds hashes, so that reading it lets nobody in:
+The access file (TOML) has a table per principal. It has hashes of tokens, so that reading it gives no access:
 
     [reporting]
     token_sha256 = ["5e88..."]          # one or more, so that tokens can be rotated
-    functions = ["geocode", "my_*"]     # patterns of names; without it, every function
+    functions = ["geocode", "my_*"]     # patterns of names; default: every function
 
     [etl]
     certificate = "etl.example"         # common name or DNS name of the client's certificate
@@ -33,34 +33,34 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who has opened a stream."""
+    """The caller of a stream."""
 
     name: str
-    """The principal; empty where nobody is asked who they are."""
+    """The principal; empty if callers are not authenticated."""
     functions: tuple[str, ...] = ("*",)
-    """Patterns of the names of functions it may call."""
+    """Patterns of the names of functions that it may call."""
     peer: str = ""
-    """Where it calls from, in gRPC's words: "ipv4:10.0.0.7:51234"."""
+    """Its address in gRPC's format, such as "ipv4:10.0.0.7:51234"."""
 
     @property
     def identity(self) -> str:
-        """What tells it apart from others: its name, else its address without the port."""
+        """What distinguishes it from other callers: its name, else its address without the port."""
         if self.name or self.peer.startswith("unix:"):
             return self.name or "unix:"
         return self.peer.rpartition(":")[0] or self.peer
 
     @property
     def same_host(self) -> bool:
-        """Whether it calls from this host, as far as its address says."""
+        """Whether its address shows that it calls from this host."""
         return self.peer.startswith(("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D"))
 
     def may_call(self, function: str) -> bool:
         return any(fnmatch.fnmatchcase(function, pattern) for pattern in self.functions)
 
     def require(self, function: str) -> None:
-        """Raises StreamError PERMISSION_DENIED unless the caller may call a function of that name.
+        """Raise StreamError PERMISSION_DENIED unless the caller may call functions of that name.
 
-        Whether there is such a function, it does not say.
+        The error does not reveal whether such a function exists.
         """
         if not self.may_call(function):
             raise StreamError(
@@ -73,34 +73,34 @@ ANYBODY = Caller("")
 
 @dataclass(frozen=True)
 class _Rules:
-    """What the access file says."""
+    """The rules of the access file."""
 
     by_hash: Mapping[str, Caller]
     by_certificate: Mapping[str, Caller]
 
 
 class Access:
-    """Tells who calls. Without an access file and client certificates everybody is ANYBODY."""
+    """Identifies callers. Without access file and client certificates, every caller may call every function."""
 
     def __init__(self, rules: WatchedFiles[_Rules] | None, *, certificates: bool = False) -> None:
-        """`certificates`: TLS lets nobody in whose certificate the server's CA has not signed."""
+        """If `certificates` is set, TLS rejects clients without a certificate that the server's CA has signed."""
         self._rules = rules
         self._certificates = certificates
 
     @property
     def restricted(self) -> bool:
-        """Whether callers must say who they are."""
+        """Whether callers must authenticate."""
         return self._rules is not None or self._certificates
 
     @property
     def takes_tokens(self) -> bool:
-        """Whether a bearer token says who calls."""
+        """Whether callers may authenticate by bearer token."""
         return self._rules is not None
 
     def identify(
         self, metadata: Iterable[tuple[str, str | bytes]], auth: Mapping[str, Iterable[bytes]], peer: str
     ) -> Caller:
-        """The caller of a request. Raises StreamError UNAUTHENTICATED; no secret is in its message."""
+        """The caller of a request. Raises StreamError UNAUTHENTICATED; its message contains no secret."""
         names = [name.decode(errors="replace") for name in _certificate_names(auth)]
         if self._rules is None:
             return Caller(names[0] if names else "", peer=peer)
@@ -118,12 +118,12 @@ class Access:
 
 
 def access_rules(path: Path, **watch: Any) -> WatchedFiles[_Rules]:
-    """The access file, watched. Raises InvalidConfig, naming the principal and key that is wrong."""
+    """The access file, watched. Raises InvalidConfig, which names the principal and the key that is wrong."""
     return WatchedFiles([path], lambda contents: _parsed(contents[0], path), **watch)
 
 
 def hashed(token: str) -> str:
-    """What the access file has for a token. Tokens are random and long, so a plain hash is enough."""
+    """The hash of a token in the access file. Tokens are random and long, so a plain hash is enough."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -140,7 +140,7 @@ def _token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
 
 
 def _certificate_names(auth: Mapping[str, Iterable[bytes]]) -> Sequence[bytes]:
-    """Of a verified client certificate: its common name, then its DNS names."""
+    """The names of a verified client certificate: its common name, then its DNS names."""
     return [*auth.get("x509_common_name", ()), *auth.get("peer_dns", ())]
 
 
@@ -163,7 +163,7 @@ def _parsed(content: bytes, path: Path) -> _Rules:
         for known, identities in ((by_hash, hashes), (by_certificate, certificates)):
             for identity in identities:
                 if known is by_hash and not _HASH.fullmatch(identity):
-                    # Not shown: somebody may have put the token itself there.
+                    # The value is not shown, because it may be the token itself.
                     raise InvalidConfig(f"{source}: token_sha256 is not 64 hexadecimal digits in lower case")
                 if identity in known:
                     raise InvalidConfig(f"{source}: identifies the same caller as {known[identity].name!r}")

@@ -1,4 +1,4 @@
-"""WatchedFiles: what files say, read again when they change, so that secrets rotate without a restart."""
+"""WatchedFiles reads files again when they change, so that secrets can be rotated without a restart."""
 
 import logging
 import threading
@@ -16,16 +16,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
-"""Files are looked at no more often than this."""
+"""Minimum interval between two checks for changes."""
 
 Stamp = tuple[tuple[int, int, int], ...]
 
 
 class WatchedFiles(Generic[T]):
-    """A value made of files. Safe to use from any thread.
+    """A value parsed from files. Safe to use from any thread.
 
-    A change that cannot be read leaves the value as it was: a half-written file must not lock everybody
-    out. It is logged, and counted by `on_reload(False)`.
+    If a changed file cannot be read, the value does not change: a half-written file must not reject every
+    caller. The failure is logged and reported by `on_reload(False)`.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class WatchedFiles(Generic[T]):
         on_reload: Callable[[bool], object] = lambda good: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Reads the files. `parse` gets their contents in order and raises InvalidConfig. Raises InvalidConfig."""
+        """Read the files. `parse` gets their contents in order. Raises InvalidConfig, as `parse` may."""
         self._paths = list(paths)
         self._parse = parse
         self._on_reload = on_reload
@@ -50,7 +50,7 @@ class WatchedFiles(Generic[T]):
         self._looked = clock()
 
     def current(self) -> T:
-        """The value, of files as they were at most a second ago."""
+        """The value. The files were checked at most LOOK_SECONDS ago."""
         with self._lock:
             if self._clock() - self._looked >= LOOK_SECONDS:
                 self._looked = self._clock()
@@ -62,7 +62,7 @@ class WatchedFiles(Generic[T]):
             stamp = self._stamp()
             if stamp == self._seen:
                 return
-            # Not looked at again until it changes again, whether it can be read or not.
+            # The files are not read again until they change again, even if they cannot be read now.
             self._seen = stamp
             self._value = self._read()
         except (OSError, InvalidConfig) as error:

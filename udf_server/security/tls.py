@@ -1,4 +1,4 @@
-"""TLS: the server's credentials from files, read again at the first handshake after they change."""
+"""The server's TLS credentials from files, which are read again at the first handshake after a change."""
 
 import ssl
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ __all__ = ["server_credentials"]
 def server_credentials(
     certificate: Path, key: Path, client_ca: Path | None = None, **watch: Any
 ) -> grpc.ServerCredentials:
-    """Credentials of PEM files. With `client_ca` only clients with a certificate of that authority get in.
+    """Credentials from PEM files. With `client_ca`, clients without a certificate signed by it are rejected.
 
-    Streams that are open keep the certificate they began with. Raises InvalidConfig for files that cannot
-    be read or do not belong together.
+    Open streams keep the certificate with which they began. Raises InvalidConfig if files cannot be
+    read or do not belong together.
     """
     paths = [certificate, key, *([client_ca] if client_ca else [])]
 
@@ -36,10 +36,10 @@ def server_credentials(
 
 
 def _check(certificate: Path, key: Path, client_ca: bytes | None) -> None:
-    """Of a key that does not fit gRPC would say no more than that handshakes fail."""
+    """Raise InvalidConfig if the key does not match: gRPC would only report that handshakes fail."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # A password is asked for at the terminal unless one is given; there is none here.
+        # Without a password, Python would ask for one at the terminal.
         context.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:
         raise InvalidConfig(f"TLS certificate {certificate} with key {key}: {error}") from error
