@@ -1,1 +1,1 @@
-"""The server as an operator sees it: configuration, processes, health, logs, what its network exposes."""
+"""The server for operators: configuration, processes, health, logs and network exposure."""

@@ -1,8 +1,8 @@
-"""Settings of the server: one definition each for file, environment and command line.
+"""Settings of the server. Each is defined once for file, environment and command line.
 
-A flag wins over an environment variable (`UDF_CONFIG_PORT`), which wins over the file (TOML, `port =
-50051`), which wins over the default. The prefix is not UDF_SERVER_, because Kubernetes sets
-UDF_SERVER_PORT by itself next to a service of that name.
+A flag overrides an environment variable (`UDF_CONFIG_PORT`), which overrides the file (TOML, `port =
+50051`), which overrides the default. The prefix is not UDF_SERVER_, because Kubernetes itself sets
+UDF_SERVER_PORT if there is a service of that name.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ __all__ = ["ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
 TABLES = ("functions", "guards")
-"""Settings that only a file can hold."""
+"""Settings that can be set only in a file."""
 
 
 def _setting(default: Any, doc: str) -> Any:
@@ -35,7 +35,7 @@ def _setting(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Every setting, checked. Raises InvalidConfig for an invalid value."""
+    """All settings, validated. Raises InvalidConfig for an invalid value."""
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(50051, "Port to listen on; 0 picks a free one.")
@@ -139,7 +139,7 @@ class ServerConfig:
 
 
 def settings() -> Sequence[dataclasses.Field[Any]]:
-    """The fields a flag or environment variable may set: all that are not tables."""
+    """The fields that a flag or environment variable may set: all except tables."""
     return [setting for setting in dataclasses.fields(ServerConfig) if setting.name not in TABLES]
 
 
@@ -148,10 +148,10 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> ServerConfig:
-    """The settings in force. `flags` that are None or empty were not given.
+    """The settings in effect. `flags` that are None or empty count as not given.
 
-    Raises InvalidConfig, naming the source, for a setting that is unknown (with the known ones) or
-    malformed, and for a file that cannot be read.
+    Raises InvalidConfig if a setting is unknown or malformed, or if the file cannot be read. The message
+    names the source; for an unknown setting it lists the known ones.
     """
     values = _from_file(Path(file)) if file is not None else {}
     known = {setting.name for setting in settings()}
@@ -183,7 +183,7 @@ def _known(name: str, known: set[str], source: str) -> str:
 
 
 def _parse(name: str, value: Any, hint: Any) -> Any:
-    """Text to the setting's type; values of a file have it already, or are refused."""
+    """Convert text to the setting's type. A value from a file must already have that type."""
     try:
         if hint is bool and isinstance(value, str):
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]

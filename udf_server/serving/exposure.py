@@ -1,4 +1,4 @@
-"""Exposure: what a server that listens beyond its own machine must have before it starts."""
+"""Checks what must be configured before a server may listen beyond its own machine."""
 
 import ipaddress
 import logging
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address. A name other than localhost counts as one that others reach."""
+    """Whether only this machine can reach the address. A name other than localhost counts as reachable by others."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -20,14 +20,14 @@ def is_loopback(host: str) -> bool:
 
 
 def tokens_allowed(config: ServerConfig) -> bool:
-    """Whether a bearer token may come to the HTTP server, which has no TLS."""
+    """Whether the HTTP server, which has no TLS, accepts bearer tokens."""
     return is_loopback(config.metrics_host) or config.allow_plaintext
 
 
 def check_exposure(config: ServerConfig) -> None:
-    """Raises InvalidConfig for a server that others could call without saying who they are, or tokens could be read of.
+    """Raise InvalidConfig if other machines could call without authentication, or if tokens would be unencrypted.
 
-    Whoever wants that says so: `allow_anonymous`, `allow_plaintext`. Settings that belong together are checked too.
+    `allow_anonymous` and `allow_plaintext` allow that. Settings that belong together are checked too.
     """
     if bool(config.tls_certificate) != bool(config.tls_key):
         raise InvalidConfig("settings 'tls_certificate' and 'tls_key' belong together")
@@ -54,7 +54,7 @@ def check_exposure(config: ServerConfig) -> None:
 
 
 def _check_page(config: ServerConfig) -> None:
-    """Raises InvalidConfig where calls could be tried on the page by people who may not make them."""
+    """Raise InvalidConfig if users of the web UI could make calls that the access rules do not allow."""
     if not config.try_calls:
         return
     if not config.page:

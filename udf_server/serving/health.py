@@ -1,4 +1,4 @@
-"""Whether the server with these settings is well, asked from beside it, as a container's health check does."""
+"""Asks the server with these settings, from the same machine, for its health, as a container's health check does."""
 
 import ipaddress
 import urllib.error
@@ -10,11 +10,11 @@ from udf_server.serving.config import ServerConfig
 __all__ = ["WAIT_SECONDS", "health_url", "is_well"]
 
 WAIT_SECONDS = 3.0
-"""Well below what orchestrators give a health check."""
+"""Timeout of the request. It is well below the timeouts that orchestrators use for health checks."""
 
 
 def health_url(config: ServerConfig, *, alive: bool = False) -> str:
-    """Where the server says whether it is ready, or with `alive` whether it lives. Raises InvalidConfig for port 0."""
+    """The URL of the readiness check, or with `alive` of the liveness check. Raises InvalidConfig for port 0."""
     if config.metrics_port == 0:
         raise InvalidConfig("setting 'metrics_port': 0 picks a free port, which only the server itself knows")
     host = config.metrics_host
@@ -23,14 +23,14 @@ def health_url(config: ServerConfig, *, alive: bool = False) -> str:
         if address.is_unspecified:
             host = "127.0.0.1" if address.version == 4 else "::1"
     except ValueError:
-        pass  # a name
+        pass  # the host is a name
     host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{config.metrics_port}/{'livez' if alive else 'readyz'}"
 
 
 def is_well(url: str) -> tuple[bool, str]:
-    """Whether the server says so, and what there is to say about it. Raises nothing: no answer is an answer."""
-    # No proxy: the server is beside us.
+    """Whether the check succeeds, and a message. It does not raise: if there is no answer, the check fails."""
+    # No proxy is used, because the server is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=WAIT_SECONDS) as answer:

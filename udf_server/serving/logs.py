@@ -1,7 +1,7 @@
-"""Structured logs: an event and its fields, as text or as one JSON object per line, to standard error.
+"""Structured logs on standard error: an event and its fields, as text or as one JSON object per line.
 
-Code logs through the standard library (`log.info("stream ended", extra={...})`), so that a plugin's
-own logging joins in; structlog renders it.
+Code logs with the standard library (`log.info("stream ended", extra={...})`), so that the logs of plugins
+are included. structlog renders them.
 """
 
 import logging
@@ -13,7 +13,7 @@ __all__ = ["configure_logging"]
 
 
 def configure_logging(level: str, style: str) -> None:
-    """Sends every log record of the process through structlog. `style` is text or json."""
+    """Render every log record of the process with structlog. `style` is text or json."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -34,5 +34,5 @@ def configure_logging(level: str, style: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Who called what is written down however little else is.
+    # The audit log is written at every log level.
     logging.getLogger("udf_server.audit").setLevel(logging.INFO)

@@ -1,7 +1,7 @@
-"""Processes: several worker processes on one port, one endpoint for their metrics, and crashed ones restarted.
+"""Processes runs several worker processes on one port, restarts crashed ones, and has one endpoint for metrics.
 
-One Python process uses one core. The kernel deals connections out among those that listen on a port with
-SO_REUSEPORT, so a client reaches one worker per connection.
+One Python process uses one core. The kernel distributes connections among the processes that listen on a port
+with SO_REUSEPORT, so each connection of a client reaches one worker.
 """
 
 import json
@@ -34,18 +34,18 @@ __all__ = ["Processes"]
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = (0.5, 30.0)
-"""How long a crashed worker stays away, and one that crashes again and again at most."""
+"""Pause before a crashed worker is restarted, and the maximum to which it doubles if the worker crashes again."""
 STEADY_SECONDS = 60.0
-"""A worker that ran for so long has started well."""
+"""If a worker ran for this time, its next pause is the shortest again."""
 SCRAPE_SECONDS = 5.0
 CALL_SECONDS = 70.0
-"""For a call that somebody tries on the page; the worker gives up before."""
+"""Timeout of a test call from the web UI. The worker's own timeout is shorter."""
 STOP_SECONDS = 15.0
-"""What a worker gets beyond its time to drain before it is killed."""
+"""Time after the drain timeout before a worker is killed."""
 
 
 class _Worker:
-    """One worker process after another, in one place."""
+    """One worker process and its successors after restarts."""
 
     def __init__(self, number: int, command: Sequence[str]) -> None:
         self.number = number
@@ -56,9 +56,9 @@ class _Worker:
         self.start()
 
     def start(self) -> None:
-        """Returns once it is ready. Raises InvalidConfig if it ends before; it has said why in the log."""
+        """Start the process and wait until it is ready. Raises InvalidConfig if it ends first; the log says why."""
         self.began = time.monotonic()
-        # It stops with its standard input, so with this process, however this one ends.
+        # The worker stops when its standard input is closed, so it ends with this process in any case.
         self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ours
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -74,7 +74,7 @@ class _Worker:
         raise InvalidConfig(f"worker process {self.number} ended with status {self.process.wait()} before it was ready")
 
     def ask(self, path: str, credentials: Credentials = (), body: bytes | None = None) -> str:
-        """What its HTTP server answers, to a POST of JSON if there is a body. Raises OSError."""
+        """The response of its HTTP server. If there is a body, it is posted as JSON. Raises OSError."""
         headers = {**dict(credentials), **({} if body is None else {"Content-Type": "application/json"})}
         request = urllib.request.Request(self.ready["metrics"] + path, body, headers)  # noqa: S310 - http, ours
         seconds = SCRAPE_SECONDS if body is None else CALL_SECONDS
@@ -88,13 +88,13 @@ class _Worker:
 
     @staticmethod
     def _print(line: bytes) -> None:
-        """What functions print is for people, as the log is."""
+        """Write output of functions to standard error, like the log."""
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
 
 
 class _Scrape(Collector):
-    """The metrics of all workers. Each has the label `process`, for a worker that starts again counts from 0."""
+    """The metrics of all workers. Each has the label `process`, because a restarted worker counts from 0 again."""
 
     def __init__(self, workers: Sequence[_Worker]) -> None:
         self._workers = workers
@@ -118,10 +118,10 @@ class _Scrape(Collector):
 
 
 class Processes:
-    """`config.processes` workers. `start`, `wait` until somebody calls `stop`, from any thread or signal handler."""
+    """Runs `config.processes` workers. Call `start`, then `wait`; call `stop` from any thread or signal handler."""
 
     def __init__(self, config: ServerConfig, arguments: Sequence[str]) -> None:
-        """`arguments` are those of the command line this process was started with. Raises InvalidConfig."""
+        """`arguments` are the command-line arguments of this process. Raises InvalidConfig."""
         if config.unix_socket:
             raise InvalidConfig("setting 'processes': several processes cannot listen on one Unix socket")
         check_exposure(config)
@@ -130,7 +130,7 @@ class Processes:
         self._workers: list[_Worker] = []
 
     def start(self) -> dict[str, Any]:
-        """Returns the ready line, once every worker is ready. Raises InvalidConfig."""
+        """Start the workers and wait until every one is ready. Returns the ready line. Raises InvalidConfig."""
         config = self._config
         self._port = self._reserve()
         command = [
@@ -167,11 +167,11 @@ class Processes:
         }  # fmt: skip
 
     def stop(self) -> None:
-        """Lets `wait` return. Safe to call twice."""
+        """Stop the workers: `wait` returns when they have ended. Safe to call twice."""
         self._stopping.set()
 
     def wait(self) -> None:
-        """Returns once `stop` was called and every worker has drained and ended."""
+        """Wait until `stop` was called and every worker has drained and ended."""
         self._stopping.wait()
         self._end(self._config.drain_seconds + STOP_SECONDS)
         self._http.close()
@@ -181,7 +181,7 @@ class Processes:
         config = self._config
         if not config.page:
             return None
-        # The workers listen on this machine only, so they cannot know.
+        # The workers cannot check this, because their HTTP servers listen on this machine only.
         if config.access_file and not tokens_allowed(config):
             log.warning("no web UI: a token would be sent unencrypted", extra={"host": config.metrics_host})
             return None
@@ -189,7 +189,7 @@ class Processes:
         return Site(source, try_calls=config.try_calls, host=config.metrics_host)
 
     def _reserve(self) -> socket.socket:
-        """A socket that holds the port while workers come and go; it does not listen, so it gets no connection."""
+        """A socket that reserves the port while workers restart. It does not listen, so it gets no connections."""
         host, port = self._config.host, self._config.port
         try:
             family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -201,7 +201,7 @@ class Processes:
         return held
 
     def _keep(self, worker: _Worker) -> None:
-        """Starts the worker again whenever it ends."""
+        """Restart the worker whenever it ends."""
         first, longest = RESTART_SECONDS
         pause = first
         while True:
@@ -219,7 +219,7 @@ class Processes:
                 log.error("worker does not start", extra={"worker": worker.number, "why": str(error)})
 
     def _is_ready(self) -> bool:
-        """While any worker takes streams."""
+        """Whether any worker accepts streams."""
         if self._stopping.is_set():
             return False
         for worker in self._workers:

@@ -1,4 +1,4 @@
-"""Server: starts, serves, drains and stops."""
+"""Server runs the gRPC and HTTP servers of one process, from start to graceful shutdown."""
 
 import asyncio
 import contextlib
@@ -46,25 +46,25 @@ __all__ = ["Server", "running_server"]
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10.0
-"""A connection that is no HTTP/2 connection by then, TLS included, is closed."""
+"""If a connection has not completed its TLS and HTTP/2 handshake in this time, it is closed."""
 MOST_WATCHERS = 500
-"""Streams of gRPC's health service, which asks nobody who they are."""
+"""Maximum number of streams of gRPC's health service, which does not authenticate callers."""
 HEARTBEAT_SECONDS = 0.25
 RELEASE_BEATS = 20
-"""After this number of heartbeats Arrow returns the memory of freed arrays to the system, in about a millisecond."""
+"""After this number of heartbeats, Arrow returns the memory of freed arrays to the system; it takes about 1 ms."""
 FLUSH_SECONDS = 0.5
-"""How long the last streams' statuses may take to leave after the streams have ended."""
+"""How long sending the status of the last streams may take after the streams have ended."""
 ALIVE_SECONDS = 10.0
-"""A loop that has not turned for this long is not alive, and the orchestrator may restart the process."""
+"""If the loop has not run for this time, it is not alive, and the orchestrator may restart the process."""
 
 
 class Server:
-    """One server in this process. `start` then `stop`; `running_server` does both."""
+    """One server in this process. Call `start`, then `stop`; `running_server` does both."""
 
     def __init__(self, config: ServerConfig, registry: Registry | None = None, *, share_port: bool = False) -> None:
-        """Loads the plugins unless given a registry. Raises PluginError or InvalidConfig; nothing listens then.
+        """Without a registry, the plugins are loaded. Raises PluginError or InvalidConfig, before anything listens.
 
-        With `share_port` other processes may listen on the same port.
+        With `share_port`, other processes may listen on the same port.
         """
         check_exposure(config)
         self._share_port = share_port
@@ -75,7 +75,7 @@ class Server:
         self.registry = registry
         self.metrics = ServerMetrics()
         for function in registry:
-            self.metrics.function(function.spec.name, function.spec.version)  # at 0, so that the first rows have a rate
+            self.metrics.function(function.spec.name, function.spec.version)  # rates need the metrics at 0 first
         limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
         self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
         self._check_guards()
@@ -99,13 +99,13 @@ class Server:
         self._beat = time.monotonic()
         self._stopped = False
         self.target = ""
-        """Where clients connect, once started."""
+        """Address for clients; empty before `start`."""
         self.metrics_url = ""
 
     async def start(self) -> None:
-        """Listens and is ready when it returns. Raises InvalidConfig if an address cannot be listened on."""
+        """Listen and become ready. Raises InvalidConfig if the server cannot listen on an address."""
         config = self.config
-        # Here, so that the first stream need not wait for the import of OpenTelemetry.
+        # OpenTelemetry is imported here so that the first stream does not wait for it.
         prepare_tracing("udf-server")
         self._http = self._start_http()
         self.metrics_url = self._http.url
@@ -129,7 +129,7 @@ class Server:
         log.info("server started", extra={"target": self.target, "metrics": self.metrics_url})
 
     async def stop(self, drain_seconds: float | None = None) -> None:
-        """Refuses new streams, lets open ones end within the limit, then stops. Safe to call twice."""
+        """Refuse new streams, let open ones end within the limit, then stop. Safe to call twice."""
         if self._stopped or self._grpc is None:
             return
         self._stopped = True
@@ -158,7 +158,7 @@ class Server:
         log.info("server stopped")
 
     def _check_guards(self) -> None:
-        """What is wrong with a guard stops the start, not the first stream. Raises InvalidConfig."""
+        """Check the guards, so that an invalid one fails the start, not the first stream. Raises InvalidConfig."""
         names = {function.spec.name for function in self.registry}
         for name in self.config.guards:
             if name not in names:
@@ -167,7 +167,7 @@ class Server:
             self._guarded(function)
 
     def _guarded(self, function: Function) -> Function:
-        """The function with what `[guards.NAME]` says. Raises InvalidConfig."""
+        """The function with the guards of `[guards.NAME]`. Raises InvalidConfig."""
         spec, settings = function.spec, self.config.guards.get(function.spec.name)
         if settings is None:
             return function
@@ -184,7 +184,7 @@ class Server:
         return Access(rules, certificates=config.tls_client_ca is not None)
 
     def _credentials(self) -> grpc.ServerCredentials | None:
-        """None without TLS. Raises InvalidConfig."""
+        """The TLS credentials; None without TLS. Raises InvalidConfig."""
         config, reloads = self.config, self.metrics.reloads
         if not config.tls_certificate or not config.tls_key:
             return None
@@ -195,7 +195,7 @@ class Server:
         )  # fmt: skip
 
     def _reflect(self, server: aio.Server) -> None:
-        """Tells everybody what services there are; so only where everybody is served."""
+        """Enable reflection. It lists the services to every caller, so call this only if access is not restricted."""
         names = (SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
 
@@ -226,7 +226,7 @@ class Server:
             host = f"[{config.host}]" if ":" in config.host else config.host
             address = f"{host}:{config.port}"
         credentials = self._credentials()
-        # Owner-only from the moment the socket exists.
+        # The socket must be accessible to its owner only, from its creation on.
         old_mask = os.umask(0o177) if config.unix_socket else None
         try:
             if credentials is None:
@@ -248,7 +248,7 @@ class Server:
             await self._health.set(name, status)
 
     async def _beat_on(self) -> None:
-        """Measures how late the loop is, and shows that it turns."""
+        """Run the heartbeat: record that the loop runs and how late it is, end idle streams and update metrics."""
         for beat in itertools.count(1):
             due = time.monotonic() + HEARTBEAT_SECONDS
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -261,7 +261,7 @@ class Server:
                 self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)
                 self.metrics.threads_allowed.labels(*labels).set(hosted.threads_allowed)
             if not beat % RELEASE_BEATS:
-                # Otherwise the memory of one very large value stays in the process until other arrays need it.
+                # Otherwise the process keeps the memory of a very large value until other arrays need it.
                 pa.default_memory_pool().release_unused()
 
     def _is_alive(self) -> bool:
@@ -272,7 +272,7 @@ class Server:
 
 
 class _Health(health_aio.HealthServicer):  # type: ignore[misc] # gRPC has no types
-    """gRPC's health service; as many as watch have a limit of their own."""
+    """gRPC's health service, with a limit of the number of Watch streams."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -294,11 +294,11 @@ def _grpc_options(config: ServerConfig, *, share_port: bool) -> list[tuple[str, 
         ("grpc.max_receive_message_length", config.max_message_bytes),
         ("grpc.max_send_message_length", config.max_message_bytes),
         ("grpc.so_reuseport", int(share_port)),
-        # Clients ask for a sign of life while a stream is quiet.
+        # Clients send keepalive pings while a stream is idle.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
-        # And so do we: a client that vanished without a word would hold its streams for hours.
+        # So does the server: otherwise a client that vanished would keep its streams open for hours.
         ("grpc.keepalive_time_ms", keepalive),
         ("grpc.keepalive_timeout_ms", keepalive),
         ("grpc.http2.ping_timeout_ms", keepalive),
@@ -306,7 +306,7 @@ def _grpc_options(config: ServerConfig, *, share_port: bool) -> list[tuple[str, 
         ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_SECONDS * 1000)),
         ("grpc.max_connection_idle_ms", idle),
         ("grpc.max_allowed_incoming_connections", affordable_connections(config.max_connections)),
-        # Whatever else is on a connection, such as lists and health checks, comes on top.
+        # A connection may also have other calls, such as ListFunctions and health checks.
         ("grpc.max_concurrent_streams", config.max_streams_per_caller + 100),
     ]
 
@@ -322,7 +322,7 @@ def _remove_stale_socket(path: Path) -> None:
     except FileNotFoundError:
         return
     except (ConnectionRefusedError, TimeoutError):
-        # A server that does not even accept within a second is gone, or as good as.
+        # A server that does not accept within a second has stopped or hangs.
         path.unlink(missing_ok=True)
         return
     raise InvalidConfig(f"cannot listen on unix:{path}: another server does")
@@ -330,7 +330,7 @@ def _remove_stale_socket(path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def running_server(config: ServerConfig | None = None, registry: Registry | None = None) -> AsyncIterator[Server]:
-    """A started server on a free port of this machine unless `config` says otherwise; stopped at the end."""
+    """A started server, which is stopped at the end. By default it uses free ports of this machine."""
     server = Server(config or ServerConfig(port=0, metrics_port=0), registry)
     await server.start()
     try:
