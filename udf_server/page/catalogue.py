@@ -38,7 +38,7 @@ def catalogue(
 
 
 def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
-    """The catalogue of all processes of a server. Pass at least one. They differ only in statistics, which are added."""
+    """The catalogue of all processes of a server. Pass at least one. They differ in statistics, which are added."""
     first = catalogues[0]
     for other in catalogues[1:]:
         first["server"]["ready"] |= other["server"]["ready"]
