@@ -1,1 +1,1 @@
-"""What every other folder builds on: functions, their types and values, errors, metrics. Imports no other folder."""
+"""The base of all other folders: functions, their types and values, errors, metrics. It imports no other folder."""

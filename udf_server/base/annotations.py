@@ -1,4 +1,4 @@
-"""Python annotations to codecs: which Arrow type an annotation stands for, and which Python values.
+"""Python annotations to codecs: the Arrow type and the Python values of each annotation.
 
 bool  int  float  str  bytes        boolean  bigint  double  string  binary
 Decimal                             decimal(38,18)
@@ -7,7 +7,7 @@ Annotated[datetime, "timestamp_ntz"], Annotated[Decimal, "decimal(10,2)"], Annot
 numpy.int8 ... numpy.float64        the same widths; values arrive as numpy scalars
 list[T]  dict[K, V]                 array<T>  map<K,V>
 dataclass, NamedTuple               struct
-Optional[T]                         as T; every type takes nulls
+Optional[T]                         as T; every type accepts nulls
 A | B                               either of the two (parameters only)
 pa.Int64Array, pa.StringArray ...   the array's type (vectorized functions only)
 """
@@ -71,7 +71,7 @@ _ARRAYS: dict[Any, pa.DataType] = {
 
 
 def hints_of(target: Any, where: str) -> dict[str, Any]:
-    """The evaluated annotations of a function or class; none for a callable object that has none.
+    """The evaluated annotations of a function or class; empty for a callable object without annotations.
 
     Raises DeclarationError if one cannot be evaluated.
     """
@@ -84,7 +84,7 @@ def hints_of(target: Any, where: str) -> dict[str, Any]:
 
 
 def signature_of(code: Callable[..., Any], where: str) -> inspect.Signature:
-    """The signature. Raises DeclarationError if Python sees none, as of a method that does not take `self`."""
+    """The signature. Raises DeclarationError if Python cannot find one, for example of a method without `self`."""
     try:
         return inspect.signature(code)
     except (TypeError, ValueError) as error:
@@ -95,7 +95,7 @@ def signature_of(code: Callable[..., Any], where: str) -> inspect.Signature:
 def type_given(given: Any, where: str) -> pa.DataType | None:
     """The Arrow type of an Arrow type or DDL string; None if `given` is neither.
 
-    Raises DeclarationError for an unknown type, and for the trait of a table where none can be passed.
+    Raises DeclarationError for an unknown type, and for a table trait where no table can be passed.
     """
     if isinstance(given, ArgumentTrait):
         raise DeclarationError(
@@ -111,14 +111,14 @@ def type_given(given: Any, where: str) -> pa.DataType | None:
 
 
 def array_type(annotation: Any) -> pa.DataType | None:
-    """The type of a typed Arrow array class such as pa.Int64Array; None if it says none."""
+    """The type of a typed Arrow array class such as pa.Int64Array; None for any other annotation."""
     return _named(_ARRAYS, annotation)
 
 
 def codecs_for(annotation: Any, where: str) -> list[Codec]:
     """One codec, or one per member of a union.
 
-    Raises DeclarationError, which starts with `where`, if the annotation stands for no type.
+    Raises DeclarationError, which starts with `where`, if the annotation is not a supported type.
     """
     members = [member for member in _union_members(annotation) if member is not type(None)]
     codecs = [_codec(member, where) for member in members]
@@ -132,7 +132,7 @@ def codecs_for(annotation: Any, where: str) -> list[Codec]:
 def _named(table: Mapping[Any, pa.DataType], annotation: Any) -> pa.DataType | None:
     try:
         return table.get(annotation)
-    except TypeError:  # cannot be hashed, so it is none of them
+    except TypeError:  # it cannot be hashed, so it is not in the table
         return None
 
 
@@ -175,7 +175,7 @@ def _codec(annotation: Any, where: str) -> Codec:
 
 
 def _with_record(codec: Codec, annotation: Any, where: str) -> Codec:
-    """An explicit struct type of a record class still yields instances of the class."""
+    """The codec of an explicit type for an annotation. If both are a record, the values are instances of its class."""
     if isinstance(codec, StructCodec) and is_record(annotation):
         if list(codec.fields) != list(_record(annotation, where).fields):
             raise DeclarationError(f"{where}: the fields of {annotation.__name__} are not those of its type")

@@ -44,7 +44,7 @@ class StreamContext:
         )
 
 
-# Not frozen: that would quadruple the time it takes to make one, and one is made for every row.
+# It is not frozen, because that takes four times as long to create, and there is one per row.
 @dataclass(slots=True, eq=False)
 class CallContext:
     """The context of a call. Declare a parameter of this type to get it, and do not change it.
@@ -90,7 +90,7 @@ class CallContext:
         """A hexadecimal hash of the values of the arguments; equal values of equal types have the same hash."""
         hashed = hashlib.blake2b(digest_size=8)
         for column in self.columns:
-            # As Python values: Arrow's own bytes differ with what happens to stand under a null.
+            # Python values are hashed, because the bytes of an Arrow array under a null are not defined.
             values = column.slice(self.offset, self.rows).to_pylist()
             hashed.update(f"{column.type}{values!r}".encode(errors="surrogatepass"))
         return hashed.hexdigest()

@@ -1,12 +1,12 @@
 """Errors of the server and of plugins.
 
 RemoteUdfError                  (remote_udf.errors)
-├── RetryableError              a function says: call me again for this row
-│   └── CircuitOpen             its guard says so: what it calls has only failed lately
-├── PluginError                 a plugin cannot be used; the start stops, nothing was served
+├── RetryableError              a function asks to be called again for this row
+│   └── CircuitOpen             its guard asks for that: the latest calls have all failed
+├── PluginError                 a plugin cannot be used; the server does not start
 │   ├── DeclarationError        a function is declared wrongly; its author must change it
 │   ├── PluginImportError       a plugin's code could not be imported
-│   └── FunctionClash           two functions of one name and version
+│   └── FunctionClash           two functions have the same name and version
 ├── InvalidSetting              an environment variable of a plugin is missing or malformed; the operator must change it
 ├── InvalidConfig               a setting is unknown, malformed or invalid; the operator must change it
 └── FunctionBlocked             a function holds more threads than it may lose; the server must be restarted
@@ -30,8 +30,8 @@ __all__ = [
 class RetryableError(RemoteUdfError):
     """Raise it from a function when another attempt may succeed.
 
-    `retry_after` is the shortest wait before that, in seconds: what a service says in its
-    Retry-After header. A longer delay of the retry strategy wins.
+    `retry_after` is the minimum delay before that attempt, in seconds, such as the Retry-After header
+    of a service. If the delay of the retry strategy is longer, that delay is used.
     """
 
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
@@ -40,7 +40,7 @@ class RetryableError(RemoteUdfError):
 
 
 class CircuitOpen(RetryableError):
-    """The function was not called: too many calls in a row have failed. `retry_after` says when one may try again."""
+    """The function was not called, as too many consecutive calls have failed. Retry after `retry_after` seconds."""
 
 
 class PluginError(RemoteUdfError):
@@ -68,4 +68,4 @@ class InvalidSetting(RemoteUdfError, ValueError):
 
 
 class FunctionBlocked(RemoteUdfError):
-    """Calls of a function never came back and hold as many threads as the server may lose to it."""
+    """The maximum number of calls that do not return is reached; each of them may hold a thread."""

@@ -13,7 +13,7 @@ _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def describe(error: BaseException) -> str:
-    """`ValueError: text`; the class alone if it has no text, or cannot say it."""
+    """`ValueError: text`; the class alone if the exception has no text."""
     try:
         text = str(error)
     except Exception:
@@ -23,14 +23,14 @@ def describe(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback from the author's first frame on, causes included."""
+    """The traceback from the author's first frame on, including causes."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename.startswith(_OURS):
         frame = frame.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, frame or error.__traceback__))
     except Exception:
-        # An exception whose own text raises would take the report of it along.
+        # The text of the exception may raise too; that must not prevent the report.
         return f"{type(error).__name__} (its traceback cannot be shown)"
 
 

@@ -1,8 +1,8 @@
-"""FairQueue: what waits for a function, served in turn: callers first, then the jobs of a caller, then their streams.
+"""FairQueue shares a function fairly: between callers, then between the jobs of a caller, then between their streams.
 
-Start-time fair queueing at each level: the child that was served least goes first, one that comes back after a while
-starts where the others are, and what a turn has cost is charged when it is known. The cost of an operation grows with
-the logarithm of the streams.
+It uses start-time fair queueing at each level: the child that was served least comes first, a child that returns after
+a pause starts where the others are, and the cost of a turn is charged when it is known. The cost of an operation grows
+with the logarithm of the number of streams.
 """
 
 import collections
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 
 class Party:
-    """Who a stream works for. Each stream has one of its own; `close` forgets it in every queue."""
+    """The caller and job of a stream. Each stream has a separate party; `close` removes it from every queue."""
 
     def __init__(self, caller: str = "", job: str = "") -> None:
-        """`caller` is who the token or certificate says, else the address; `job` is what the caller says."""
+        """`caller` is the principal of the token or certificate, else the address; `job` is the name that it gives."""
         self.caller, self.job = caller, job
         self.closed = False
         self._leaves: dict[FairQueue[Any], _Node] = {}
 
     def close(self) -> None:
-        """The stream has ended. From any thread, safe to call twice."""
+        """Remove the party from every queue. Call when the stream has ended, from any thread. Safe to call twice."""
         self.closed = True
         for queue in list(self._leaves):
             queue.leave(self)
@@ -36,11 +36,11 @@ class Party:
 ANYONE = Party()
 """For calls outside of a stream."""
 current_party: contextvars.ContextVar[Party] = contextvars.ContextVar("current_party", default=ANYONE)
-"""Whose row the running task calls the function for."""
+"""The party for whose row the current task calls the function."""
 
 
 class _Node:
-    """The root, a caller, a job or a stream."""
+    """A node of the tree: the root, a caller, a job or a stream."""
 
     __slots__ = ("children", "heap", "items", "key", "now", "parent", "queued", "served", "waiting")
 
@@ -48,39 +48,39 @@ class _Node:
         self.key, self.parent = key, parent
         self.children: dict[Any, _Node] = {}
         self.heap: list[tuple[float, int, _Node]] = []
-        """Children with something that waits, once each; perhaps some of which nothing waits any more."""
+        """Children with waiting items, each once. Some entries may have no waiting items any more."""
         self.queued = False
-        """It is in its parent's heap."""
+        """Whether the node is in its parent's heap."""
         self.items: collections.deque[Any] = collections.deque()
-        """What waits, of a stream."""
+        """The waiting items of a stream."""
         self.waiting = 0
-        """Items here and below."""
+        """Number of waiting items of this node and its descendants."""
         self.served = 0.0
-        """What it has cost, or would have if it had waited all the time."""
+        """The cost that was charged, or would have been if the node had always had waiting items."""
         self.now = 0.0
-        """How much the child that was served last had been served before."""
+        """The `served` of the child that was served last, before that turn."""
 
 
 class FairQueue(Generic[T]):
-    """Items of parties. Safe to use from any thread."""
+    """A queue of the items of parties. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._root = _Node()
         self._lock = threading.Lock()
         self._order = itertools.count()
         self.groups = 0
-        """Jobs of callers that have joined."""
+        """Number of jobs that have joined."""
 
     def __len__(self) -> int:
         return self._root.waiting
 
     def join(self, party: Party) -> None:
-        """Makes the party known before anything of it waits. Safe to call twice."""
+        """Add the party before it has waiting items. Safe to call twice."""
         with self._lock:
             self._leaf(party)
 
     def leave(self, party: Party) -> None:
-        """Forgets the party and what waits of it. Safe to call twice."""
+        """Remove the party and its waiting items. Safe to call twice."""
         with self._lock:
             node = party._leaves.pop(self, None)  # noqa: SLF001 - of this module
             if node is None:
@@ -91,16 +91,16 @@ class FairQueue(Generic[T]):
                 parent = node.parent
                 parent.waiting -= dropped
                 if not node.children:
-                    node.waiting = 0  # which is how its entry in the heap, if there is one, is recognized
+                    node.waiting = 0  # `_next` skips its entry in the heap, if there is one, because of this
                     del parent.children[node.key]
                     self.groups -= node.key is not party and parent.parent is not None
                 node = parent
 
     def push(self, party: Party, item: T) -> None:
-        """Adds an item; of a party that has closed it is dropped."""
+        """Add an item. If the party has closed, the item is dropped."""
         self._push(party, item)
         if party.closed:
-            # Looked at afterwards: either this sees that it has closed, or closing sees that it is here.
+            # This is checked after the push: either this check sees the closing, or the closing sees the item.
             self.leave(party)
 
     def _push(self, party: Party, item: T) -> None:
@@ -116,7 +116,7 @@ class FairQueue(Generic[T]):
                 node = node.parent
 
     def pop(self, cost: float) -> tuple[Party, T] | None:
-        """What is next, and whose; it is charged `cost`. None if nothing waits."""
+        """Remove and return the next item with its party, which is charged `cost`. None if nothing waits."""
         with self._lock:
             node = self._root
             if not node.waiting:
@@ -134,7 +134,7 @@ class FairQueue(Generic[T]):
             return party, item
 
     def overtake(self, party: Party, cost: float) -> bool:
-        """Whether nothing of the party waits and it was served less than all others; if so it is charged for a turn."""
+        """Whether the party has no waiting items and was served less than all others. If so, it is charged `cost`."""
         with self._lock:
             leaf = self._leaf(party)
             node = leaf
@@ -149,21 +149,21 @@ class FairQueue(Generic[T]):
             return True
 
     def charge(self, party: Party, cost: float) -> None:
-        """A turn of the party has cost so much more (or, if negative, less) than it was charged."""
+        """Charge the party more (or, if negative, less) than was charged for its turn."""
         node = party._leaves.get(self)  # noqa: SLF001 - of this module
         while node is not None:
             node.served += cost
             node = node.parent
 
     def _next(self, node: _Node) -> _Node:
-        """The child to serve, taken from the heap."""
+        """Remove the next child to serve from the heap and return it."""
         while True:
             served, _, child = heapq.heappop(node.heap)
             child.queued = False
             if not child.waiting:
                 continue
             if served < child.served:
-                # It was charged meanwhile.
+                # The child was charged after it was added to the heap.
                 self._enter(child)
                 continue
             node.now = max(node.now, served)

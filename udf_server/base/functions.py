@@ -1,4 +1,4 @@
-"""Function: a plugin's function as the server holds it, with its code, types and hooks."""
+"""Function represents a plugin's function in the server: its code, types and hooks."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,17 +14,17 @@ from udf_server.base.values import Codec
 __all__ = ["Function", "Hook"]
 
 Hook = Callable[[], Awaitable[None] | None]
-"""`open` or `close`: no arguments, sync or async."""
+"""An `open` or `close` hook. It takes no arguments and is sync or async."""
 
 
 @dataclass
 class Function:
     """One version of one function.
 
-    `call` is the author's code. `parameters` holds, per parameter, a codec for each type it takes,
-    and `result` the codec of the value. `context_parameter` names the parameter that wants the
-    CallContext, or is None; `context_position` counts the arguments before it, unless it takes the context by
-    name only. `origin` says where it was defined, for messages.
+    `call` is the author's code. `parameters` has, per parameter, a codec for each type that it accepts;
+    `result` is the codec of the value. `context_parameter` is the name of the parameter that takes the
+    CallContext, or None. `context_position` is the number of arguments before it; it is None if the parameter is
+    keyword-only. `origin` says where the function was defined, for messages.
     """
 
     spec: FunctionSpec
@@ -36,7 +36,7 @@ class Function:
     is_async: bool
     context_position: int | None = None
     emits: bool = False
-    """`call` takes, before the columns, the Emission of the call, or None where results leave when it returns."""
+    """Whether `call` takes an Emission before the columns. It gets None if results are sent when the call returns."""
     opens: list[Hook] = field(default_factory=list)
     closes: list[Hook] = field(default_factory=list)
 
@@ -51,11 +51,11 @@ class Function:
         return hook
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the author's code directly, as if it had not been decorated."""
+        """Call the author's code directly, as if it had not been decorated."""
         return self.call(*args, **kwargs)
 
     def call_with(self, arguments: Sequence[Any], context: CallContext) -> Any:
-        """Calls the author's code, with the context in its place if it wants one."""
+        """Call the author's code, with the context at its position if the code takes one."""
         if self.context_parameter is None:
             return self.call(*arguments)
         place = self.context_position
@@ -67,17 +67,17 @@ class Function:
         return f"<{self.spec.kind} function {self.spec.signature} version {self.spec.version} from {self.origin}>"
 
     def codec_for(self, position: int, type_: pa.DataType) -> Codec:
-        """The codec of the argument at `position`, which has one of the types its parameter takes."""
+        """The codec of the argument at `position`, whose type is one that its parameter accepts."""
         choices = self.parameters[min(position, len(self.parameters) - 1)]
         return next(codec for codec in choices if codec.type == type_)
 
     async def open(self) -> None:
-        """Runs the open hooks in the order of declaration."""
+        """Run the open hooks in the order of declaration."""
         for hook in self.opens:
             await _run(hook)
 
     async def close(self) -> None:
-        """Runs every close hook; the first exception is raised after the last hook."""
+        """Run every close hook. The first exception is raised after the last hook."""
         failures: list[BaseException] = []
         for hook in self.closes:
             try:

@@ -1,4 +1,4 @@
-"""Implementations: the one object of a function that is written as a class, and what such a class says of itself."""
+"""Functions that are written as classes: the single instance of the class, and the attributes of the class."""
 
 import inspect
 import re
@@ -28,14 +28,14 @@ ClassT = TypeVar("ClassT", bound=_Attributes)
 
 @dataclass(frozen=True)
 class Implementation(Generic[ClassT]):
-    """`instance` is what the author's methods are called on, `title` the function's name."""
+    """The author's methods are called on `instance`; `title` is the function's name."""
 
     instance: ClassT
     title: str
 
     @property
     def where(self) -> str:
-        """What error messages begin with."""
+        """The beginning of error messages."""
         return f"function {self.title}"
 
     @property
@@ -45,11 +45,11 @@ class Implementation(Generic[ClassT]):
         return f"{kind.__module__}:{kind.__qualname__}"
 
     def hooks(self, name: str) -> list[Hook]:
-        """The method `open` or `close`, if there is one."""
+        """The method `open` or `close`, if the class has it."""
         return [getattr(self.instance, name)] if hasattr(self.instance, name) else []
 
     def spec(self, kind: FunctionKind, nulls: str, **fields: Any) -> FunctionSpec:
-        """The function's spec, with these fields beside those of the class. Raises DeclarationError."""
+        """The function's spec, from the attributes of the class and these fields. Raises DeclarationError."""
         instance = self.instance
         try:
             split_name(f"{self.title}@{instance.version}")
@@ -69,7 +69,7 @@ class Implementation(Generic[ClassT]):
 
 
 def implementation_of(given: ClassT | type[ClassT]) -> Implementation[ClassT]:
-    """The object of a class, which is made unless it is given. Raises DeclarationError."""
+    """The implementation of an instance, or of a class, which is instantiated. Raises DeclarationError."""
     kind: type[ClassT] = given if isinstance(given, type) else type(given)
     title = given.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
     where = f"function {title}"

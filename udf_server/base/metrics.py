@@ -1,6 +1,6 @@
-"""Every Prometheus metric of the server. Labels come from the registry and from enums, so their number is bounded.
+"""All Prometheus metrics of the server. Labels come from the registry and from enums, so their number is bounded.
 
-Latencies of rows are counted in bulk: a histogram's observe() per row would cost more than the row.
+Latencies of rows are counted in bulk, because a histogram's observe() per row would cost more than the row.
 """
 
 import bisect
@@ -24,27 +24,27 @@ LATENCY_BUCKETS = (
     0.00001, 0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
 )  # fmt: skip
-"""Up to half an hour: past the default deadline of three minutes, and past most that people set."""
+"""The largest bucket is half an hour, which is longer than the default deadline of three minutes and most others."""
 ROW_BUCKETS = (1, 10, 100, 1_000, 10_000, 65_536, 262_144)
 BUNDLE_BUCKETS = (*ROW_BUCKETS, 1_048_576, 4_194_304)
 BYTE_BUCKETS = (1e2, 1e3, 1e4, 1e5, 1e6, 4e6, 1.6e7, 6.4e7)
 FEW = 16
-"""Up to this many values NumPy costs more than it saves."""
+"""For up to this many values, NumPy is slower than plain Python."""
 FUNCTION = ("function", "version")
 
 
 class BulkHistogram(Collector):
-    """A Prometheus histogram that takes many observations at once; safe to use from any thread."""
+    """A Prometheus histogram that adds many observations at once. Safe to use from any thread."""
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
         self._name, self._documentation, self._labels = name, documentation, labels
         self._bounds = tuple(buckets)
         self._counts: dict[tuple[str, ...], list[float]] = {}
-        """Per label values, a count per bucket, then the sum of what was observed."""
+        """Label values to a count per bucket, followed by the sum of the observations."""
         self._lock = threading.Lock()
 
     def observe(self, labels: tuple[str, ...], values: Sequence[float], counts: Sequence[int] | None = None) -> None:
-        """Adds values, each as often as `counts` says."""
+        """Add each value the number of times that `counts` gives; once without `counts`."""
         if not values:
             return
         weights = counts or (1,) * len(values)
@@ -79,7 +79,7 @@ class BulkHistogram(Collector):
 
 
 class ServerMetrics:
-    """The metrics of one server, in a registry of their own."""
+    """The metrics of one server, in a separate registry."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.registry = registry = CollectorRegistry()
@@ -229,7 +229,7 @@ class ServerMetrics:
             "udf_file_reloads_total", "Reloads of changed TLS or access files, by outcome.",
             ["files", "outcome"], registry=registry,
         )  # fmt: skip
-        # A counter that appears with its first event has no rate of it, and these may have one only.
+        # If a counter appears with its first event, its rate lacks that event, and these may have only one event.
         for files in ("tls", "access"):
             for outcome in ("ok", "failed"):
                 self.file_reloads.labels(files, outcome)
@@ -237,7 +237,7 @@ class ServerMetrics:
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
 
     def reloads(self, files: str, good: bool) -> None:
-        """Files were read again, or could not be. `files` is tls or access. From any thread."""
+        """Count a reload of files, or a failed one. `files` is tls or access. Safe to call from any thread."""
         self.file_reloads.labels(files, "ok" if good else "failed").inc()
 
     def function(self, name: str, version: str) -> "FunctionMetrics":
@@ -248,16 +248,16 @@ class ServerMetrics:
         return self._functions[labels]
 
     def bundles(self, name: str, version: str) -> "BundleMetrics":
-        """What only an aggregate function has."""
+        """The metrics that only an aggregate function has."""
         return BundleMetrics(self, (name, version))
 
     def processing(self, name: str, version: str) -> "ProcessMetrics":
-        """What only a process table function has."""
+        """The metrics that only a process table function has."""
         return ProcessMetrics(self, (name, version))
 
 
 class GuardMetrics:
-    """What the guard of one function reports."""
+    """The metrics that the guard of one function reports."""
 
     def __init__(self, server: ServerMetrics, name: str, version: str) -> None:
         self._limit = server.concurrency_limit.labels(name, version)
@@ -277,7 +277,7 @@ class GuardMetrics:
 
 
 class FunctionMetrics:
-    """What the streams of one function report. Looks its labels up once: that costs more than counting."""
+    """The metrics that the streams of one function report. Labels are looked up once: that costs more than counting."""
 
     def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
         self._server = server
@@ -286,7 +286,7 @@ class FunctionMetrics:
         self._calls = server.calls.labels(*labels)
         self._retries = server.retries.labels(*labels)
         self.results_waited = server.result_waits.labels(*labels).inc
-        """The function waits since its results are not taken. From any thread."""
+        """Call it, from any thread, when the function waits because its results are not read."""
         self._batches = server.batches.labels(*labels)
         self._replayed = server.rows_replayed.labels(*labels)
         self._rows_in_flight = server.rows_in_flight.labels(*labels)
@@ -301,23 +301,23 @@ class FunctionMetrics:
         self._skipped = server.rows.labels(*labels, "skipped")
 
     def observe_rows(self, seconds: Sequence[float], counts: Sequence[int] | None = None) -> None:
-        """Durations of rows, each as often as `counts` says. From any thread."""
+        """Add durations of rows, each the number of times that `counts` gives. Safe to call from any thread."""
         self._server.row_duration.observe(self._labels, seconds, counts)
 
     def stream_opened(self) -> None:
         self._streams.inc()
 
     def memory_shared(self) -> None:
-        """The stream's rows travel through memory shared with the caller."""
+        """Count a stream that shares memory with its caller."""
         self._server.streams_shared_memory.labels(*self._labels).inc()
 
     def stream_ended(self, end: str) -> None:
-        """`end` is finished, cancelled, failed or disconnected."""
+        """Count the end of a stream. `end` is finished, cancelled, failed or disconnected."""
         self._streams.dec()
         self._server.streams_total.labels(*self._labels, end).inc()
 
     def batch_received(self, rows: int, size: int, waited: float, *, again: bool = False) -> None:
-        """`waited` is for room here; `again` says that another server had these rows."""
+        """Count a batch. `waited` is the time it waited for room; `again` means that another server had its rows."""
         self._batches.inc()
         if again:
             self._replayed.inc(rows)
@@ -340,13 +340,13 @@ class FunctionMetrics:
         self._bytes_out.inc(size)
 
     def called(self, calls: int, retries: int) -> None:
-        """Calls, and the retries among them, that led to rows that were answered."""
+        """Count calls that led to answered rows, and the retries among them."""
         self._calls.inc(calls)
         if retries:
             self._retries.inc(retries)
 
     def rows_dropped(self, rows: int) -> None:
-        """Rows of a stream that ended before they were answered."""
+        """Subtract the rows of a stream that ended before they were answered."""
         self._rows_in_flight.dec(rows)
 
     def row_failed(self, code: str, count: int) -> None:
@@ -357,7 +357,7 @@ class FunctionMetrics:
 
 
 class BundleMetrics:
-    """What the calls of one aggregate function report. Counted per bundle: a row costs nothing."""
+    """The metrics that the calls of one aggregate function report, once per bundle."""
 
     def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
         self._rows = server.bundle_rows.labels(*labels)
@@ -367,7 +367,7 @@ class BundleMetrics:
         self._merged = server.merged_accumulators.labels(*labels)
 
     def applied(self, segments: int, rows: int, retracted: int, merged: int) -> None:
-        """A call has given its results. From any thread."""
+        """Count a call that has returned its results. Safe to call from any thread."""
         self._segments.observe(segments)
         self._rows.observe(rows)
         self._accumulated.inc(rows - retracted)
@@ -376,7 +376,7 @@ class BundleMetrics:
 
 
 class ProcessMetrics:
-    """What the calls of one process table function report. Counted per bundle: a row costs nothing."""
+    """The metrics that the calls of one process table function report, once per bundle."""
 
     def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
         self._rows = server.bundle_rows.labels(*labels)
@@ -387,7 +387,7 @@ class ProcessMetrics:
         self._state_out = server.state_bytes.labels(*labels, "out")
 
     def processed(self, segments: int, rows: int, emitted: int, fired: int, state_in: int, state_out: int) -> None:
-        """A bundle has given its results; the last two are bytes. From any thread."""
+        """Count a bundle that has returned its results. States are in bytes. Safe to call from any thread."""
         self._segments.observe(segments)
         self._rows.observe(rows)
         self._emitted.inc(emitted)

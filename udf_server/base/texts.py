@@ -1,4 +1,4 @@
-"""Arguments that people type, as columns, and values as JSON for them to read."""
+"""Converts arguments that users type to columns, and values to JSON."""
 
 import json
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ __all__ = ["argument_columns", "with_text_keys"]
 
 
 def argument_columns(function: Function, arguments: Sequence[str]) -> list[pa.Array]:
-    """A column of one value per argument. Arguments are JSON, or text where they are not.
+    """A column of one value per argument. If an argument is not JSON, it is text.
 
-    Raises StreamError ARGUMENT_COUNT, or ARGUMENT_VALUE for a number that no parameter holds.
+    Raises StreamError ARGUMENT_COUNT, or ARGUMENT_VALUE if a number is too large for its parameter.
     """
     function.spec.check_count(len(arguments))
     columns = []
@@ -29,19 +29,19 @@ def argument_columns(function: Function, arguments: Sequence[str]) -> list[pa.Ar
 
 
 def with_text_keys(value: Any) -> Any:
-    """The same for JSON, whose objects have no other keys."""
+    """The same value with all keys as text, because the keys of JSON objects are text."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else str(key): with_text_keys(item) for key, item in value.items()}
     return [with_text_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _column(function: Function, position: int, value: Any, text: str) -> pa.Array:
-    """One value as a column of the first type of its parameter that takes it."""
+    """One value as a column of the first type of its parameter that can represent it."""
     too_large = False
     for codec in function.parameters[min(position, len(function.parameters) - 1)]:
         for candidate in (value, text):
             try:
-                # Arrow reads dates, times and decimals from text.
+                # Arrow parses dates, times and decimals from text.
                 text_column = isinstance(candidate, str)
                 return pa.array([candidate]).cast(codec.type) if text_column else pa.array([candidate], codec.type)
             except OverflowError:

@@ -1,9 +1,9 @@
-"""Columns of Arrow values to lists of Python values and back, a column at a time.
+"""Converts columns of Arrow values to lists of Python values and back, a column at a time.
 
-Converting value by value costs ten times as much, so it is done only to find the culprits after a
-whole column failed. Encoding is stricter than pyarrow's own, which truncates 1.5 to 1, drops unknown
-fields of a struct and ignores time zones without a word: a value that is not of its declared type is
-an error of its row.
+Converting value by value costs ten times as much. It is done only if a whole column has failed, to find the
+rows that cause it. Encoding is stricter than pyarrow's own, which silently truncates 1.5 to 1, drops unknown
+fields of a struct and ignores time zones: if a value does not have its declared type, its row gets
+an error.
 """
 
 import copy
@@ -39,37 +39,37 @@ __all__ = [
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 VALUE_BYTES = 32
-"""What Python takes for a number or an empty container, about, without what leads there."""
+"""Approximate bytes of a number or an empty container in Python, without the reference to it."""
 Failures = dict[int, Exception]
-"""Row index to what was wrong with that row's value."""
+"""Row index to the error of that row's value."""
 
 
 class Codec(ABC):
-    """Converts between one Arrow type and Python values; None stands for null both ways."""
+    """Converts between one Arrow type and Python values. None represents null in both directions."""
 
     type: pa.DataType
     plain: bool = True
-    """True if pyarrow's own to_pylist gives the values an author expects, and fast, all the way down."""
+    """Whether pyarrow's own to_pylist is fast and returns the values that an author expects, at every level."""
     mutable: bool = True
-    """Whether an author's value of this type may change after it was given."""
+    """Whether an author's value of this type may change after it was returned."""
     width: int | None = None
-    """What each value takes, about, in bytes; None if that differs from value to value."""
+    """The approximate size of each value in bytes; None if values differ in size."""
 
     def size(self, values: Collection[Any]) -> int:
-        """What these values take, about, in bytes. Those that are not of the type count as well as they can."""
+        """The approximate size of these values in bytes. Values of another type are estimated."""
         if self.width is not None:
             return len(values) * self.width
         try:
             return self._size(values)
         except Exception:
-            # Any exception: as of encode_rows.
+            # Any exception is possible, as in encode_rows.
             return sum(map(sys.getsizeof, values))
 
     def _size(self, values: Collection[Any]) -> int:
         raise NotImplementedError
 
     def decode(self, array: pa.Array) -> list[Any]:
-        """Python values in row order. Raises OverflowError or ValueError for one Python cannot hold."""
+        """Python values in row order. Raises OverflowError or ValueError if Python cannot represent a value."""
         if self.plain:
             return array.to_pylist()
         return self._decode(array)
@@ -82,9 +82,9 @@ class Codec(ABC):
         """An array of `type`. Raises TypeError, ValueError, OverflowError or pa.ArrowException."""
 
     def copied(self, value: Any) -> Any:
-        """The value as it is now, for one that is encoded later: what its author changes in place is not in the copy.
+        """A copy of a value that is encoded later, so that later changes by its author have no effect.
 
-        A value that is not of the type is returned unchanged, for `encode` to refuse.
+        A value of another type is returned unchanged; `encode` refuses it.
         """
         return self._copied(value) if self.mutable and value is not None else value
 
@@ -93,11 +93,11 @@ class Codec(ABC):
 
 
 class Leaf(Codec):
-    """A type without parts. `scalar` is the numpy type the author asked for, if he did."""
+    """A type without parts. `scalar` is the numpy type of the author's annotation, or None."""
 
     def __init__(self, type_: pa.DataType, scalar: type[np.generic] | None = None) -> None:
         self.type = type_
-        # By way of numpy, times and decimals take a fraction of what to_pylist takes.
+        # For times and decimals, conversion by numpy takes a fraction of the time of to_pylist.
         self._by_numpy = (pa.types.is_temporal(type_) and not pa.types.is_time(type_)) or pa.types.is_decimal(type_)
         self.plain = scalar is None and not self._by_numpy
         self.mutable = pa.types.is_binary(type_)
@@ -112,17 +112,17 @@ class Leaf(Codec):
             return [None if value is None else make(value) for value in array.to_pylist()]
         since = array.to_numpy(zero_copy_only=False)
         if since.dtype.kind in "mM" and np.count_nonzero(np.isnat(since)) > array.null_count:
-            return array.to_pylist()  # the smallest value is what numpy has for a null
+            return array.to_pylist()  # numpy uses the smallest value for null
         if self.type == TIMESTAMP:
             return self._times(since.view("m8[us]").tolist(), array.null_count > 0)
         values: list[Any] = since.tolist()
         if not pa.types.is_decimal(self.type) and int in set(map(type, values)):
-            # numpy's way to give a time outside the years 1 to 9999
+            # numpy returns an int for a time outside the years 1 to 9999
             raise OverflowError(f"a {spelled(self.type)} that Python cannot hold")
         return values
 
     def _times(self, since: list[Any], has_nulls: bool) -> list[Any]:
-        # Added to the epoch: a quarter of what it takes to give a datetime its zone afterwards.
+        # Adding to the epoch takes a quarter of the time of setting the zone of a datetime.
         try:
             if has_nulls:
                 return [None if each is None else _EPOCH + each for each in since]
@@ -142,7 +142,7 @@ class Leaf(Codec):
         except pa.ArrowInvalid:
             if not pa.types.is_duration(self.type):
                 raise
-        # pyarrow refuses what is within a second of the smallest value.
+        # pyarrow refuses durations within a second of the smallest value.
         micros = [each if each is None else each // _MICROSECOND for each in values]
         try:
             return pa.array(micros, pa.int64()).cast(self.type)
@@ -153,7 +153,7 @@ class Leaf(Codec):
         if self.width is not None:
             return len(values) * self.width
         try:
-            # Characters are bytes, nearly always.
+            # Most characters take one byte.
             return VALUE_BYTES * len(values) + sum(map(len, values))
         except TypeError:
             return sum(map(sys.getsizeof, values))
@@ -170,7 +170,7 @@ class Leaf(Codec):
 
 
 class ListCodec(Codec):
-    """Lists; tuples and numpy arrays are taken too."""
+    """Lists. Tuples and numpy arrays are accepted too."""
 
     def __init__(self, element: Codec) -> None:
         self.element = element
@@ -197,7 +197,7 @@ class ListCodec(Codec):
         if not isinstance(value, (list, tuple, np.ndarray)):
             return value
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            # A list of its values would take several times the memory.
+            # A list of its values would take several times as much memory.
             return value.copy()
         return list(map(self.element.copied, value)) if self.element.mutable else list(value)
 
@@ -208,7 +208,7 @@ class MapCodec(Codec):
     def __init__(self, key: Codec, item: Codec) -> None:
         self.key, self.item = key, item
         self.type = pa.map_(pa.field("key", key.type, nullable=False), pa.field("value", item.type))
-        # pyarrow makes lists of pairs.
+        # pyarrow returns lists of pairs, not dictionaries.
         self.plain = False
 
     def _decode(self, array: pa.Array) -> list[Any]:
@@ -239,7 +239,7 @@ class MapCodec(Codec):
 
 
 class StructCodec(Codec):
-    """Structs: dictionaries, or instances of a dataclass or NamedTuple if the author named one."""
+    """Structs: dictionaries, or instances of a dataclass or NamedTuple if the annotation is one."""
 
     def __init__(self, fields: dict[str, Codec], record: type | None = None) -> None:
         self.fields = fields
@@ -260,7 +260,7 @@ class StructCodec(Codec):
         make = self._make or self._dictionary
         if not array.null_count:
             return list(starmap(make, parts))
-        # A record is not made for a null: its class may refuse fields that are None.
+        # No record is created for a null, because its class may refuse fields that are None.
         present = array.is_valid().to_pylist()
         return [make(*part) if here else None for part, here in zip(parts, present, strict=True)]
 
@@ -337,11 +337,11 @@ def codec_for_type(type_: pa.DataType) -> Codec:
 
 
 def decode_rows(codec: Codec, array: pa.Array) -> tuple[list[Any], Failures]:
-    """Python values by row, and the rows whose value Python cannot hold (None stands for those)."""
+    """Python values by row, and the errors of rows whose value Python cannot represent; their value is None."""
     try:
         return codec.decode(array), {}
     except Exception:
-        # Any exception: making the author's records runs the author's code.
+        # Any exception is possible, because creating the author's records runs the author's code.
         values, failures = [], {}
         for row in range(len(array)):
             try:
@@ -353,11 +353,11 @@ def decode_rows(codec: Codec, array: pa.Array) -> tuple[list[Any], Failures]:
 
 
 def encode_rows(codec: Codec, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-    """The array, and the rows whose value is not of the type (null stands for those)."""
+    """The array, and the errors of rows whose value does not have the type; their value is null."""
     try:
         return codec.encode(values), {}
     except Exception:
-        # Any exception: attribute access on the author's records runs the author's code.
+        # Any exception is possible, because attribute access on the author's records runs the author's code.
         kept, failures = list(values), {}
         for row, value in enumerate(values):
             try:
@@ -369,7 +369,7 @@ def encode_rows(codec: Codec, values: Sequence[Any]) -> tuple[pa.Array, Failures
 
 
 def _inner(array: pa.Array, child: pa.Array) -> pa.Array:
-    """The part of a list's or map's child that the array, perhaps a slice, refers to."""
+    """The part of a list's or map's child to which the array refers; the array may be a slice."""
     if len(array) == 0:
         return child.slice(0, 0)
     first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
@@ -389,7 +389,7 @@ def _cut(array: pa.Array, items: list[Any]) -> list[Any]:
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
-    """List offsets; a null entry marks a null list, as ListArray.from_arrays wants it."""
+    """List offsets for ListArray.from_arrays. A null entry marks a null list."""
     lengths = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
     ends = np.concatenate(([0], np.cumsum(lengths)))
     if ends[-1] > np.iinfo(np.int32).max:
@@ -399,7 +399,7 @@ def _offsets(values: Sequence[Any]) -> pa.Array:
 
 
 def _maker(record: type) -> Callable[..., Any]:
-    """Makes a record from its fields by position; a dataclass may insist on names."""
+    """A function that creates a record from its fields by position, also for a dataclass with keyword-only fields."""
     if dataclasses.is_dataclass(record) and any(field.kw_only for field in dataclasses.fields(record)):
         names = [field.name for field in dataclasses.fields(record)]
         return lambda *values: record(**dict(zip(names, values, strict=True)))
@@ -407,7 +407,7 @@ def _maker(record: type) -> Callable[..., Any]:
 
 
 def is_frozen(record: type | None) -> bool:
-    """Whether instances of a record are as they were made: of a NamedTuple, of a frozen dataclass."""
+    """Whether instances of a record are immutable: those of a NamedTuple or a frozen dataclass."""
     if record is None:
         return False
     frozen = dataclasses.is_dataclass(record) and record.__dataclass_params__.frozen  # type: ignore[attr-defined]
