@@ -52,7 +52,7 @@ def test_a_name_that_is_there_makes_the_case_apply():
 
 
 def test_a_stream_may_be_refused_with_a_declared_message_only():
-    for message, left in (("OVER is for tables; on a stream, aggregate by windows of time", 1), ("no such table", 2)):
+    for message, left in (("OVER is not supported on a stream; aggregate by windows of time", 1), ("no such table", 2)):
         stream = Run("stream", failure=Failure(message, planning=True))
         observed = Observation(runs=[Run("batch", rows=()), stream])
         DECLARED.leave_out_streams(observed)
@@ -61,7 +61,7 @@ def test_a_stream_may_be_refused_with_a_declared_message_only():
 
 
 def test_a_query_that_is_refused_in_batch_too_keeps_its_failures():
-    failure = Failure("OVER is for tables; on a stream", planning=True)
+    failure = Failure("OVER is not supported on a stream", planning=True)
     observed = Observation(runs=[Run("batch", failure=failure), Run("stream", failure=failure)])
     DECLARED.leave_out_streams(observed)
     assert len(observed.runs) == 2

@@ -103,7 +103,7 @@ def test_a_server_in_the_image_serves_a_spark_job(images: Images, spark, tmp_pat
     with images.mounted("localhost/child") as root:
         closed = Container(root, config, tmp_path, **ports).run(*config["Entrypoint"], *config["Cmd"])
         assert closed.returncode == 1
-        assert "would serve anybody" in closed.stderr
+        assert "would accept every caller" in closed.stderr
         container = Container(root, config, tmp_path, **ports, UDF_CONFIG_ALLOW_ANONYMOUS="true")
         command = container.command(*config["Entrypoint"], *config["Cmd"])
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
