@@ -1,4 +1,4 @@
-"""Arrow schemas and batches as bytes. One place, so that a copy saved is saved everywhere."""
+"""Arrow schemas and batches as bytes, in one place, so that a copy that is saved here is saved everywhere."""
 
 import threading
 
@@ -12,7 +12,7 @@ __all__ = ["BatchWriter", "Buffers", "read_columns", "read_row", "read_schema", 
 Buffers = list[bytes | pa.Buffer]
 """Parts of one message, to be joined where they are copied anyway."""
 SCHEMA_BYTES = 1 << 20
-"""Larger schemas are not read: some thousand columns, each of which takes longer to look at than to send."""
+"""Larger schemas are not read. They have thousands of columns, each of which takes longer to check than to send."""
 
 
 def write_schema(schema: pa.Schema) -> bytes:
@@ -21,7 +21,7 @@ def write_schema(schema: pa.Schema) -> bytes:
 
 
 def read_schema(data: bytes | memoryview) -> pa.Schema:
-    """The schema of an Arrow IPC schema message. Raises ProtocolViolation if it is none, or too large."""
+    """Read the schema of an Arrow IPC schema message. Raises ProtocolViolation if it is not one, or too large."""
     if len(data) > SCHEMA_BYTES:
         raise ProtocolViolation(f"a schema of {len(data)} bytes; at most {SCHEMA_BYTES}")
     try:
@@ -33,8 +33,8 @@ def read_schema(data: bytes | memoryview) -> pa.Schema:
 class BatchWriter:
     """Writes tables of one schema as Arrow IPC record batch messages, without copying their values.
 
-    Arrow's own serialize() copies everything into new memory, only for it to be copied into the message.
-    Safe to use from several threads.
+    Arrow's own serialize() copies everything into new memory, from which it would be copied again into the message.
+    This class is thread-safe.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -77,9 +77,9 @@ class _Sink:
 
 
 def read_columns(data: bytes | memoryview, schema: pa.Schema, rows: int) -> list[pa.Array]:
-    """The columns of IPC record batch messages that stand back to back, each column in one piece.
+    """Read the columns of consecutive IPC record batch messages, each column in one piece.
 
-    With one message the columns refer to `data`. Raises ProtocolViolation if the bytes are no batches of
+    If there is one message, the columns refer to `data`. Raises ProtocolViolation if the bytes are not batches of
     that schema, or do not hold `rows` rows.
     """
     batches = read_batches(data, schema, rows)
@@ -94,7 +94,7 @@ def read_columns(data: bytes | memoryview, schema: pa.Schema, rows: int) -> list
 
 
 def read_row(data: bytes) -> pa.RecordBatch:
-    """The only row of an Arrow IPC stream. Raises ProtocolViolation if it is none, or has more."""
+    """Read the only row of an Arrow IPC stream. Raises ProtocolViolation if it is not a stream of one row."""
     stream = pa.BufferReader(data)
     try:
         message = pa.ipc.read_message(stream)

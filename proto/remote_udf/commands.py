@@ -1,4 +1,4 @@
-"""The console commands: a missing extra is one line instead of a traceback."""
+"""The console commands. They report a missing extra in one line instead of a traceback."""
 
 import importlib
 import sys
@@ -17,7 +17,7 @@ def remote_udf() -> None:
 
 
 def _run(command: str, module: str, extra: str) -> None:
-    # By name: this package imports neither end.
+    # Imported by name, because this package imports neither end.
     try:
         main = importlib.import_module(module).main
     except ModuleNotFoundError as missing:

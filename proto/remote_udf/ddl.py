@@ -1,4 +1,4 @@
-"""Spark DDL types ("struct<lat:double,lon:double>") to Arrow types. The parser is sqlglot's."""
+"""Converts Spark DDL types ("struct<lat:double,lon:double>") to Arrow types, with sqlglot's parser."""
 
 import re
 
@@ -33,13 +33,16 @@ _SIMPLE: dict[exp.DType, pa.DataType] = {
 
 
 def parse_type(text: str) -> pa.DataType:
-    """The Arrow type of a Spark DDL type. Raises UnsupportedType, naming the text, if it is none.
+    """Return the Arrow type of a Spark DDL type.
 
     DECIMAL alone is DECIMAL(10,0), as in Spark (Spark SQL reference, "Data Types").
+
+    Raises:
+        UnsupportedType: The text is not a type that can be sent. The message has the text.
     """
     try:
         return require_supported(_arrow(_parsed(text)), repr(text))
-    # A depth of nesting nobody means ends the parser's recursion.
+    # Extreme nesting exceeds the parser's recursion limit.
     except (SqlglotError, RecursionError):
         raise UnsupportedType(f"{text!r} is not a Spark type") from None
     except UnsupportedType as error:
@@ -47,7 +50,7 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def _parsed(text: str) -> exp.DataType:
-    """The whole text as a type. By way of a CAST, since the parser for types alone passes over what follows one."""
+    """Parse the whole text as a type, in a CAST: the parser for types alone ignores text that follows a type."""
     text = re.sub(r"(?i)\bstruct\s*<>", "struct< >", text)  # "<>" is an operator otherwise
     statements = sqlglot.parse(f"CAST(NULL AS {text}\n)", dialect="spark", error_level=ErrorLevel.RAISE)
     cast = statements[0]

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them in options: "2 s", "100ms", "3 min"."""
+"""Durations as users write them in options: "2 s", "100ms", "3 min"."""
 
 import re
 from datetime import timedelta
@@ -20,13 +20,13 @@ _SECONDS = {
 """The spellings of Flink's TimeUtils and of Spark's JavaUtils.timeStringAs."""
 
 _UNITS = tuple((unit, round(_SECONDS[unit] * 1e9)) for unit in ("d", "h", "min", "s", "ms", "us"))
-"""Units to write, with their nanoseconds."""
+"""The units used in output, with their nanoseconds."""
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", re.IGNORECASE)
 
 
 def parse_seconds(text: str | timedelta) -> float:
-    """Seconds of a duration. Raises InvalidOption for a bare number: its unit would be a guess."""
+    """Convert a duration to seconds. Raises InvalidOption for a number without a unit: the unit would be a guess."""
     if isinstance(text, timedelta):
         return text.total_seconds()
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
@@ -36,8 +36,8 @@ def parse_seconds(text: str | timedelta) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """In the largest unit that leaves a whole number: 0.25 -> "250 ms", 180.0 -> "3 min"; reads back the same."""
-    # More digits than this would show how floating point numbers round.
+    """Format seconds in the largest unit that gives a whole number: 0.25 -> "250 ms", 180.0 -> "3 min"."""
+    # More digits would show the rounding of floating point numbers.
     nanoseconds = round(Decimal(f"{seconds * 1e9:.12g}"))
     for unit, length in _UNITS:
         if nanoseconds >= length and nanoseconds % length == 0:

@@ -1,4 +1,4 @@
-"""Errors and error codes both ends know.
+"""Errors and error codes that both ends know.
 
     RemoteUdfError                  root of every error of this project
     ├── InvalidOption               an option is unknown, malformed or invalid; the caller's fault
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 TRACEBACK_LIMIT = 4_000
-"""Characters of a remote traceback that travel; a message gets as many."""
+"""Maximum number of characters of a remote traceback, and of a message."""
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 
@@ -46,25 +46,25 @@ class ErrorKind(StrEnum):
 
 
 class ErrorCode(StrEnum):
-    """What went wrong, for programs. The same words in error columns, metrics, logs and on the wire.
+    """What went wrong, for programs. Error columns, metrics, logs and the wire use the same words.
 
-    `ErrorCode(text)` accepts any word in capitals: a code of a newer server is kept as it is. Decide by
-    `retryable`, which comes with every error, rather than by the code. Raises ValueError for anything else.
+    `ErrorCode(text)` accepts any word in capitals, so that the code of a newer server is kept unchanged, and raises
+    ValueError for anything else. Decide by `retryable`, which every error has, rather than by the code.
     """
 
     # Of a row.
     FUNCTION_ERROR = "FUNCTION_ERROR"
     """The function raised."""
     TIMEOUT = "TIMEOUT"
-    """The row's deadline passed, retries and waiting included."""
+    """The row's deadline passed. The deadline includes retries and waiting."""
     RESULT_TYPE = "RESULT_TYPE"
     """The function returned a value that does not fit its declared type."""
     RESULT_LENGTH = "RESULT_LENGTH"
-    """A vectorized function returned another number of values than it got rows."""
+    """A vectorized function returned a number of values that differs from the number of its rows."""
     RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
     """The value of this one row does not fit into a message."""
     ARGUMENT_VALUE = "ARGUMENT_VALUE"
-    """An argument's value cannot be held by a Python object, such as a timestamp after the year 9999."""
+    """A Python object cannot hold an argument's value, such as a timestamp after the year 9999."""
     ARGUMENT_TOO_LARGE = "ARGUMENT_TOO_LARGE"
     """The arguments of this one row do not fit into a message."""
     SERVER_UNAVAILABLE = "SERVER_UNAVAILABLE"
@@ -83,13 +83,13 @@ class ErrorCode(StrEnum):
     PROTOCOL_VIOLATION = "PROTOCOL_VIOLATION"
     UNSUPPORTED_PROTOCOL = "UNSUPPORTED_PROTOCOL"
     UNAUTHENTICATED = "UNAUTHENTICATED"
-    """The server does not know who calls."""
+    """The server does not know the caller."""
     PERMISSION_DENIED = "PERMISSION_DENIED"
-    """It knows, and does not let them call this function."""
+    """The server knows the caller, who may not call this function."""
     OVERLOADED = "OVERLOADED"
     """The server has no room for this stream or no thread left for this function."""
     IDLE = "IDLE"
-    """The client sent nothing and was owed nothing, or took nothing of what it was sent, for too long."""
+    """For too long, the client sent nothing and waited for nothing, or read nothing of what the server sent."""
     SHUTTING_DOWN = "SHUTTING_DOWN"
     INTERNAL = "INTERNAL"
     """A bug of the server."""
@@ -109,30 +109,30 @@ class ErrorCode(StrEnum):
 
 
 class RemoteUdfError(Exception):
-    """Root of every error this project raises on purpose."""
+    """Root of every error that this project raises on purpose."""
 
 
 class InvalidCall(RemoteUdfError, ValueError):
-    """A process table function is not called as it declares. The message names function and argument."""
+    """A call of a process table function does not match its declaration. The message names function and argument."""
 
 
 class InvalidOption(RemoteUdfError, ValueError):
-    """An option is unknown, malformed or invalid together with another."""
+    """An option is unknown or malformed, or cannot be combined with another option."""
 
 
 class UnsupportedType(RemoteUdfError, TypeError):
-    """A type that cannot be sent to or come back from a remote function."""
+    """A type cannot be sent to or returned from a remote function."""
 
 
 class ProtocolViolation(RemoteUdfError):
-    """The other end sent something the protocol does not allow at that point."""
+    """The other end sent something that the protocol does not allow at that point."""
 
 
 class StreamError(RemoteUdfError):
     """A stream ended with an Error message.
 
-    `retryable` says whether the same stream may succeed later or on another server, and
-    `retry_after` how many seconds to wait before that, if the server said so.
+    `retryable` says whether the same stream may succeed later or on another server. `retry_after` is the number of
+    seconds to wait before that, or None if the server did not give it.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class StreamError(RemoteUdfError):
 
 
 def capped(text: str, limit: int = TRACEBACK_LIMIT) -> str:
-    """`text`, or its first and last parts with the cut named, so that both ends of a traceback stay."""
+    """Return `text`, or its first and last parts with a note between, so that both ends of a traceback are kept."""
     if len(text) <= limit:
         return text
     head = limit // 3

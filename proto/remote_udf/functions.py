@@ -1,4 +1,4 @@
-"""FunctionSpec: what both ends know of a function."""
+"""FunctionSpec: the description of a function that both ends have."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from remote_udf.v1 import function_pb2 as pb
 __all__ = ["VALUE", "Execution", "FunctionKind", "FunctionSpec", "NullCall", "Parameter", "split_name", "version_key"]
 
 VALUE = "value"
-"""Name of the one column of a result."""
+"""Name of the only column of a result."""
 ACCUMULATOR = "accumulator"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -27,7 +27,7 @@ _VERSION = re.compile(r"\d+(\.\d+)*")
 
 
 class FunctionKind(StrEnum):
-    """What a function takes and gives."""
+    """What a function takes and returns."""
 
     SCALAR = "scalar"
     AGGREGATE = "aggregate"
@@ -35,7 +35,7 @@ class FunctionKind(StrEnum):
 
 
 class Execution(StrEnum):
-    """How the server runs a function. Aggregate functions get whole bundles: they are vectorized."""
+    """How the server runs a function. Aggregate functions are vectorized, because they get whole bundles."""
 
     ASYNC_ROWS = "async-rows"
     THREADED_ROWS = "threaded-rows"
@@ -51,7 +51,7 @@ class NullCall(StrEnum):
 
 @dataclass(frozen=True)
 class Parameter:
-    """`type` is a dense union if the parameter takes one of several types."""
+    """A parameter. Its `type` is a dense union if it takes one of several types."""
 
     name: str
     type: pa.DataType
@@ -59,12 +59,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """Name, version and types of a function, without its code. Picklable; the same on both ends.
+    """Name, version and types of a function, without its code. It is picklable and the same on both ends.
 
-    `accumulator` and what is supported is said of aggregate functions only; their parameters are those
-    of a row, their result the value of a key. `process` is said of process table functions only; their
-    parameters are all arguments, tables as the struct of their rows or as null, their result is the struct
-    of their own columns. `owner` is who to ask about it, for people, or empty.
+    Only aggregate functions have `accumulator` and the `supports_...` fields; their parameters are those of a row, and
+    their result is the value of a key. Only process table functions have `process`; their parameters are all arguments
+    (a table is the struct of its rows, or null), and their result is the struct of their own columns. `owner` names
+    the people who answer questions about the function, or is empty.
     """
 
     name: str
@@ -88,12 +88,12 @@ class FunctionSpec:
 
     @property
     def key(self) -> str:
-        """`name@version`, as people write it."""
+        """The function as `name@version`."""
         return f"{self.name}@{self.version}"
 
     @property
     def signature(self) -> str:
-        """For people: `geocode(address string, limit bigint = ...) -> struct<...>`."""
+        """The readable signature: `geocode(address string, limit bigint = ...) -> struct<...>`."""
         shown = []
         for index, parameter in enumerate(self.parameters):
             last = index == len(self.parameters) - 1
@@ -106,7 +106,7 @@ class FunctionSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Hash over what decides which calls are legal and what they return."""
+        """A hash of everything that determines which calls are valid and what they return."""
         facts = [
             self.name, self.version, self.kind, [[p.name, spelled(p.type)] for p in self.parameters],
             spelled(self.result), self.required_parameters, self.variadic, self.nulls,
@@ -118,7 +118,7 @@ class FunctionSpec:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
     def parameter(self, position: int) -> Parameter:
-        """The parameter an argument at `position` belongs to; variadic ones repeat the last."""
+        """Return the parameter of the argument at `position`. The last one of a variadic function repeats."""
         return self.parameters[min(position, len(self.parameters) - 1)]
 
     def check_count(self, count: int) -> None:
@@ -136,10 +136,9 @@ class FunctionSpec:
             )  # fmt: skip
 
     def check_arguments(self, arguments: Sequence[pa.DataType]) -> list[pa.DataType]:
-        """The type to convert each argument to, without loss.
+        """Return the type to which each argument is converted.
 
-        Raises StreamError ARGUMENT_COUNT or ARGUMENT_TYPE, which names the parameter, what was
-        expected and what was found.
+        Raises StreamError ARGUMENT_COUNT or ARGUMENT_TYPE, which names the parameter and the expected and actual type.
         """
         self.check_count(len(arguments))
         targets = []
@@ -228,7 +227,7 @@ def _known(table: Mapping[K, V], wanted: V, what: str) -> K:
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Name and version of "geocode@2"; the version is empty in "geocode". Raises ValueError for neither."""
+    """Split "geocode@2" into name and version; for "geocode" the version is empty. Raises ValueError for other text."""
     name, _, version = text.partition("@")
     if not _NAME.fullmatch(name) or ("@" in text and not _VERSION.fullmatch(version)):
         raise ValueError(
@@ -239,5 +238,5 @@ def split_name(text: str) -> tuple[str, str]:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Orders versions by number, so that 1.10 comes after 1.9."""
+    """Return a key that sorts versions by number, so that 1.10 comes after 1.9."""
     return tuple(int(part) for part in version.split("."))

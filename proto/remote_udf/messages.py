@@ -1,12 +1,12 @@
 """The envelope of the Execute stream, written and read without copying its payload through protobuf.
 
 The bytes are exactly those of `ExecuteRequest` and `ExecuteResponse` in message.proto: any protobuf
-implementation reads what this module writes, and the other way round. Writing puts `data`, the last
-field, behind the serialized rest; reading walks the top-level fields, hands the small ones to
+implementation reads what this module writes, and vice versa. Writing appends `data`, the last
+field, to the serialized rest; reading walks the top-level fields, passes the small ones to
 protobuf, and returns `data` as a view into the message.
 
-What protobuf makes of a field, be it known or not, is larger than the field and takes longer than its bytes
-to send. So fields are counted before they are parsed, on the way to them.
+The object that protobuf creates for a field, known or unknown, takes more memory than the field and more time than
+sending its bytes. So fields are counted before they are parsed.
 """
 
 from collections.abc import Iterator
@@ -26,25 +26,25 @@ _KINDS = {pb.Error.KIND_USER: ErrorKind.USER, pb.Error.KIND_WORKER: ErrorKind.WO
 _VARINT = 0
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
-"""Wire type to bytes."""
+"""Number of bytes by wire type."""
 _PADDING_TAG = 14 << 3 | _LENGTH_DELIMITED
 _DATA_TAG = 15 << 3 | _LENGTH_DELIMITED
 _ALIGNMENT = 16
-"""Arrow buffers inside `data` then start where Arrow and numpy like them: bytes objects are themselves
+"""With this alignment, Arrow buffers inside `data` are aligned as Arrow and numpy prefer: bytes objects are themselves
 aligned to 16."""
 
 MOST_FIELDS = 64
-"""Of an envelope itself; ours have four at most."""
+"""Maximum number of fields of an envelope itself; ours have at most four."""
 SMALL_BYTES = 4 << 10
-"""An envelope without its Arrow data that is parsed as it is; those of batches are far smaller."""
+"""Up to this size, without Arrow data, an envelope is parsed without counting its fields; batches are far smaller."""
 MOST_NESTED, MOST_TEXT = 10_000, 1 << 20
-"""Fields of a larger one at any depth, and bytes in those of them that do not hold Arrow data."""
+"""Maximum number of fields of a larger envelope at any depth, and of bytes in fields without Arrow data."""
 
 EnvelopeT = TypeVar("EnvelopeT", pb.ExecuteRequest, pb.ExecuteResponse)
 
 
 class Message(NamedTuple, Generic[EnvelopeT]):
-    """An envelope without its `data`, and `data` beside it; None where the field is absent."""
+    """An envelope without its `data`, and `data` separately; None if the field is absent."""
 
     envelope: EnvelopeT
     data: memoryview | None
@@ -53,9 +53,9 @@ class Message(NamedTuple, Generic[EnvelopeT]):
 def encode(
     envelope: pb.ExecuteRequest | pb.ExecuteResponse, data: Buffers | None = None, shared: SharedMemory | None = None
 ) -> bytes:
-    """The message's bytes. `envelope.data` and `envelope.padding` must not be set; `data` is copied once, here.
+    """Encode a message. `envelope.data` and `envelope.padding` must not be set; `data` is copied once, here.
 
-    With `shared` memory it goes there, if it is worth it and there is room: then `envelope.shared` is set.
+    If `data` is large enough and `shared` memory has room, it is written there, and `envelope.shared` is set.
     """
     if shared is not None and data is not None and (place := shared.put(data)) is not None:
         envelope.shared.CopyFrom(place)
@@ -69,19 +69,19 @@ def encode(
 
 
 def read_request(message: bytes, shared: SharedMemory | None = None) -> Message[pb.ExecuteRequest]:
-    """`data` may stand in `shared` memory. Raises ProtocolViolation if the bytes are no ExecuteRequest."""
+    """Read an ExecuteRequest, whose `data` may be in `shared` memory. Raises ProtocolViolation if it is not one."""
     return _with_shared(_read(message, pb.ExecuteRequest), shared)
 
 
 def read_response(message: bytes, shared: SharedMemory | None = None) -> Message[pb.ExecuteResponse]:
-    """`data` may stand in `shared` memory. Raises ProtocolViolation if the bytes are no ExecuteResponse."""
+    """Read an ExecuteResponse, whose `data` may be in `shared` memory. Raises ProtocolViolation if it is not one."""
     return _with_shared(_read(message, pb.ExecuteResponse), shared)
 
 
 def read_error(error: pb.Error) -> StreamError:
-    """The exception that an Error message stands for. Codes of a newer server are kept.
+    """Return the exception for an Error message. Codes of a newer server are kept.
 
-    Raises ProtocolViolation for a code that is no word in capitals.
+    Raises ProtocolViolation if the code is not a word in capitals.
     """
     try:
         code = ErrorCode(error.code)
@@ -128,7 +128,7 @@ def _read(message: bytes, kind: type[EnvelopeT]) -> Message[EnvelopeT]:
 
 
 def _fields(view: memoryview, name: str) -> Iterator[tuple[int, int, int]]:
-    """Of each field of a message its tag, and where its value begins and ends."""
+    """Yield the tag of each field of a message, and where its value begins and ends."""
     position = 0
     while position < len(view):
         tag, position = _read_varint(view, position)
@@ -141,7 +141,7 @@ def _fields(view: memoryview, name: str) -> Iterator[tuple[int, int, int]]:
 
 
 class _Room:
-    """What may still come of one envelope."""
+    """The remaining allowance of one envelope."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -149,9 +149,9 @@ class _Room:
 
 
 def _count(view: memoryview, descriptor: Any, room: _Room) -> None:
-    """Counts the fields of a message and of those in it. Raises ProtocolViolation if they are too many.
+    """Count the fields of a message and of the messages in it. Raises ProtocolViolation if there are too many.
 
-    `descriptor` is protobuf's of the message; of which class depends on the implementation.
+    `descriptor` is protobuf's descriptor of the message; its class depends on the implementation.
     """
     for tag, position, end in _fields(view, room.name):
         field = descriptor.fields_by_number.get(tag >> 3)
@@ -165,7 +165,7 @@ def _count(view: memoryview, descriptor: Any, room: _Room) -> None:
 
 
 def _length(wire_type: int, view: memoryview, position: int) -> tuple[int, int]:
-    """Bytes of a field's value and where it begins. Numbers are fields of a newer protocol, which protobuf skips."""
+    """Length and start of a field's value. Numbers are fields of a newer protocol, which protobuf skips."""
     if wire_type == _LENGTH_DELIMITED:
         return _read_varint(view, position)
     if wire_type == _VARINT:

@@ -1,4 +1,4 @@
-"""OpenTelemetry behind remote_udf.tracing; imported only where something is traced."""
+"""The OpenTelemetry implementation of remote_udf.tracing. It is imported only if tracing is enabled."""
 
 import importlib.metadata
 import logging
@@ -25,7 +25,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 _lock = threading.Lock()
 _ready: dict[int, trace.Tracer] = {}
-"""Process to its tracer; Spark forks its workers."""
+"""The tracer of each process, because Spark forks its workers."""
 
 
 class _OtelSpan:
@@ -79,19 +79,19 @@ def new_span(
 
 
 def flush() -> None:
-    """Sends what has ended. Blocks."""
+    """Send the spans that have ended. Blocks."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, TracerProvider):
         provider.force_flush(5_000)
 
 
 def prepare(service: str) -> trace.Tracer:
-    """The tracer of this process, with a provider that exports if nobody has set one up."""
+    """The tracer of this process, with an exporting provider if none is configured."""
     process = os.getpid()
     with _lock:
         if process not in _ready:
             if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-                # Nobody has set one up; opentelemetry-instrument, say, would have.
+                # No provider is configured; opentelemetry-instrument, for example, would have done it.
                 trace.set_tracer_provider(_provider(service))
             _ready[process] = trace.get_tracer("remote_udf", __version__)
         return _ready[process]
@@ -109,7 +109,7 @@ def _provider(service: str) -> TracerProvider:
 
 
 def _exporter(name: str) -> SpanExporter | None:
-    """By its name in OTEL_TRACES_EXPORTER, of those that are installed."""
+    """Find an installed exporter by its name in OTEL_TRACES_EXPORTER."""
     if name == "otlp":
         default = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
         protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", default).strip().lower()

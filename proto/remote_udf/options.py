@@ -1,8 +1,9 @@
 """Options of calls: their names, values, defaults and precedence.
 
-The names are those of FLIP-400 ("Public Interfaces", table of options). They may be set at the call,
-in the Spark session, in the function's declaration and in the server's configuration, and win in
-that order, each option by itself. Python spells them with underscores, everything else with hyphens.
+The names are those of FLIP-400 ("Public Interfaces", table of options). Options may be set at the call,
+in the Spark session, in the function's declaration and in the server's configuration. This is their order of
+precedence, highest first, for each option separately. Python spells the names with
+underscores, everything else with hyphens.
 """
 
 import dataclasses
@@ -33,11 +34,11 @@ __all__ = [
 
 
 class OutputMode(StrEnum):
-    """Whether rows leave in the order they came."""
+    """Whether rows are emitted in the order of the input."""
 
     ORDERED = "ordered"
     UNORDERED = "unordered"
-    """Flink's ALLOW_UNORDERED: rows may leave as they complete, where the call can take them so."""
+    """Flink's ALLOW_UNORDERED: rows may be emitted as they complete, if the kind of call permits it."""
 
 
 class RetryStrategy(StrEnum):
@@ -46,7 +47,7 @@ class RetryStrategy(StrEnum):
     NONE = "none"
     FIXED_DELAY = "fixed-delay"
     EXPONENTIAL_DELAY = "exponential-delay"
-    """Doubling, with full jitter: each delay is drawn evenly from zero to the doubled bound."""
+    """The bound doubles, with full jitter: each delay is drawn uniformly between zero and the bound."""
 
 
 class OnError(StrEnum):
@@ -60,7 +61,7 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True)
 class Option:
-    """One option: how to read it, what it is when nobody says, and what it means."""
+    """An option: how to parse and format it, its default and its meaning."""
 
     name: str
     parse: Callable[[Any], Any]
@@ -70,7 +71,7 @@ class Option:
 
     @property
     def attribute(self) -> str:
-        """The name Python code uses."""
+        """The name in Python code."""
         return self.name.replace("-", "_")
 
 
@@ -212,16 +213,16 @@ _STREAM = (
 _RETRIES = ("retry-strategy", "fixed-delay", "initial-delay", "max-delay", "max-attempts", "retry-on")
 
 SCALAR_OPTIONS: Mapping[str, Option] = {option.name: option for option in _SCALAR}
-"""Options of scalar functions the server acts on. Everybody may set them."""
+"""Options of scalar functions that the server applies. They may be set at every level."""
 AGGREGATE_OPTIONS: Mapping[str, Option] = {
     **{option.name: option for option in _BUNDLE},
     **{name: SCALAR_OPTIONS[name] for name in _RETRIES},
 }
-"""The same for aggregate functions; what is retried is a bundle."""
+"""Options of aggregate functions that the server applies. They may be set at every level; bundles are retried."""
 CALLER_OPTIONS: Mapping[str, Option] = {option.name: option for option in _CALLER}
-"""Options the client acts on: what happens to errors is the caller's choice. Call and session may set them."""
+"""Options that the client applies: callers choose what happens to errors. They may be set at call and session."""
 STREAM_OPTIONS: Mapping[str, Option] = {option.name: option for option in _STREAM}
-"""Options the client acts on where a process table function keeps state on a stream. Call and session may set them."""
+"""Options that the client applies to process table functions on streams. They may be set at call and session."""
 
 _NEEDS_STRATEGY = {
     "fixed-delay": RetryStrategy.FIXED_DELAY,
@@ -232,10 +233,10 @@ _NEEDS_STRATEGY = {
 
 @dataclass(frozen=True)
 class ScalarOptions:
-    """The options in force for one call, parsed. Durations are seconds."""
+    """The effective options of one call, parsed. Durations are in seconds."""
 
     buffer_capacity: int | None = SCALAR_OPTIONS["buffer-capacity"].default
-    """None unless somebody set it; the runner of each execution has its own default."""
+    """None if it is not set; the runner of each execution has its own default."""
     timeout: float = SCALAR_OPTIONS["timeout"].default
     output_mode: OutputMode = SCALAR_OPTIONS["output-mode"].default
     retry_strategy: RetryStrategy = SCALAR_OPTIONS["retry-strategy"].default
@@ -247,7 +248,7 @@ class ScalarOptions:
     batch_rows: int = SCALAR_OPTIONS["batch-rows"].default
 
     def to_text(self) -> dict[str, str]:
-        """Hyphenated name to text, every option that has a value: what Opened carries."""
+        """The options that have a value, as text by hyphenated name, as in the message Opened."""
         values = dataclasses.asdict(self)
         present = {name: option for name, option in SCALAR_OPTIONS.items() if values[option.attribute] is not None}
         return {name: option.format(values[option.attribute]) for name, option in present.items()}
@@ -255,7 +256,7 @@ class ScalarOptions:
 
 @dataclass(frozen=True)
 class AggregateOptions:
-    """The options in force for an aggregate function, parsed. Durations are seconds."""
+    """The effective options of an aggregate function, parsed. Durations are in seconds."""
 
     size: int = AGGREGATE_OPTIONS["size"].default
     allow_latency: float = AGGREGATE_OPTIONS["allow-latency"].default
@@ -268,12 +269,12 @@ class AggregateOptions:
     retry_on: tuple[str, ...] = AGGREGATE_OPTIONS["retry-on"].default
 
     def to_text(self) -> dict[str, str]:
-        """Hyphenated name to text: what Opened carries."""
+        """The options as text by hyphenated name, as in the message Opened."""
         values = dataclasses.asdict(self)
         return {name: option.format(values[option.attribute]) for name, option in AGGREGATE_OPTIONS.items()}
 
     def for_segments(self) -> ScalarOptions:
-        """How its segments are called: as rows of a vectorized function, a bundle at a time."""
+        """The options with which segments are called: as rows of a vectorized function, one bundle per call."""
         return ScalarOptions(
             batch_rows=self.size,
             timeout=self.timeout,
@@ -294,17 +295,21 @@ _ELSEWHERE = {
     "max-retries": "max-attempts",
     "retries": "max-attempts",
 }
-"""Names that Flink and others have for an option, for the hint in a refusal: none of them looks like ours."""
+"""Names of options in Flink and elsewhere, for the hint in an error: none of them is similar to ours."""
 
 
 def canonical(
     given: Mapping[str, Any], *, source: str, known: Iterable[Mapping[str, Option]] = (SCALAR_OPTIONS,)
 ) -> dict[str, str]:
-    """`given` with hyphenated names and canonical text values, in the order given.
+    """Return `given` with hyphenated names and canonical text values, in the same order.
 
-    Names may have hyphens or underscores; values that are None count as not given. `source` says
-    whose options these are, for the message. Raises InvalidOption for a name that is not known (with
-    the list of those that are), a value that is malformed, or options that contradict each other.
+    Args:
+        given: Values by name, with hyphens or underscores. A value that is None counts as not given.
+        source: Whose options these are, for the error message.
+        known: The options that are accepted.
+
+    Raises:
+        InvalidOption: A name is unknown (the message lists the known ones), a value is malformed, or options conflict.
     """
     table = {name: option for options in known for name, option in options.items()}
     result: dict[str, str] = {}
@@ -326,7 +331,7 @@ def canonical(
 
 
 def _refuse_contradictions(texts: Mapping[str, str], source: str) -> None:
-    """One layer contradicts itself; a lower layer's leftovers are simply not used."""
+    """Refuse options of one layer that conflict. Unused options of a lower layer are ignored instead."""
     strategy = texts.get("retry-strategy")
     for name, needed in _NEEDS_STRATEGY.items():
         if strategy is not None and name in texts and strategy != needed:
@@ -342,12 +347,12 @@ def _refuse_contradictions(texts: Mapping[str, str], source: str) -> None:
 
 
 def resolve_scalar(*layers: Mapping[str, str]) -> ScalarOptions:
-    """The options in force; later layers win. Layers are canonical: text by hyphenated name."""
+    """Return the effective options of a scalar function. Later layers win. Layers are those of `canonical`."""
     return ScalarOptions(**_resolved(SCALAR_OPTIONS, layers))
 
 
 def resolve_aggregate(*layers: Mapping[str, str]) -> AggregateOptions:
-    """The same for an aggregate function."""
+    """Return the effective options of an aggregate function. Later layers win. Layers are those of `canonical`."""
     return AggregateOptions(**_resolved(AGGREGATE_OPTIONS, layers))
 
 

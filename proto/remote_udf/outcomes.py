@@ -1,4 +1,4 @@
-"""Outcomes of rows: a value, or a RowError. Errors travel as their own small Arrow batch, only when there are any."""
+"""Outcomes of rows: a value, or a RowError. If there are errors, they are sent as a separate small Arrow batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from remote_udf.errors import ErrorCode, ProtocolViolation, capped
 __all__ = ["ERROR_SCHEMA", "MESSAGE_LIMIT", "RowError", "read_errors", "write_errors"]
 
 MESSAGE_LIMIT = 1_000
-"""Characters of a row's error message that travel."""
+"""Maximum number of characters of a row's error message."""
 
 ERROR_SCHEMA = pa.schema(
     [
@@ -29,8 +29,8 @@ ERROR_SCHEMA = pa.schema(
 class RowError:
     """Why a row has no value.
 
-    `attempts` counts calls of the function for this row; 0 means it was never called. `retryable`
-    says whether the same row may succeed later, whatever the options allowed.
+    `attempts` counts the calls of the function for this row; 0 means that it was never called. `retryable`
+    says whether the same row may succeed later, regardless of the options.
     """
 
     code: ErrorCode
@@ -41,7 +41,7 @@ class RowError:
 
 
 def write_errors(errors: Mapping[int, RowError]) -> bytes:
-    """The errors by row as Arrow IPC bytes, rows ascending; messages and tracebacks are cut here."""
+    """Serialize errors by row to Arrow IPC bytes, rows ascending. Long messages and tracebacks are cut."""
     rows = sorted(errors)
     chosen = [errors[row] for row in rows]
     columns = [
@@ -52,13 +52,13 @@ def write_errors(errors: Mapping[int, RowError]) -> bytes:
         pa.array([error.retryable for error in chosen], pa.bool_()),
         pa.array([_encodable(capped(error.traceback)) for error in chosen], pa.string()),
     ]
-    # The count in front lets the reader check the batch against it.
+    # The reader checks the batch against the count in front.
     batch = pa.RecordBatch.from_arrays(columns, schema=ERROR_SCHEMA)
     return len(rows).to_bytes(8, "little") + batch.serialize().to_pybytes()
 
 
 def read_errors(data: bytes | memoryview) -> dict[int, RowError]:
-    """The errors by row. Raises ProtocolViolation if the bytes are not what write_errors makes."""
+    """Read errors by row. Raises ProtocolViolation if the bytes are not those that write_errors makes."""
     view = memoryview(data)
     columns = read_columns(view[8:], ERROR_SCHEMA, int.from_bytes(view[:8], "little"))
     try:
@@ -73,5 +73,5 @@ def read_errors(data: bytes | memoryview) -> dict[int, RowError]:
 
 
 def _encodable(text: str) -> str:
-    """Lone surrogates, which an exception may well quote, cannot be UTF-8."""
+    """Escape lone surrogates, which UTF-8 cannot encode; the message of an exception may contain them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

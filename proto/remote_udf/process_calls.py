@@ -1,4 +1,4 @@
-"""ProcessCall: one call of a process table function, by positions, as it crosses the wire."""
+"""ProcessCall: one call of a process table function, by positions, as it is sent over the wire."""
 
 import io
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ TIMES = pa.int64()
 
 @dataclass(frozen=True)
 class OrderColumn:
-    """A column of ORDER BY. Nulls come first unless said otherwise, as in Spark."""
+    """A column of ORDER BY. By default nulls come first, as in Spark."""
 
     column: int
     descending: bool = False
@@ -66,11 +66,11 @@ class ProcessCall:
 
     @property
     def has_row_kinds(self) -> bool:
-        """Whether some table is a changelog, so that rows say their kind."""
+        """Whether any table is a changelog, so that rows have a kind."""
         return any(not table.changelog_mode.is_insert_only for table in self.tables)
 
     def key_type(self, spec: FunctionSpec) -> pa.DataType:
-        """The struct of the key's columns, under the names they have in the first table with a key."""
+        """Return the struct of the key's columns, with the names in the first table with a key."""
         assert spec.process is not None
         for argument, table in zip(spec.process.tables, self.tables, strict=True):
             if argument.has_set_semantics:
@@ -78,7 +78,7 @@ class ProcessCall:
         return pa.struct([])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A record batch without columns that is pickled loses its row.
+        # Pickling a record batch without columns loses its row.
         return _unpickled, (self.to_proto().SerializeToString(),)
 
     def to_proto(self) -> pb.ProcessCall:
@@ -107,7 +107,7 @@ def timers_type() -> pa.DataType:
 
 
 def segments_schema(spec: FunctionSpec, call: ProcessCall) -> pa.Schema:
-    """The columns of segments of this call, in their order."""
+    """Return the columns of segments of this call, in their order."""
     assert spec.process is not None
     row = [pa.field(TABLE, pa.int8())]
     if call.has_row_kinds:
@@ -124,7 +124,7 @@ def segments_schema(spec: FunctionSpec, call: ProcessCall) -> pa.Schema:
 
 
 def processed_type(spec: FunctionSpec, *, broadcast: bool = False) -> pa.DataType:
-    """The type of what processing a segment gives."""
+    """Return the type of the result of processing a segment."""
     assert spec.process is not None
     state = spec.process.broadcast_state if broadcast else spec.process.state
     row = pa.struct([

@@ -1,7 +1,7 @@
-"""Plans calls of process table functions: names to positions, with every rule a call must keep (FLIP-440).
+"""Plans calls of process table functions: resolves names to positions and checks the rules of a call (FLIP-440).
 
-Used wherever a call is written: by Spark jobs, in SQL, in tests of authors. The messages have the gist of
-Flink's.
+It is used by Spark jobs, SQL and the test kit. The error messages follow those of
+Flink.
 """
 
 import re
@@ -25,33 +25,33 @@ __all__ = ["ROWTIME", "TableGiven", "output_fields", "plan_process_call", "requi
 ROWTIME = "rowtime"
 MAX_TABLES = 20
 Key = Callable[[str], str]
-"""Gives the same for names that are one."""
+"""Returns the same value for names that are equal."""
 _UID = re.compile(r"[a-zA-Z_][a-zA-Z_0-9-]*")
 
 
 @dataclass(frozen=True)
 class TableGiven:
-    """A table as a caller passes it, by names. `partition_by` is None without PARTITION BY.
+    """A table as a caller passes it, with names of columns. `partition_by` is None without PARTITION BY.
 
-    `schema` is without the column of row kinds.
+    `schema` does not have the column of row kinds.
     """
 
     schema: pa.Schema
     partition_by: Sequence[str] | None = None
     order_by: Sequence[tuple[str, bool, bool]] = ()
-    """Name, whether descending, whether nulls are last."""
+    """Name, whether descending, and whether nulls are last."""
     changelog_mode: ChangelogMode = field(default_factory=ChangelogMode)
     upsert_key: Sequence[str] = ()
-    """Columns that tell the rows of a changelog apart."""
+    """The columns that identify a row of a changelog."""
 
 
 def plan_process_call(
     spec: FunctionSpec, tables: Mapping[str, TableGiven], scalars: Mapping[str, Any], on_time: Sequence[str] = (),
     key: Key = str.lower,
 ) -> ProcessCall:  # fmt: skip
-    """The call. Raises InvalidCall, which says what is wrong with which argument.
+    """Plan a call. Raises InvalidCall, which says what is wrong with which argument.
 
-    Two names of columns are one if their `key` is equal, as it is to Spark unless a session says otherwise.
+    Two names of columns are equal if their `key` is. The default compares them as Spark does by default.
     """
     if spec.kind is not FunctionKind.PROCESS or spec.process is None:
         raise InvalidCall(f"function {spec.key} is a function of kind {spec.kind}, not a process table function")
@@ -71,7 +71,7 @@ def plan_process_call(
 
 
 def require_uid(spec: FunctionSpec, uid: str | None) -> str:
-    """The unique identifier of a call with state: the one given, or the function's name. Raises InvalidCall."""
+    """Return the unique identifier of a call with state: the given one, or the function's name. Raises InvalidCall."""
     if uid is None:
         return spec.name
     if not isinstance(uid, str) or not _UID.fullmatch(uid):
@@ -86,7 +86,7 @@ def output_fields(spec: FunctionSpec, call: ProcessCall, key: Key = str.lower) -
     """Columns of the result: keys of every table with set semantics, or all columns that are passed through; the
     function's own; `rowtime` with on_time; the kind of change last, if the result is a changelog.
 
-    A name that is taken gets a number: `name`, `name0`, `name1`. Raises InvalidCall if there is no column.
+    A name that is already used gets a number: `name`, `name0`, `name1`. Raises InvalidCall if there is no column.
     """
     assert spec.process is not None
     fields: list[pa.Field] = []
@@ -149,8 +149,8 @@ class _Planner:
         return TableCall(schema, keys, self._order(argument, given), -1, given.changelog_mode, upsert_key)
 
     def _row(self, argument: TableArgument, schema: pa.Schema) -> pa.Schema:
-        """The table's columns, in the types the function gets them in. Those of a typed row go by position."""
-        # Rows of one table are null where those of another one are: a column that is NOT NULL is not so in a segment.
+        """The table's columns, with the types that the function gets. Columns of a typed row match by position."""
+        # In a segment, the columns of one table are null in rows of another, so a NOT NULL column becomes nullable.
         columns = [pa.field(column.name, normalized(column.type), True, column.metadata) for column in schema]
         if argument.row is None:
             return pa.schema(columns)
@@ -204,7 +204,7 @@ class _Planner:
         return tuple(columns)
 
     def require_copartitioning(self, tables: Mapping[str, TableCall]) -> None:
-        """Keys of all tables with set semantics have the same number of columns and the same types."""
+        """Check that the keys of all tables with set semantics have the same number of columns and the same types."""
         keys = [
             [
                 normalized(tables[argument.name].schema.field(column).type)
@@ -222,7 +222,7 @@ class _Planner:
             )
 
     def with_times(self, tables: Mapping[str, TableCall], on_time: Sequence[str]) -> dict[str, TableCall]:
-        """The tables with their time columns: each name may be of several tables, all tables have one or none has."""
+        """The tables with their time columns. A name may match several tables; either all have one or none has."""
         spec, result = self._spec, {}
         if not on_time:
             for argument in self._signature.tables:
@@ -272,7 +272,7 @@ class _Planner:
         return result
 
     def scalars(self, given: Mapping[str, Any]) -> pa.RecordBatch:
-        """The scalar arguments; those not given are left to the function's own defaults."""
+        """The scalar arguments. For those that are not given, the function's own defaults apply."""
         spec, columns, names = self._spec, [], []
         parameters = [each for each in spec.parameters if self._signature.table(each.name) is None]
         for name in given:
@@ -307,7 +307,7 @@ class _Planner:
 
 
 def _with_names_of(target: pa.DataType, found: pa.DataType) -> pa.DataType:
-    """The type that is found with the target's names of fields: those of typed rows go by position at every depth."""
+    """The found type with the target's field names: fields of typed rows match by position at every depth."""
     if pa.types.is_struct(found) and pa.types.is_struct(target) and found.num_fields == target.num_fields:
         pairs = zip(target, found, strict=True)
         return pa.struct([pa.field(part.name, _with_names_of(part.type, own.type)) for part, own in pairs])

@@ -1,4 +1,4 @@
-"""Which Python values an Arrow type without parts takes."""
+"""The Python values that an Arrow type without nested types accepts."""
 
 import datetime
 import decimal
@@ -24,5 +24,5 @@ _TABLE: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, 
 
 
 def python_types(type_: pa.DataType) -> tuple[tuple[type, ...], tuple[type, ...]] | None:
-    """The classes that a type takes, and their subclasses that it does not take; None for any other type."""
+    """Return the classes that a type accepts, and their subclasses that it does not accept; None for any other type."""
     return next(((taken, refused) for check, taken, refused in _TABLE if check(type_)), None)

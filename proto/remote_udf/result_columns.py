@@ -1,7 +1,7 @@
-"""Columns of a process table function's result that depend on the call: those of a table, and names that are arguments.
+"""Result columns of a process table function that depend on the call: columns of a table, and names from arguments.
 
-A result says so in the metadata of its fields, which cross the wire with the type; both ends put the columns
-of the call in their place.
+The metadata of a result's fields describe them and are sent with the type; both ends replace them by the columns
+of the call.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _IF = b"remote_udf.only_if"
 
 
 def columns_of(table: str, *, without: str = "", default: str = "") -> pa.Field:
-    """Stands for the columns of a table argument but those of its key.
+    """Declare the columns of a table argument, except those of its key, as columns of the result.
 
     The column that the DESCRIPTOR argument `without` names, or else `default`, is skipped.
     """
@@ -33,20 +33,20 @@ def columns_of(table: str, *, without: str = "", default: str = "") -> pa.Field:
 
 
 def column_named_by(argument: str, type_: pa.DataType, *, default: str, only_if: str = "") -> pa.Field:
-    """A column with the name that a DESCRIPTOR argument gives. It is skipped where the argument `only_if` is false."""
+    """Declare a column that is named by a DESCRIPTOR argument. It is skipped if the argument `only_if` is false."""
     metadata = {_NAME: argument, _DEFAULT: default, _IF: only_if}
     return pa.field(f"column named by {argument}", type_, metadata=metadata)
 
 
 def depends_on_call(result: pa.DataType) -> bool:
-    """Whether the columns of a result are known only with a call."""
+    """Whether the columns of a result depend on the call."""
     return any((field.metadata or {}).keys() & {_TABLE, _NAME} for field in result)
 
 
 def resolved(spec: FunctionSpec, call: ProcessCall) -> FunctionSpec:
-    """The function with the columns that its result has in this call.
+    """Return the function with the columns that its result has in this call.
 
-    Raises InvalidCall for a DESCRIPTOR that does not name one column, or one that the table does not have.
+    Raises InvalidCall if a DESCRIPTOR does not name exactly one column, or names one that the table does not have.
     """
     if not pa.types.is_struct(spec.result) or not depends_on_call(spec.result):
         return spec

@@ -1,4 +1,4 @@
-"""RowKind: what a row of a changelog does to the table it describes (FLIP-491, Flink's RowKind)."""
+"""RowKind: how a row of a changelog changes the table that it describes (FLIP-491, Flink's RowKind)."""
 
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ ROW_KIND = "row_kind"
 
 
 class RowKind(StrEnum):
-    """Kinds of change, as people write them."""
+    """The kind of change of a row, as users write it."""
 
     INSERT = "+I"
     UPDATE_BEFORE = "-U"
@@ -22,22 +22,22 @@ class RowKind(StrEnum):
 
     @property
     def code(self) -> int:
-        """The byte Flink and the wire use."""
+        """The byte that Flink and the wire use."""
         return _CODES[self]
 
     @property
     def is_retract(self) -> bool:
-        """The row is retracted: -U and -D."""
+        """Whether the row is retracted: -U and -D."""
         return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
     @property
     def is_accumulate(self) -> bool:
-        """The row is added: +I and +U."""
+        """Whether the row is added: +I and +U."""
         return not self.is_retract
 
     @classmethod
     def of(cls, code: int) -> "RowKind":
-        """The kind of a code. Raises ProtocolViolation."""
+        """Return the kind of a code. Raises ProtocolViolation for an unknown code."""
         if (kind := _KINDS.get(code)) is None:
             raise ProtocolViolation(f"row kind {code}: expected a code from 0 to {len(_KINDS) - 1}")
         return kind

@@ -1,6 +1,6 @@
-"""Scalar arguments of a call as Arrow values: a value that its declared type cannot hold unchanged is refused.
+"""Scalar arguments of a call as Arrow values. If the declared type cannot hold a value unchanged, it is refused.
 
-pyarrow alone would make 1 of 1.99, a date of a datetime, UTC of a datetime without a zone, and would drop fields
+pyarrow alone would convert 1.99 to 1, a datetime to a date, a datetime without a zone to UTC, and would drop fields
 that a struct does not have.
 """
 
@@ -19,11 +19,11 @@ __all__ = ["scalar_array"]
 
 
 def scalar_array(value: Any, type_: pa.DataType) -> pa.Array:
-    """The value as an array of one row. None is null.
+    """Convert a value to an array of one row. None is null.
 
     A float or a decimal for a floating point type is rounded to the nearest value of the type, as in Spark; nothing
-    else changes.
-    A struct is a dictionary with exactly its fields or a tuple by position, a map a dictionary or a list of pairs.
+    else changes. A struct is a dictionary with exactly its fields or a tuple by position; a map is a dictionary or a
+    list of pairs.
 
     Raises:
         TypeError, ValueError, OverflowError or pa.ArrowException: the value is not of the type, or the type cannot
@@ -81,7 +81,7 @@ def _fields(value: Any, type_: pa.DataType) -> dict[str, Any]:
 
 
 def _exact(value: Any, type_: pa.DataType) -> Any:
-    """The value as pyarrow takes it. Raises ValueError where pyarrow would change it without an error."""
+    """The value as pyarrow takes it. Raises ValueError if pyarrow would change it without an error."""
     if pa.types.is_floating(type_):
         return _floating(value, type_)
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):

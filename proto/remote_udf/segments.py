@@ -1,6 +1,6 @@
-"""Segments on the wire: the rows of one key and what they are applied to, as Arrow columns (FLIP-491).
+"""Segments on the wire: the rows of one key and the accumulators they are applied to, as Arrow columns (FLIP-491).
 
-A bundle is a batch of segments, one row each. Which columns it has is said once, in Open; see
+A bundle is a batch of segments, one row each. The message Open says once which columns it has; see
 message.proto.
 """
 
@@ -34,7 +34,7 @@ ROWS = "rows"
 
 
 class AppliedField(StrEnum):
-    """What is wanted of a segment."""
+    """A value that a segment can return."""
 
     ACCUMULATOR = "accumulator"
     STARTING_VALUE = "starting_value"
@@ -85,10 +85,10 @@ def applied_type(spec: FunctionSpec, fields: Iterable[AppliedField]) -> pa.DataT
 
 
 def checked_segments(spec: FunctionSpec, schema: pa.Schema) -> list[pa.DataType]:
-    """The type each column of a bundle is converted to, in the order of the schema.
+    """Return the type to which each column of a bundle is converted, in the order of the schema.
 
-    Raises StreamError ARGUMENT_COUNT or ARGUMENT_TYPE for rows the function does not take, for
-    accumulators that are not its own, and for columns segments do not have.
+    Raises StreamError ARGUMENT_COUNT or ARGUMENT_TYPE for rows that the function does not take, for
+    accumulators of another type, and for columns that segments do not have.
     """
     targets = []
     for field in schema:

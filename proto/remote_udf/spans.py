@@ -1,4 +1,4 @@
-"""Span: what both ends do with one, whether or not anything is traced."""
+"""Span: the operations of a trace span that both ends use, with or without tracing."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -6,35 +6,35 @@ from typing import Protocol
 __all__ = ["NO_SPAN", "Attribute", "Headers", "Span"]
 
 Headers = Iterable[tuple[str, str | bytes]]
-"""Metadata of gRPC's; `traceparent` and `tracestate` (W3C) are what counts."""
+"""Metadata of gRPC, of which `traceparent` and `tracestate` (W3C) are used."""
 Attribute = str | int | float | bool
 
 
 class Span(Protocol):
-    """What both ends do with a span. From any thread; nothing happens after `end`."""
+    """A trace span. Its methods may be called from any thread and have no effect after `end`."""
 
     def event(self, name: str, **attributes: Attribute) -> None:
-        """Something happened now."""
+        """Record an event that happened now."""
         ...
 
     def set(self, **attributes: Attribute) -> None:
-        """Attributes of the whole."""
+        """Set attributes of the span."""
         ...
 
     def child(self, name: str, **attributes: Attribute) -> "Span":
-        """A span below this one."""
+        """Start a child span."""
         ...
 
     def headers(self) -> list[tuple[str, str]]:
-        """What the other end needs to go on below this span."""
+        """The headers with which the other end starts child spans of this one."""
         ...
 
     def make_current(self) -> None:
-        """In this thread, or asyncio task, code that asks OpenTelemetry for the current span gets this one."""
+        """Make this the current span of OpenTelemetry in this thread or asyncio task."""
         ...
 
     def end(self, error: str = "") -> None:
-        """It is over; with `error` it failed for this reason. Safe to call twice."""
+        """End the span. With `error`, it failed for this reason. May be called twice."""
         ...
 
 
@@ -59,4 +59,4 @@ class _NoSpan:
 
 
 NO_SPAN: Span = _NoSpan()
-"""What there is where nothing is traced."""
+"""The span that is used without tracing."""

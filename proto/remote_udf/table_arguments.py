@@ -15,44 +15,44 @@ __all__ = ["ArgumentTrait", "ChangelogMode", "ProcessSignature", "TableArgument"
 
 
 class ArgumentTrait(StrEnum):
-    """What a table argument is, and what it asks of the table that is passed (Flink's ArgumentTrait)."""
+    """What a table argument is, and what it requires of the table that is passed (Flink's ArgumentTrait)."""
 
     ROW_SEMANTIC_TABLE = "ROW_SEMANTIC_TABLE"
     """Rows are independent of each other: no key, no state, no timers."""
     SET_SEMANTIC_TABLE = "SET_SEMANTIC_TABLE"
-    """Rows of one key go to one place, where state and timers of the key are."""
+    """Rows with the same key are processed together, with the state and timers of the key."""
     BROADCAST_SEMANTIC_TABLE = "BROADCAST_SEMANTIC_TABLE"
-    """Every row goes to every place; it may change broadcast state only."""
+    """Every row is sent to every partition; it may only change broadcast state."""
     PASS_COLUMNS_THROUGH = "PASS_COLUMNS_THROUGH"  # noqa: S105 - no password
-    """All columns of the table go into the result, not only those of the key."""
+    """The result has all columns of the table, not only those of the key."""
     OPTIONAL_PARTITION_BY = "OPTIONAL_PARTITION_BY"
     """Without PARTITION BY the whole table has one key."""
     SUPPORT_UPDATES = "SUPPORT_UPDATES"
     """The table may be a changelog."""
     REQUIRE_UPDATE_BEFORE = "REQUIRE_UPDATE_BEFORE"
-    """A changelog has -U before +U."""
+    """If the table is a changelog, it has -U before +U."""
     REQUIRE_FULL_DELETE = "REQUIRE_FULL_DELETE"
-    """-D has all columns, not only those of the key."""
+    """-D has the values of all columns, not only those of the key."""
     REQUIRE_ON_TIME = "REQUIRE_ON_TIME"
-    """The call says which column has the time."""
+    """The call must name the column that has the time."""
 
 
 @dataclass(frozen=True)
 class ChangelogMode:
-    """Which kinds of row a changelog has. With `key_only_deletes` a -D has the key's columns and nulls."""
+    """The kinds of change in a changelog. With `key_only_deletes`, a -D has the key's columns and otherwise nulls."""
 
     kinds: tuple[RowKind, ...] = (RowKind.INSERT,)
     key_only_deletes: bool = False
 
     @classmethod
     def of(cls, *kinds: RowKind | str, key_only_deletes: bool = False) -> "ChangelogMode":
-        """A mode of these kinds, whatever their order."""
+        """Return a mode of these kinds, in any order."""
         wanted = {RowKind(kind) for kind in kinds}
         return cls(tuple(kind for kind in RowKind if kind in wanted), key_only_deletes)
 
     @classmethod
     def parse(cls, text: str, *, key_only_deletes: bool = False) -> "ChangelogMode":
-        """A mode as people write it: "+I, +U, -D". Raises ValueError."""
+        """Parse a mode such as "+I, +U, -D". Raises ValueError for an unknown kind."""
         kinds = [each.strip() for each in text.split(",")]
         known = [kind.value for kind in RowKind]
         for kind in kinds:
@@ -68,7 +68,7 @@ class ChangelogMode:
 
     @property
     def is_upsert(self) -> bool:
-        """A row with +U replaces the one of its key, without a -U."""
+        """Whether a +U replaces the row of its key without a -U."""
         return RowKind.UPDATE_AFTER in self.kinds and RowKind.UPDATE_BEFORE not in self.kinds
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class ChangelogMode:
 
 @dataclass(frozen=True)
 class TableArgument:
-    """A table among a function's arguments. `row` is the struct of a typed one, whose columns go by position."""
+    """A table among a function's arguments. `row` is the struct of a typed table, whose columns match by position."""
 
     name: str
     traits: frozenset[ArgumentTrait]
@@ -104,10 +104,10 @@ class TableArgument:
 
 @dataclass(frozen=True)
 class ProcessSignature:
-    """What both ends know of a process table function beyond its parameters.
+    """The description of a process table function beyond its parameters, on both ends.
 
-    `tables` are in the order of the declaration; their names are among the parameters. `state` has a field
-    per state entry, in the type it has on the wire; `broadcast_state` those of broadcast state.
+    `tables` are in the order of the declaration; their names are among the parameters. `state` has one field
+    per state entry, with its type on the wire; `broadcast_state` has those of broadcast state.
     """
 
     tables: tuple[TableArgument, ...] = ()
@@ -129,7 +129,7 @@ class ProcessSignature:
 
     @property
     def supports_timers(self) -> bool:
-        """Timers need keys, and nothing passed through that a timer has no row for."""
+        """Whether timers can be used. They need keys, and no columns are passed through, as a timer has no row."""
         main = self.main_tables
         return bool(main) and all(table.has_set_semantics for table in main) and not self.passes_columns_through
 

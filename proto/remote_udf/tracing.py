@@ -1,7 +1,7 @@
-"""Tracing: spans on both ends where the environment asks for them; OpenTelemetry is not even imported where not.
+"""Tracing: spans on both ends, if the environment enables them. Otherwise OpenTelemetry is not even imported.
 
-A stream is a span of the executor's, and one of the server's below it; a batch is one below that. Attributes hold names
-and numbers, never values of rows.
+A stream has a span of the executor, with a child span of the server, which has a child span per batch. Attributes hold
+names and numbers, never values of rows.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def tracing_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the OTEL_ variables name somewhere to send spans to."""
+    """Whether the OTEL_ variables name a destination for spans."""
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none":
         return False
@@ -30,9 +30,9 @@ def tracing_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def start_span(service: str, name: str, parent: Headers = (), *, server: bool = False, **attributes: Attribute) -> Span:
-    """A span below the one the headers name, or else the current one; NO_SPAN where nothing is traced.
+    """Start a child of the span in the headers, or else of the current one; without tracing, return NO_SPAN.
 
-    `service` is what this process calls itself unless OTEL_SERVICE_NAME says otherwise.
+    `service` is the name of this process if OTEL_SERVICE_NAME is not set.
     """
     if not _traced(os.getpid()):
         return NO_SPAN
@@ -42,7 +42,7 @@ def start_span(service: str, name: str, parent: Headers = (), *, server: bool = 
 
 
 def prepare_tracing(service: str) -> None:
-    """Imports what the first span would wait for, where anything is traced."""
+    """If tracing is enabled, import what the first span would wait for."""
     if _traced(os.getpid()):
         from remote_udf.open_telemetry import prepare  # noqa: PLC0415 - as above
 
@@ -50,7 +50,7 @@ def prepare_tracing(service: str) -> None:
 
 
 def flush_spans() -> None:
-    """Sends what has ended. Blocks, for seconds if nobody takes it."""
+    """Send the spans that have ended. Blocks, for seconds if the destination does not respond."""
     if _traced(os.getpid()):
         from remote_udf.open_telemetry import flush  # noqa: PLC0415 - as above
 
@@ -59,7 +59,7 @@ def flush_spans() -> None:
 
 @cache
 def _traced(process: int) -> bool:
-    """Asked once per process: Spark forks its workers."""
+    """Evaluated once per process, because Spark forks its workers."""
     if not tracing_wanted(os.environ):
         return False
     try:

@@ -1,8 +1,8 @@
-"""The types that cross the wire: Arrow types, as Spark writes and reads them.
+"""The types that are sent over the wire: Arrow types, as Spark writes and reads them.
 
-Spark's mapping is the one of its Arrow hand-over (Spark docs, "Apache Arrow in PySpark", supported
-SQL types): TIMESTAMP is `timestamp[us, tz=UTC]`, TIMESTAMP_NTZ `timestamp[us]`, day-time intervals
-`duration[us]`. A dense union is ours: it stands for a parameter that takes one of several types.
+The mapping is that of Spark's Arrow conversion (Spark docs, "Apache Arrow in PySpark", supported
+SQL types): TIMESTAMP is `timestamp[us, tz=UTC]`, TIMESTAMP_NTZ is `timestamp[us]`, and day-time intervals are
+`duration[us]`. In addition, a dense union stands for a parameter that takes one of several types.
 """
 
 import pyarrow as pa
@@ -43,7 +43,7 @@ _SPELLINGS: dict[pa.DataType, str] = {
 
 
 def spelled(type_: pa.DataType) -> str:
-    """The type as Spark's DDL writes it; alternatives of a union joined with " | "."""
+    """Return the type in Spark's DDL. The alternatives of a union are joined with " | "."""
     if type_ in _SPELLINGS:
         return _SPELLINGS[type_]
     if pa.types.is_decimal(type_):
@@ -64,14 +64,14 @@ def _name(name: str) -> str:
 
 
 def alternatives(type_: pa.DataType) -> list[pa.DataType]:
-    """The types a parameter of this type takes: the union's members, or the type alone."""
+    """Return the types that a parameter of this type takes: the union's members, or the type alone."""
     return [field.type for field in type_] if pa.types.is_union(type_) else [type_]
 
 
 def normalized(type_: pa.DataType) -> pa.DataType:
-    """The same type without what does not matter here: large offsets, views, time zones, units, names of elements.
+    """Return the type without irrelevant details: large offsets, views, time zones, units, names of elements.
 
-    Two types are the same to a function when their normalized forms are equal.
+    Two types are the same to a function if their normalized forms are equal.
     """
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         return pa.string()
@@ -100,7 +100,7 @@ def normalized(type_: pa.DataType) -> pa.DataType:
 
 
 def require_supported(type_: pa.DataType, where: str) -> pa.DataType:
-    """The normalized type. Raises UnsupportedType, naming `where`, if it has no Spark counterpart."""
+    """Return the normalized type. Raises UnsupportedType, with `where` in the message, if Spark has no such type."""
     result = normalized(type_)
     nested: list[pa.DataType] = []
     if pa.types.is_list(result):
@@ -122,10 +122,10 @@ def require_supported(type_: pa.DataType, where: str) -> pa.DataType:
 
 
 def accepts(parameter: pa.DataType, argument: pa.DataType) -> pa.DataType | None:
-    """The type among the parameter's to convert the argument to without loss, or None if there is none.
+    """Return the parameter's type to convert the argument to, or None if the argument does not fit.
 
-    Exact matches go before conversions. Those are Spark's implicit ones that never fail and lose at
-    most digits of a floating point number: a wider integer, integer to decimal or double, float to
+    An exact match has precedence over a conversion. Conversions are those implicit ones of Spark that never fail and
+    lose at most digits of a floating point number: a wider integer, integer to decimal or double, float to
     double, a wider decimal, decimal to double, null to anything, and the same inside arrays, maps
     and structs (same field names in the same order).
     """
@@ -153,7 +153,7 @@ def _widens(source: pa.DataType, target: pa.DataType) -> bool:
         whole = target.precision - target.scale >= source.precision - source.scale
         return whole and target.scale >= source.scale
     return (pa.types.is_float32(source) and pa.types.is_float64(target)) or (
-        # Spark's own implicit cast; every decimal literal in SQL text is a decimal.
+        # Spark's own implicit cast: every literal with a decimal point in SQL is a decimal.
         pa.types.is_decimal(source) and pa.types.is_float64(target)
     )
 
