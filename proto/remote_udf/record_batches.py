@@ -1,8 +1,8 @@
-"""Record batch messages of Arrow as they come in: what each says of itself, read before anything is made of it.
+"""Incoming record batch messages of Arrow. What each announces is checked before anything is allocated for it.
 
-Arrow believes what a message announces: a compressed body inflates to any size, arrays of types that take no
-memory, such as `null`, have any length, and any number of views show the same text. Whoever sends such a message
-pays a few bytes for gigabytes here. What is left takes no more memory than the message.
+Arrow trusts what a message announces: a compressed body expands to any size, arrays of types that take no
+memory, such as `null`, have any length, and any number of views refer to the same text. With a few bytes, the sender
+of such a message could make this process allocate gigabytes. Accepted messages take no more memory than their size.
 """
 
 import struct
@@ -17,9 +17,9 @@ from remote_udf.errors import ProtocolViolation
 __all__ = ["read_batches"]
 
 MOST_BATCHES = 1_000
-"""Of one message. Ours have one, or a few where a column takes more than two gigabytes."""
+"""Maximum number of batches of one message. Ours have one, or a few if a column takes more than two gigabytes."""
 MOST_EMPTY = 1 << 20
-"""Elements of one nested array whose type takes no memory, as those of `array<void>`. Rows are bounded elsewhere."""
+"""Maximum number of elements of a nested array that take no memory, as in `array<void>`. Rows are bounded elsewhere."""
 _HEADER = 2
 """The field of Message, in Arrow's format/Message.fbs, that holds the table RecordBatch."""
 _LENGTH, _NODES, _COMPRESSION, _VARIADIC = 0, 1, 3, 4
@@ -27,9 +27,9 @@ _LENGTH, _NODES, _COMPRESSION, _VARIADIC = 0, 1, 3, 4
 
 
 def read_batches(data: bytes | memoryview | pa.Buffer, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
-    """The record batches that stand back to back in `data`, validated in full; their columns refer to it.
+    """Read the consecutive record batches in `data` and validate them in full. Their columns refer to `data`.
 
-    Raises ProtocolViolation if they do not have that schema or this number of rows together, or are compressed.
+    Raises ProtocolViolation if they are compressed, or do not have this schema or, together, this number of rows.
     """
     batches: list[pa.RecordBatch] = []
     found = 0
@@ -68,14 +68,14 @@ def _messages(data: bytes | memoryview | pa.Buffer) -> Iterator[pa.Message]:
 class _Announced(NamedTuple):
     rows: int
     longest: int
-    """Elements of its longest array, at any depth."""
+    """Number of elements of its longest array, at any depth."""
 
 
 def _announced(metadata: pa.Buffer) -> _Announced:
-    """What a record batch says of itself, from the message's flatbuffer, which Arrow has verified.
+    """Read what a record batch announces from the message's flatbuffer, which Arrow has verified.
 
-    Raises ProtocolViolation for one that may take more memory than its message, struct.error or ValueError for
-    positions outside of it.
+    Raises ProtocolViolation if it may take more memory than its message, and struct.error or ValueError for
+    positions outside of the message.
     """
     view = memoryview(metadata)
     message = _uint32(view, 0)
@@ -99,7 +99,7 @@ def _announced(metadata: pa.Buffer) -> _Announced:
 
 
 def _field(view: memoryview, table: int, number: int) -> int:
-    """Where a field of a table stands; 0 if it is absent."""
+    """The position of a field of a table; 0 if it is absent."""
     vtable = table - struct.unpack_from("<i", view, table)[0]
     entry = 4 + 2 * number
     if vtable < 0 or entry >= struct.unpack_from("<H", view, vtable)[0]:
@@ -118,14 +118,14 @@ def _inner(type_: pa.DataType) -> list[pa.DataType]:
 
 
 def _is_empty(type_: pa.DataType) -> bool:
-    """Whether an element takes no memory on the wire, or a bit at most."""
+    """Whether an element takes no memory on the wire, or at most one bit."""
     if pa.types.is_fixed_size_list(type_):
         return type_.list_size == 0 or _is_empty(type_.value_type)
     return pa.types.is_null(type_) or (pa.types.is_struct(type_) and all(map(_is_empty, _inner(type_))))
 
 
 def _check_empty(array: pa.Array) -> None:
-    """Raises ProtocolViolation for more elements below the rows than are believed without a byte for each."""
+    """Raises ProtocolViolation if nested arrays have too many elements that take no byte each."""
     type_ = array.type
     if pa.types.is_struct(type_) or pa.types.is_union(type_):
         inner = [array.field(index) for index in range(type_.num_fields)]

@@ -1,12 +1,12 @@
 """SharedMemory: memory of both ends of one stream on one host, so that batches need not go through a socket.
 
-gRPC copies a batch several times and hands it to the kernel and back; here each end copies it once. What
-travels is where it stands (`message.proto`, SharedMemory and SharedData). It is never waited for: what finds
-no room goes inside its message, as everything does between hosts.
+gRPC copies a batch several times and passes it to the kernel and back; here each end copies it once. The message
+carries only its position (`message.proto`, SharedMemory and SharedData). Nothing waits for room: if there is
+none, a batch is sent inside its message, as between hosts.
 
-The two ends need not trust each other. Each decides alone where it writes, checks every position it is told,
-and copies what it reads before it looks at it, so that it cannot change any more. The memory has no name in
-a file system, nobody can shrink it, and the kernel frees it when both ends have closed it or have died.
+The two ends need not trust each other. Each decides alone where it writes, checks every position that it receives,
+and copies the bytes before it examines them, so that they cannot change any more. The memory has no name in
+a file system and cannot be shrunk, and the kernel frees it when both ends have closed it or have died.
 """
 
 import contextlib
@@ -32,34 +32,34 @@ if sys.platform == "linux":
 __all__ = ["OfferedMemory", "SharedMemory", "SharedMemoryClosed", "SharedMemoryRefused", "attach", "offer_memory"]
 
 AREA_BYTES = 16 << 20
-"""Of each end: four of the largest messages a client makes. Pages that are never written take no memory."""
+"""Size of each end's area: four of a client's largest messages. Pages that are never written take no memory."""
 MOST_BYTES = 64 << 20
-"""More is not opened: pages may be counted as those of the process that reads them first."""
+"""Larger memory is not opened, because pages may be charged to the process that reads them first."""
 LEAST_BYTES = 16 << 10
-"""Fewer bytes go inside their message, where they cost about as much."""
+"""Fewer bytes are sent inside their message, where they cost about as much."""
 TOKEN_BYTES = 32
 PAGE = 4096
 HEADER = 64
-"""Of each place: its state, and Arrow's alignment for what follows."""
+"""Size of the header of each place: its state, padded to Arrow's alignment."""
 FREE, BUSY = 0, 1
 NAME = "remote-udf"
 _LINK = f"/memfd:{NAME} (deleted)"
-"""What Linux says a descriptor of such memory is."""
+"""The target that Linux shows for a descriptor of such memory."""
 
 
 class SharedMemoryRefused(Exception):
-    """What was offered is not this kind of memory, or not for this process to open."""
+    """The offered memory is not of this kind, or this process may not open it."""
 
 
 class SharedMemoryClosed(Exception):
-    """Something was to be read from memory whose stream has ended."""
+    """A read from memory whose stream has ended."""
 
 
 class SharedMemory:
-    """One end's view, until `close`. Safe to use from several threads."""
+    """One end's view of the memory, until `close`. It is thread-safe."""
 
     def __init__(self, memory: mmap.mmap, *, client: bool, most: int | None = None) -> None:
-        """`most` bytes at a time are taken; by default as many as an area has."""
+        """`most` is the maximum number of bytes taken at once; by default the size of an area."""
         self._memory = memory
         self._view = memoryview(memory)
         area = (len(self._view) - PAGE) // 2
@@ -68,13 +68,13 @@ class SharedMemory:
         self._most = area if most is None else most
         self._states = self._view.cast("Q")
         self._busy: list[tuple[int, int]] = []
-        """Places in this end's area that the other end may not have read yet, by position."""
-        # Held while bytes are copied, so that nothing is unmapped meanwhile. Copying holds the interpreter anyway.
+        """Places in this end's area that the other end may not yet have read, by position."""
+        # Held while bytes are copied, so that nothing is unmapped meanwhile. Copying holds the interpreter lock anyway.
         self._lock = threading.Lock()
         self._closed = False
 
     def close(self) -> None:
-        """Unmaps it: the stream has ended. Nothing is put any more. Safe to call twice."""
+        """Unmap the memory when the stream has ended. Nothing is written after that. May be called twice."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -83,7 +83,7 @@ class SharedMemory:
                 self._memory.close()
 
     def put(self, parts: Buffers) -> pb.SharedData | None:
-        """Writes bytes for the other end and says where; None if they are few, there is no room, or it is closed."""
+        """Write bytes for the other end and return where; None if they are few, there is no room, or this is closed."""
         size = sum(map(len, parts))
         if size < LEAST_BYTES:
             return None
@@ -98,9 +98,9 @@ class SharedMemory:
         return pb.SharedData(position=position, bytes=size)
 
     def take(self, place: pb.SharedData) -> memoryview:
-        """A copy of what the other end wrote; the place is its own again.
+        """Return a copy of what the other end wrote, and give the place back to it.
 
-        Raises ProtocolViolation for what cannot be there, SharedMemoryClosed after `close`.
+        Raises ProtocolViolation for an impossible position, and SharedMemoryClosed after `close`.
         """
         start = place.position + HEADER
         first, last = self._theirs
@@ -119,7 +119,7 @@ class SharedMemory:
         return copy
 
     def _reserve(self, size: int) -> int | None:
-        """The first place with so much room, marked as busy: low ones are in the processor's caches. Needs the lock."""
+        """The first place with enough room, marked as busy: low ones are in the CPU caches. Needs the lock."""
         position, last = self._mine
         self._busy = [place for place in self._busy if self._states[place[0] // 8] == BUSY]
         index = 0
@@ -137,10 +137,10 @@ class SharedMemory:
 
 
 class OfferedMemory:
-    """New memory, until the server has answered."""
+    """New memory that a client offers, until the server has answered."""
 
     def __init__(self) -> None:
-        """Raises OSError or AttributeError where there is no such memory."""
+        """Raises OSError or AttributeError if the system has no such memory."""
         size = PAGE + 2 * AREA_BYTES
         self._descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -153,16 +153,16 @@ class OfferedMemory:
         token = secrets.token_bytes(TOKEN_BYTES)
         self._memory[:TOKEN_BYTES] = token
         self.offer = pb.SharedMemory(process=os.getpid(), descriptor=self._descriptor, bytes=size, token=token)
-        """For Open."""
+        """The offer in the message Open."""
 
     def accepted(self) -> SharedMemory:
-        """The client's end, once the server has opened the memory; called once, before `close`."""
+        """Return the client's end when the server has opened the memory. Call it once, before `close`."""
         assert self._memory is not None
         memory, self._memory = self._memory, None
         return SharedMemory(memory, client=True)
 
     def close(self) -> None:
-        """Nobody can open it any more; who has, keeps it. Unmaps what was not accepted. Safe to call twice."""
+        """Prevent further opening, and unmap memory that was not accepted. May be called twice."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -172,17 +172,17 @@ class OfferedMemory:
 
 
 def offer_memory() -> OfferedMemory | None:
-    """Memory to offer to a server; None where the system has none: other than Linux, or out of descriptors."""
+    """Create memory to offer to a server; None if the system is not Linux or has no descriptor left."""
     with contextlib.suppress(OSError, AttributeError, ValueError):
         return OfferedMemory()
     return None
 
 
 def attach(offer: pb.SharedMemory, most: int) -> SharedMemory:
-    """The server's end of what a client offers; takes `most` bytes at a time. Raises SharedMemoryRefused.
+    """Open the server's end of offered memory, which takes `most` bytes at once. Raises SharedMemoryRefused.
 
-    A client says which descriptor of which process it means, so nothing is believed of it: only memory of
-    this kind is opened, and only that with the token in it is used.
+    A client names a descriptor of a process, which is not trusted: only memory of
+    this kind is opened, and it is used only if it contains the token.
     """
     path = f"/proc/{offer.process}/fd/{offer.descriptor}"
     try:
@@ -191,7 +191,7 @@ def attach(offer: pb.SharedMemory, most: int) -> SharedMemory:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             if 2 * descriptor > resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
-                # Mapped memory holds a descriptor. Connections need theirs more.
+                # Mapped memory holds a descriptor, and connections need descriptors more.
                 raise SharedMemoryRefused("half of this process's descriptors are in use")
             return SharedMemory(_checked(descriptor, offer), client=False, most=most)
         finally:
@@ -207,7 +207,7 @@ def _checked(descriptor: int, offer: pb.SharedMemory) -> mmap.mmap:
     if not PAGE < offer.bytes <= MOST_BYTES or (offer.bytes - PAGE) % (2 * HEADER):
         raise SharedMemoryRefused(f"memory of {offer.bytes} bytes; at most {MOST_BYTES} in areas of whole places")
     if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-        # Reading what is gone would end this process.
+        # Reading pages that are gone would end this process.
         raise SharedMemoryRefused("memory that its owner can shrink")
     memory = mmap.mmap(descriptor, offer.bytes)
     if len(offer.token) != TOKEN_BYTES or not hmac.compare_digest(memory[:TOKEN_BYTES], offer.token):

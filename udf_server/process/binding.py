@@ -1,7 +1,7 @@
 """Binding: a process table function as a vectorized function over segments, for one stream.
 
-Everything vectorized functions have is so had by segments: deadlines, retries, and a segment that fails
-found by halving.
+Segments therefore get everything that vectorized functions have: deadlines, retries, and isolation of a failing
+segment by halving.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from udf_server.runners.emission import Emission
 __all__ = ["TableBinding", "bind_table", "checked_process_segments"]
 
 ASYNC_SEGMENTS = 256
-"""Segments of an async function in flight at once in a bundle."""
+"""Maximum number of segments of an async function in flight in a bundle."""
 PART_SHARE = 16
-"""There are many of them, so each sends what it has emitted at this share of what leaves at once."""
+"""There are many of them, so each sends its output at this share of the usual size."""
 HELD_BYTES = 16 << 20
 
 
 def checked_process_segments(function: ProcessTable, call: ProcessCall, schema: pa.Schema) -> list[pa.DataType]:
-    """The type of each column of the segments. Raises StreamError for columns that are not those of this call."""
+    """Return the type of each column of the segments. Raises StreamError for columns of another call."""
     wanted = segments_schema(function.spec, call)
     if schema.names != wanted.names or any(
         not field.type.equals(target.type) for field, target in zip(schema, wanted, strict=True)
@@ -50,7 +50,7 @@ def checked_process_segments(function: ProcessTable, call: ProcessCall, schema: 
 
 
 def bind_table(function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics) -> Function:
-    """The function that takes the columns of segments of this call. Raises ValueError for scalars it cannot read."""
+    """The function that takes the columns of this call's segments. Raises ValueError for scalars it cannot read."""
     function = function.in_call(call)
     binding = TableBinding(function, call, metrics)
     result = processed_type(function.spec, broadcast=call.broadcast)
@@ -235,7 +235,7 @@ class _Turns:
 
 
 def _scalars(function: ProcessTable, call: ProcessCall) -> list[Any]:
-    """A value per scalar argument: what was sent, or the declared default."""
+    """A value per scalar argument: the one that was sent, or the declared default."""
     values = []
     for argument in function.arguments:
         if argument.table is not None:

@@ -1,4 +1,4 @@
-"""Row: rows of tables as functions see them, and rows they emit with a kind of change."""
+"""Row: rows of tables as functions see them, and rows that they emit with a kind of change."""
 
 import collections
 import functools
@@ -23,7 +23,7 @@ class Row(tuple[Any, ...]):
 
     __slots__ = ()
     names: ClassVar[tuple[str, ...]] = ()
-    """Names of the columns; none for a row made by position."""
+    """Names of the columns; empty for a row made by position."""
     kind: ClassVar[RowKind] = RowKind.INSERT
 
     def __new__(cls, *values: Any, kind: RowKind | str = RowKind.INSERT, **named: Any) -> "Row":
@@ -35,7 +35,7 @@ class Row(tuple[Any, ...]):
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> "Row":
-        """A row of this class, by position."""
+        """Return a row of this class, by position."""
         return tuple.__new__(cls, values)
 
     @classmethod
@@ -44,7 +44,7 @@ class Row(tuple[Any, ...]):
         return list(map(tuple.__new__, itertools.repeat(cls), rows))
 
     def with_kind(self, kind: RowKind | str) -> "Row":
-        """The same row as another kind of change."""
+        """Return the same row with another kind of change."""
         made = row_class(self.names, RowKind(kind)) if self.names else _plain(RowKind(kind))
         return made.of(self)
 
@@ -57,7 +57,7 @@ class Row(tuple[Any, ...]):
         return tuple.__getitem__(self, key)
 
     def as_dict(self) -> dict[str, Any]:
-        """Values by column name."""
+        """Return the values by column name."""
         return dict(zip(self.names, self, strict=True))
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""State entries of a function: what it gets for what is stored, and what is stored of what it leaves.
+"""State entries of a function: conversion between what is stored and what the function gets and changes.
 
-Stored is None for an empty entry. With a time-to-live every value, element and entry is stored with the
-time it was written, and what is older is not read (`now - written >= ttl`).
+An empty entry is stored as None. With a time-to-live, every value, element and entry is stored with the
+time when it was written, and is not read when it has expired (`now - written >= ttl`).
 """
 
 import copy
@@ -48,7 +48,7 @@ class StateEntry(ABC):
         return self.store(value, now)
 
     def fresh(self) -> Any:
-        """What the function gets of an empty entry."""
+        """What the function gets for an empty entry."""
         return self.load(None, 0)
 
     def _timed(self) -> Codec:
