@@ -1,4 +1,4 @@
-"""Accounts: what a stream did, for statistics of the job, its span and the comparison with the counts of the server."""
+"""Accounts counts what a stream does, for the statistics of the job, its span and a comparison with the server."""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +15,7 @@ __all__ = ["Accounts"]
 
 
 class Accounts:
-    """`statistics` are of the whole stream, `counts` of its present connection."""
+    """`statistics` has the counts of the whole stream, `counts` those of its current connection."""
 
     def __init__(self, call: ScalarCall, task: TaskInfo, span: Span, clock: Callable[[], float]) -> None:
         self.statistics = Statistics(streams=1)
@@ -28,7 +28,7 @@ class Accounts:
         self._reported = False
 
     def received(self, result: pb.Result, failed: int, size: int) -> None:
-        """Counts a result message of this many failed rows and bytes."""
+        """Count a result message of this many failed rows and bytes."""
         counts, statistics = self.counts, self.statistics
         ok = result.rows - failed - result.skipped
         counts.rows_ok += ok
@@ -45,16 +45,16 @@ class Accounts:
         statistics.bytes_in += size
 
     def refused(self, rows: int) -> None:
-        """Counts rows that fail here and do not reach a server."""
+        """Count rows that fail in the client and are not sent to a server."""
         self.statistics.rows += rows
         self.statistics.failed += rows
 
     def start_connection(self) -> None:
-        """Counts again, since the server's counts are those of a connection."""
+        """Reset `counts`, because the server counts per connection."""
         self.counts = pb.StreamCounts()
 
     def finish_connection(self, finished: pb.Finished, rows_sent: int, unanswered: int) -> None:
-        """Takes the server's times. Raises AccountingMismatch if its counts are not those of this end."""
+        """Add the server's times. Raises AccountingMismatch if its counts differ from those of the client."""
         ours = self.counts
         ours.rows_in = rows_sent
         if unanswered or ours != finished.counts:
@@ -66,7 +66,7 @@ class Accounts:
         self.statistics.function_seconds += finished.times.function.ToNanoseconds() / 1e9
 
     def report(self, spark_seconds: float) -> None:
-        """Hands the statistics to the plan's reporter, the first time it is called."""
+        """Pass the statistics to the plan's reporter. Only the first call has an effect."""
         reporter, call, task = self._call.config.reporter, self._call, self._task
         if reporter is None or self._reported:
             return
@@ -81,7 +81,7 @@ class Accounts:
         )  # fmt: skip
 
     def end_span(self, error: str = "") -> None:
-        """Ends the span with the statistics so far."""
+        """End the span with the statistics so far."""
         if self._span is NO_SPAN:
             return
         statistics = self.statistics
@@ -91,7 +91,7 @@ class Accounts:
             reconnects=statistics.reconnects,
         )  # fmt: skip
         self._span.end(error)
-        # Spark ends its workers without a word. Nothing waits for this.
+        # Spark ends its workers without notice, so spans are flushed now, on a thread that nothing waits for.
         threading.Thread(target=flush_spans, name="remote-udf-spans", daemon=True).start()
 
 

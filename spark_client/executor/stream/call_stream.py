@@ -1,4 +1,4 @@
-"""CallStream: one call's rows on their way to a server and back, whatever happens to the server."""
+"""CallStream sends one call's rows to a server and receives their outcomes, also if the server is lost."""
 
 import contextlib
 import functools
@@ -30,10 +30,10 @@ __all__ = ["CallStream"]
 
 
 class CallStream:
-    """Sends chunks of rows, gives back their outcomes, and sends again what a lost server left unanswered.
+    """Sends chunks of rows, returns their outcomes, and sends the rows again that a lost server did not answer.
 
-    The caller asks `has_room` before `submit`, so that no more rows are in flight than the window
-    allows. One thread may submit while another receives; any may close.
+    Call `has_room` before `submit`, so that no more rows are in flight than the window
+    allows. One thread may submit while another receives; any thread may close.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class CallStream:
         sleep: Callable[[float], object] | None = None,
         span: Span = NO_SPAN,
     ) -> None:
-        """Connects and opens. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
+        """Connect and open. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
 
-        A function's `open` hook may take its time, during which the server is quiet: it gets as long as a
-        row may take. `sleep` is by default one that `close` interrupts. `span` is ended with the stream.
+        A function's `open` hook may take as long as a row may. `sleep` is by default one that `close`
+        interrupts. `span` ends with the stream.
         """
         self._span = span
         self.call = call
         self._accounts = Accounts(call, task, span, clock)
         self.statistics = self._accounts.statistics
-        """What has happened so far."""
+        """The statistics so far."""
         self._clock = clock
-        # With some spread, so that the tasks of a job do not all move at once.
+        # The age is random, so that the tasks of a job do not all reconnect at the same time.
         self._max_age = call.config.max_stream_seconds * random.uniform(0.75, 1.0)
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
@@ -71,11 +71,11 @@ class CallStream:
         self._finishing = False
         self._done = False
         self._lost_at: float | None = None
-        """When the server was lost and no result has come since; None while all is well."""
+        """When the server was lost; None if a result was received since."""
         self._losses = 0
-        """Times it was lost since then."""
+        """Number of times that a server was lost since then."""
         self._moving = False
-        """The connection gets no more rows: it is to end once those on it are answered, and another one to begin."""
+        """Whether the stream reconnects once all rows are answered. No more rows are sent on this connection."""
         seconds = call.config.connect_seconds
         timeout = call.timeout
         try:
@@ -88,27 +88,27 @@ class CallStream:
 
     @property
     def ordered(self) -> bool:
-        """Whether results of one chunk come in order; as agreed with the server."""
+        """Whether results of one chunk are in order, as agreed with the server."""
         return self._connection.ordered
 
     @property
     def unanswered(self) -> int:
-        """Rows submitted and not answered."""
+        """Number of rows that were submitted and not answered."""
         return self._pending.rows
 
     @property
     def bundles(self) -> AggregateOptions | None:
-        """How rows are to be bundled, as agreed with the server; None for a scalar function."""
+        """The options for bundling rows, as agreed with the server; None for a scalar function."""
         return self._connection.bundles
 
     @property
     def message_bytes(self) -> int:
-        """What the rows of one message may take, as agreed with the server."""
+        """Maximum bytes of the rows of one message, as agreed with the server."""
         return self._connection.payload_bytes
 
     @property
     def message_rows(self) -> int:
-        """Rows the next message should have, if there are as many."""
+        """Number of rows that the next message should have, if that many are available."""
         return self._sizing.rows
 
     def has_room(self) -> bool:
@@ -120,24 +120,21 @@ class CallStream:
         return self._sizing.has_room(self._pending.rows, self._pending.bytes)
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
-        """How many of the available rows the next chunk should have."""
+        """Number of the available rows that the next chunk should have."""
         return self._sizing.next_rows(available, bytes_per_row)
 
     def submit(self, chunk: Chunk) -> list[Answer]:
-        """Sends a chunk.
-
-        Returns the outcomes of rows that cannot be sent, because they are too large; mostly none.
-        """
+        """Send a chunk. Returns the outcomes of rows that are too large to be sent."""
         with self._lock:
             if self._moving and not self._pending.rows and (refused := self._move(chunk)) is not None:
                 return [refused]
             return self._send(chunk)
 
     def receive(self) -> list[Answer]:
-        """Waits for outcomes. Empty only if no row is unanswered or the stream was closed.
+        """Wait for outcomes. The result is empty only if no row is unanswered or the stream was closed.
 
-        Raises StreamError when the server ends the stream for good, AccountingMismatch, or
-        ProtocolViolation. A server that is lost is replaced; where that fails until the deadline, the
+        Raises StreamError if the server ends the stream permanently, AccountingMismatch, or
+        ProtocolViolation. If a server is lost, it is replaced. If that fails until the deadline, the
         rows in flight get the error SERVER_UNAVAILABLE.
         """
         while self._pending.rows and not self._done:
@@ -147,10 +144,9 @@ class CallStream:
         return []
 
     def finish(self) -> pb.StreamCounts:
-        """Ends the stream after the last answer and compares the server's counts with this end's.
+        """End the stream after the last answer and compare the server's counts with those of the client.
 
-        Raises AccountingMismatch if they differ. A server that is lost now took its counts with it, and
-        nothing else that anybody waits for.
+        Raises AccountingMismatch if they differ. If the server is lost now, only this comparison is skipped.
         """
         if self._pending.rows:
             raise AccountingMismatch(f"function {self.call.spec.key}: {self._pending.rows} rows without an outcome")
@@ -166,20 +162,20 @@ class CallStream:
 
     @property
     def replays(self) -> int:
-        """Times that rows were sent again."""
+        """Number of times that rows were sent again."""
         return self.statistics.replays
 
     @property
     def moves(self) -> int:
-        """Times that the stream continued on another connection, with nothing in flight."""
+        """Number of times that the stream changed connections without rows in flight."""
         return self.statistics.reconnects
 
     def report(self, spark_seconds: float) -> None:
-        """Hands the statistics to whom the plan says, the first time; so long was the task in Spark meanwhile."""
+        """Pass the statistics to the plan's reporter, once. `spark_seconds` is the time the task spent in Spark."""
         self._accounts.report(spark_seconds)
 
     def close(self) -> None:
-        """Gives up whatever is in flight. Safe to call twice."""
+        """Close the stream and give up the rows in flight. Safe to call twice."""
         done, self._done = self._done, True
         self._closed.set()
         self._connector.close()
@@ -187,7 +183,7 @@ class CallStream:
         self._pending.close()
         self._accounts.end_span("" if done or not self._pending.rows else "closed with rows in flight")
 
-    # Sending.
+    # The methods below send.
 
     def _send(self, chunk: Chunk, waited: float = 0.0) -> list[Answer]:
         connection = self._connection
@@ -212,16 +208,16 @@ class CallStream:
         return [answer for part in parts for answer in self._send(part, waited)]
 
     def _refused(self, chunk: Chunk, error: RowError) -> Answer:
-        """The same error for every row of a chunk that is not on its way."""
+        """The same error for every row of a chunk that is not in flight."""
         count = len(chunk.rows)
         self._accounts.refused(count)
         nulls = pa.nulls(count, self.call.result_type)
         return Answer(chunk.owner, chunk.rows, nulls, dict.fromkeys(range(count), error))
 
-    # Receiving.
+    # The methods below receive.
 
     def _receive_one(self) -> list[Answer]:
-        """The outcomes in the next message; none in most kinds of message."""
+        """Receive one message and return its outcomes. Only results have some."""
         asked = self._clock()
         try:
             envelope, data = self._connection.read()
@@ -265,7 +261,7 @@ class CallStream:
         return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
 
     def _take_part(self, result: pb.Result, data: memoryview) -> list[Answer]:
-        """Keeps a part of a value until its answer comes. Only the answer ends the time since a server was lost."""
+        """Keep a part of a value until its answer. Only the answer resets the time since a server was lost."""
         if not self.call.takes_parts or not self.ordered or result.rows or result.errors or result.skipped:
             raise ProtocolViolation("a part of a value that was not asked for, or that answers rows")
         self.statistics.bytes_in += len(data)
@@ -278,14 +274,14 @@ class CallStream:
     def _check_finished(self, finished: pb.Finished) -> None:
         self._accounts.finish_connection(finished, self._connection.rows_sent, self._pending.rows)
 
-    # Losing a server and going on with another.
+    # The methods below change servers.
 
     def _move(self, chunk: Chunk) -> Answer | None:
-        """Ends a connection on which nothing is in flight and opens another, on the next server.
+        """End a connection without rows in flight and open another, on the next server.
 
-        None if that went well; otherwise the refusal of the chunk that would have been the next.
+        Returns None on success, otherwise the refusal of `chunk`.
         """
-        # If it is lost now, it takes its counts with it, and nothing else.
+        # If the server is lost now, only the comparison of counts is skipped.
         with contextlib.suppress(TransportLost, StreamError):
             self._end_connection()
         deadline = self._clock() + self._connection.options.timeout
@@ -301,7 +297,7 @@ class CallStream:
         return None
 
     def _end_connection(self) -> None:
-        """Finishes the connection and compares counts, as `finish` does for the last one. Safe to call twice."""
+        """Finish the connection and compare counts, as `finish` does for the last one. Safe to call twice."""
         connection = self._connection
         if connection.finished:
             return
@@ -314,7 +310,7 @@ class CallStream:
         connection.close(cancel=False)
 
     def _recover(self, problem: Exception, hint: float) -> list[Answer]:
-        """Sends what is unanswered again, on a new stream, until the deadline that began with the loss."""
+        """Send the unanswered rows again on a new stream. The deadline is the timeout after the loss."""
         if self._done or self._finishing:
             self._done = True
             return []
@@ -322,7 +318,7 @@ class CallStream:
             now = self._clock()
             self._lost_at = now if self._lost_at is None else self._lost_at
             deadline = self._lost_at + self._connection.options.timeout
-            # The first time at once; a server that takes streams and loses them needs a rest.
+            # The first time there is no pause. A server that accepts streams and then fails needs one.
             pause = max(hint, backoff(self._losses - 1) if self._losses else 0.0)
             self._losses += 1
             self._span.event("server lost", rows=self._pending.rows, error=type(problem).__name__, pause=pause)
@@ -345,7 +341,7 @@ class CallStream:
             return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
 
     def _send_again(self, chunk: Chunk, waited: float, problem: Exception) -> list[Answer]:
-        """Sends rows of a lost server to the next one, unless they were on every one that was lost."""
+        """Send rows of a lost server to the next one, unless they were replayed more than `max_replays` times."""
         most = self.call.config.max_replays
         if chunk.replays <= most:
             return self._send(chunk, waited)
@@ -356,16 +352,16 @@ class CallStream:
         return [self._refused(chunk, RowError(ErrorCode.SERVER_UNAVAILABLE, message, attempts=0, retryable=False))]
 
     def _give_up(self, problem: str) -> list[Answer]:
-        """The deadline has passed without a server: the rows in flight fail, and the next ones try again."""
+        """Fail the rows in flight, because the deadline has passed without a server. The next rows try again."""
         self._lost_at, self._losses = None, 0
         self._span.event("gave up", rows=self._pending.rows)
         error = RowError(ErrorCode.SERVER_UNAVAILABLE, problem, attempts=0, retryable=True)
         return [self._refused(chunk, error) for chunk in self._start_anew()]
 
     def _start_anew(self) -> list[Chunk]:
-        """Nothing is in flight any more; what was is returned.
+        """Remove and return the chunks in flight.
 
-        Not before there is a server: the room in the window would be taken for room on one.
+        Call this only once there is a server or the rows have failed: until then, has_room() must not be true.
         """
         rest = self._pending.rest()
         self._pending = Pending(self._answered)

@@ -1,8 +1,8 @@
-"""Channels of this process to its servers: one per endpoint, closed once it has failed.
+"""Channels of this process to its servers: one per endpoint. A channel that fails is closed.
 
 Spark forks its Python workers from a daemon, and gRPC's threads do not survive a fork (grpc: doc/fork_support.md).
-So a channel belongs to the process that made it and is made on first use. A channel that fails is never used
-again: gRPC would go on connecting, and writing to standard error, for as long as the process lives.
+So a channel belongs to the process that creates it, on first use. A channel that fails is not used
+again: gRPC would continue to connect, and to write to standard error, until the process ends.
 """
 
 import os
@@ -20,13 +20,13 @@ from spark_client.executor.stream.endpoints import Endpoint
 __all__ = ["Channel", "Channels", "process_channels"]
 
 CHANNEL_OPTIONS = (
-    # The server decides what is too large; this end takes whatever it sends.
+    # The server limits the size of messages; the client accepts every size.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # A server that is frozen or cut off without a word is found by its silence.
+    # Keepalive detects a server that hangs or whose network is cut.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # Without it, gRPC waits a minute for the answer to the ping, whatever the line above says.
+    # Without this option, gRPC waits a minute for the answer to the ping and ignores the line above.
     ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -59,14 +59,14 @@ class Channels:
         self._lock = threading.Lock()
         self._usable: dict[tuple[str, str, Security], tuple[tuple[int, ...], Channel]] = {}
         self._retired: list[Channel] = []
-        """Not used for new calls any more; each is closed once its last call has ended."""
+        """Channels that get no new calls. Each is closed once its last call has ended."""
 
     def start(
         self, endpoint: Endpoint, security: Security, begin: Callable[[grpc.Channel], CallT]
     ) -> tuple[Channel, CallT]:
-        """The call that `begin` starts on the channel to the endpoint, and the channel for `failed`.
+        """Start a call with `begin` on the channel to the endpoint. Returns the channel, for `failed`, and the call.
 
-        The channel has the certificates there are now. Raises AccessDenied.
+        The channel uses the current certificates. Raises AccessDenied.
         """
         key, stamp = (endpoint.address, endpoint.name, security), security.stamp()
         with self._lock:
@@ -77,14 +77,14 @@ class Channels:
             if known is None:
                 known = self._usable[key] = (stamp, Channel(self._connect(endpoint, security)))
             channel = known[1]
-            # Under the lock: a channel without calls may be closed by another thread.
+            # The lock is held, because another thread may close a channel without calls.
             call = begin(channel.grpc)
             channel.calls.add(call)
         self._close_unused()
         return channel, call
 
     def failed(self, channel: Channel) -> None:
-        """A call on it was lost: the next call to its endpoint gets a new one."""
+        """Retire a channel on which a call was lost. The next call to its endpoint gets a new channel."""
         with self._lock:
             for key, (_, usable) in self._usable.items():
                 if usable is channel:
@@ -106,7 +106,7 @@ def _connected(endpoint: Endpoint, security: Security) -> grpc.Channel:
     if credentials is None:
         return grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
     name = security.server_name or endpoint.name
-    # The certificate is for the name, though the connection is to one of its addresses.
+    # The certificate is for the name, but the connection is to one of its addresses.
     named = (("grpc.ssl_target_name_override", name),) if name else ()
     return grpc.secure_channel(endpoint.address, credentials, options=(*CHANNEL_OPTIONS, *named))
 

@@ -1,4 +1,4 @@
-"""Chunk: rows of one message in flight, kept until they are answered, so that they can be sent again."""
+"""Chunk has the rows of one message in flight. They are kept until they are answered, so they can be sent again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ from spark_client.executor.stream.parts import Parts
 __all__ = ["COMPACT_BELOW", "Answer", "Chunk", "IntArray", "Rows", "as_array"]
 
 COMPACT_BELOW = 4
-"""Rows are released when fewer than one in this many is unanswered."""
+"""Answered rows are released if at most one row in this many is unanswered."""
 
 IntArray = npt.NDArray[np.int64]
 Rows = range | IntArray
-"""Positions of rows: consecutive ones, which is nearly always, or any."""
+"""Positions of rows: a range if they are consecutive, as in most cases, otherwise an array."""
 
 
 def as_array(rows: Rows) -> IntArray:
@@ -29,44 +29,44 @@ def as_array(rows: Rows) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Outcomes of some rows of one owner: `rows` are positions in it, `errors` is indexed like `values`."""
+    """Outcomes of some rows of one owner. `rows` are positions in it; `errors` has the indexes of `values`."""
 
     owner: Any
     rows: Rows
     values: pa.Array
     errors: Mapping[int, RowError]
     parts: Mapping[int, Parts] = field(default_factory=dict)
-    """Of the values that came in parts, what precedes them."""
+    """Index of a value that was sent in parts to the parts before it."""
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows of `owner`, whatever that is: `columns` holds, per argument, their values."""
+    """Rows of `owner`, which is any object. `columns` has their values, one column per argument."""
 
     owner: Any
     rows: Rows
     columns: Sequence[pa.ChunkedArray]
     bytes: int
     first_row: int = 0
-    """Position in the stream it was last sent on."""
+    """Position in the stream on which it was sent last."""
     answered: int = 0
     replays: int = 0
-    """Times its rows were sent again."""
+    """Number of times that its rows were sent again."""
     sent_at: float = 0.0
-    """When it, or the chunk its rows were in before, was first sent; 0.0 before."""
+    """When it, or the earlier chunk of its rows, was first sent; 0.0 before."""
     parts: dict[int, Parts] = field(default_factory=dict)
-    """Of rows without an answer, counted from the first: what came of their values."""
+    """Unanswered row, counted from the first, to the received parts of its value."""
     _open: npt.NDArray[np.bool_] | None = None
-    """True for rows without an answer; None while there is none at all."""
+    """True for unanswered rows; None if no row was answered, or all at once."""
     _held: IntArray | None = None
-    """The rows `columns` holds, after compaction; None for all."""
+    """The rows in `columns` after compaction; None if all are there."""
 
     @property
     def unanswered(self) -> int:
         return len(self.rows) - self.answered
 
     def answer(self, inside: Rows) -> Rows:
-        """Marks rows, counted from the chunk's first, as answered; returns their rows in the owner.
+        """Mark rows, counted from the chunk's first, as answered. Returns their positions in the owner.
 
         Raises ProtocolViolation if one was answered before.
         """
@@ -95,9 +95,9 @@ class Chunk:
         )
 
     def compact(self) -> int:
-        """Lets go of rows that were answered, once most were; returns the bytes that freed.
+        """Release answered rows if most rows are answered. Returns the number of released bytes.
 
-        A single slow row would otherwise hold the memory of its whole chunk.
+        Otherwise a single slow row would keep the memory of its whole chunk.
         """
         if self._open is None or not self.unanswered or self.unanswered * COMPACT_BELOW > self._holding:
             return 0
@@ -106,7 +106,7 @@ class Chunk:
         return before - self.bytes
 
     def rest(self) -> "Chunk":
-        """The rows without an answer, as a chunk to be sent again. What came of their values is void."""
+        """The unanswered rows, as a chunk to be sent again. The received parts of their values are discarded."""
         self.forget_parts(range(len(self.rows)))
         if self._open is None:
             again = (self.rows, self.columns, self.bytes)
@@ -115,17 +115,17 @@ class Chunk:
         return Chunk(self.owner, *again, replays=self.replays + 1, sent_at=self.sent_at)
 
     def awaits(self, inside: int) -> bool:
-        """Whether this row, counted from the first, has no answer."""
+        """Whether this row, counted from the first, is unanswered."""
         return inside < len(self.rows) and (self._open is None or bool(self._open[inside])) and self.unanswered > 0
 
     def forget_parts(self, inside: Rows) -> None:
-        """What came of the values of these rows does not count."""
+        """Discard the received parts of the values of these rows."""
         for row in [row for row in self.parts if row in inside]:
             self.parts.pop(row).close()
 
     @property
     def _holding(self) -> int:
-        """Rows in `columns`."""
+        """Number of rows in `columns`."""
         return len(self.rows) if self._held is None else len(self._held)
 
     def _open_bytes(self) -> int:

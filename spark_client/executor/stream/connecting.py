@@ -1,4 +1,4 @@
-"""Connector: opens connections until a server takes one, with pauses in between, up to a deadline."""
+"""Connector tries servers, with pauses, until one accepts the stream or the deadline passes."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from spark_client.executor.stream.connection import Connection
 __all__ = ["BACKOFF_SECONDS", "Connector", "backoff"]
 
 BACKOFF_SECONDS = (0.05, 2.0)
-"""First and longest wait between attempts to reach a server."""
+"""First and longest pause between attempts to connect."""
 SHARE_SECONDS = 1.0
-"""A server gets at least this long for a sign of life, unless a quarter of what is left of the deadline is less."""
+"""Minimum time for a server to send its first message, unless a quarter of the time to the deadline is less."""
 _ELSEWHERE = frozenset(
     {
         ErrorCode.UNKNOWN_FUNCTION,
@@ -25,17 +25,17 @@ _ELSEWHERE = frozenset(
         ErrorCode.UNSUPPORTED_PROTOCOL,
     }
 )
-"""Refusals that another server may not repeat, as in the middle of a rolling update."""
+"""Refusals after which another server may accept the stream, as during a rolling update."""
 
 
 class NewConnection(Protocol):
-    """Asks a server for a stream, one that is not to `avoid` if there is such a one. Raises TransportLost."""
+    """Requests a stream from a server. Servers in `avoid` are used only if there is no other. Raises TransportLost."""
 
     def __call__(self, *, avoid: set[str]) -> Connection: ...
 
 
 class Connector:
-    """Connects one stream to the servers of its target. One thread connects; any may close."""
+    """Connects one stream to the servers of its target. One thread connects; any thread may close."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Connector:
         sleep: Callable[[float], object],
         span: Span,
     ) -> None:
-        """`servers` lists the addresses there are now; `sleep` is one that `close` interrupts."""
+        """`servers` returns the current addresses. `sleep` must end when the stream is closed."""
         self._call = call
         self._new = new
         self._servers = servers
@@ -55,22 +55,22 @@ class Connector:
         self._span = span
         self._closed = False
         self._opening: Connection | None = None
-        """The connection that is being made."""
+        """The connection that is being opened."""
 
     def close(self) -> None:
-        """Gives up the connection that is being made and makes no other. Safe to call twice."""
+        """Give up the connection that is being opened and open no other. Safe to call twice."""
         self._closed = True
         if (opening := self._opening) is not None:
             opening.close(cancel=True)
 
     def connect(self, deadline: float, open_seconds: float) -> Connection:
-        """Opens a stream on one of the servers. A function's `open` hook may take up to `open_seconds`.
+        """Open a stream on one of the servers. A function's `open` hook may take up to `open_seconds`.
 
-        Servers are tried in rounds, each once per round. For its first sign of life a server gets its share of the
-        time until the deadline, so that one that hangs does not use up the time of the others. A refusal that another
-        server may not repeat ends the attempt only if all servers of a round refuse so.
+        Servers are tried in rounds, each once per round. The first message of a server must arrive within its share of
+        the time until the deadline, so that a server that hangs does not use up the time of the others. If another
+        server may accept what one refuses, the refusal is final only if all servers of a round refuse.
 
-        Raises ServerUnavailable after the deadline or close, StreamError if the stream is refused for good.
+        Raises ServerUnavailable after the deadline or `close`, StreamError if the refusal is final.
         """
         function, target = self._call.spec.key, self._call.config.target
         attempts = 0
@@ -85,7 +85,7 @@ class Connector:
                     tried, refused = set(), {}
                 connection = self._opening = self._new(avoid=tried)
                 tried.add(connection.server)
-                if self._closed:  # before it could know of this connection
+                if self._closed:  # `close` was called before `_opening` was set
                     connection.close(cancel=True)
                 first = open_seconds if len(servers) == 1 else self._share(deadline, len(servers - tried) + 1)
                 connection.open(open_seconds, first)
@@ -113,22 +113,22 @@ class Connector:
             attempts += 1
             self._span.event("connect failed", attempt=attempts, error=type(problem).__name__, pause=pause)
             if self._clock() + pause > deadline:
-                if refused:  # which says more than the servers that are away
+                if refused:  # a refusal is more informative than a server that cannot be reached
                     raise next(iter(refused.values()))
                 raise ServerUnavailable(f"function {function}: {why}") from problem
             self._sleep(pause)
         raise ServerUnavailable(f"function {function}: the stream was closed")
 
     def _share(self, deadline: float, servers: int) -> float:
-        """How long a server may take to its first sign of life, with this many of the round left, including it.
+        """Seconds within which a server must send its first message. `servers` counts those left in the round.
 
-        One share stays in reserve: a server that is being restarted may be back in the next round.
+        One share is kept for the next round, when a server that is restarting may be available.
         """
         left = deadline - self._clock()
         return max(left / (servers + 1), min(SHARE_SECONDS, left / 4), 0.0)
 
 
 def backoff(attempts: int) -> float:
-    """Seconds to wait after this many attempts; with jitter, so that tasks of a job do not retry all at once."""
+    """Seconds to wait after this many attempts, with jitter, so that the tasks of a job do not retry together."""
     first, longest = BACKOFF_SECONDS
     return min(first * 2.0 ** min(attempts, 16), longest) * random.uniform(0.5, 1.0)

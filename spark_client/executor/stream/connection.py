@@ -1,4 +1,4 @@
-"""Connection: one Execute stream on one server, from Open to its end. Knows messages, not rows."""
+"""Connection is one Execute stream on one server, from Open to its end. It handles messages, not rows."""
 
 import math
 import queue
@@ -25,13 +25,13 @@ __all__ = ["PROTOCOL_VERSION", "Connection"]
 
 PROTOCOL_VERSION = 1
 SILENT_INTERVALS, SILENT_SECONDS = 3, (2.0, 15.0)
-"""A server is given up after this many missed signs of life, within these bounds."""
+"""A server is given up after this many progress intervals without a message, within these bounds."""
 HEADROOM = 4096
-"""Bytes of a message left for its envelope."""
+"""Bytes of a message that are reserved for its envelope."""
 
 
 class Connection:
-    """One thread may send while another reads."""
+    """One Execute stream. One thread may send while another reads."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Connection:
         clock: Callable[[], float] = time.monotonic,
         avoid: Container[str] = (),
     ) -> None:
-        """Asks for a stream, on a server that is not one to `avoid` if there is such a one.
+        """Request a stream. Servers in `avoid` are used only if there are no others.
 
         `open` waits for the answer. Raises TransportLost.
         """
@@ -58,7 +58,7 @@ class Connection:
         self.opened_at = clock()
         self.finished = False
         self.rows_sent = 0
-        # Bounded by the rows the window lets in flight.
+        # The window of rows in flight bounds this queue.
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._responses = transport.execute(_until_none(self._requests), avoid)
         self.server = self._responses.server
@@ -83,11 +83,10 @@ class Connection:
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
 
     def open(self, seconds: float, first_seconds: float | None = None) -> None:
-        """Waits for the server's consent, up to `seconds`; its first sign of life must come within `first_seconds`.
+        """Wait up to `seconds` for Opened. The first message must arrive within `first_seconds`.
 
-        A server whose function takes long to open sends Progress meanwhile, so that it does not seem to hang.
-        Raises StreamError if the server refuses, TransportLost if there is none or it is unresponsive, and
-        ends the stream then.
+        A server whose function takes long to open sends Progress meanwhile. Raises StreamError if the server
+        refuses, TransportLost if it cannot be reached or is unresponsive. The stream is then closed.
         """
         self._silent_after = seconds if first_seconds is None else first_seconds
         self._open_until = self._clock() + seconds
@@ -103,7 +102,7 @@ class Connection:
                 self._offered = None
 
     def _agree(self, opened: pb.Opened) -> None:
-        """Takes on what the server decided."""
+        """Apply the options and limits that the server has decided."""
         if isinstance(self._call, (AggregateCall, ProcessTableCall)):
             self.bundles: AggregateOptions | None = resolve_aggregate(opened.options)
             self.options = self.bundles.for_segments()
@@ -119,22 +118,22 @@ class Connection:
         value = result.field(0).with_name(VALUE)
         self.schema = pa.schema([value] if self.ordered else [pa.field("row", pa.int64(), nullable=False), value])
         self.payload_bytes = opened.max_message_bytes - HEADROOM
-        """What the Arrow data of one message may take."""
+        """Maximum size of the Arrow data of one message, in bytes."""
         self.message_rows = min(self.options.batch_rows, opened.max_batch_rows or self.options.batch_rows)
-        """Most rows of one message."""
+        """Maximum number of rows of one message."""
         interval = opened.progress_interval.ToNanoseconds() / 1e9
         self._silent_after = min(max(SILENT_INTERVALS * interval, SILENT_SECONDS[0]), SILENT_SECONDS[1])
 
     def payload(self, chunk: Chunk) -> Buffers | None:
-        """The chunk's arguments; None for a function called without any."""
+        """The chunk's arguments; None if the function is called without arguments."""
         if not chunk.columns:
             return None
         table = pa.Table.from_arrays(list(chunk.columns), schema=self._arguments)
-        # In one piece: joining several costs less here than reading each of them costs the server.
+        # The chunks of columns are joined: that costs less than reading each of them costs the server.
         return self._writer.write(table.combine_chunks())
 
     def send(self, chunk: Chunk, payload: Buffers | None, waited: float) -> None:
-        """Sends the chunk and notes in it where in the stream it stands."""
+        """Send the chunk and set its position in the stream."""
         chunk.first_row = self.rows_sent
         batch = pb.Batch(sequence=self._sequence, first_row=chunk.first_row, rows=len(chunk.rows))
         if waited:
@@ -144,19 +143,19 @@ class Connection:
         self._requests.put(encode(pb.ExecuteRequest(batch=batch), payload, self._shared))
 
     def send_finish(self) -> None:
-        """No more chunks will come."""
+        """Tell the server that no more chunks follow."""
         self.finished = True
         self._requests.put(encode(pb.ExecuteRequest(finish=pb.Finish())))
 
     def read(self) -> Message[pb.ExecuteResponse]:
-        """The next message; an Error is raised as StreamError. Blocks. Raises TransportLost if the server is gone."""
+        """Wait for the next message. Raises StreamError for an Error message, TransportLost if the server is lost."""
         message = self._next("the stream ended before its last message")
         if message.envelope.HasField("error"):
             raise read_error(message.envelope.error)
         return message
 
     def check_silence(self) -> None:
-        """Gives the connection up if somebody waits for the server and it has said nothing for too long."""
+        """Give up the connection if a thread waits for the server and the server is unresponsive."""
         since = self._waiting_since
         now = self._clock()
         if since is not None and (now - max(since, self._last_message) > self._silent_after or now > self._open_until):
@@ -164,11 +163,11 @@ class Connection:
             self._responses.cancel()
 
     def distrust(self, seconds: float = 0.0) -> None:
-        """The server was lost or sends streams away: the next connections are to others for a while."""
+        """Skip the server for the next connections, because it was lost or refuses streams."""
         self._responses.distrust(seconds)
 
     def close(self, *, cancel: bool) -> None:
-        """Ends this side. With `cancel` the server stops what is in flight. Safe to call twice."""
+        """Close the stream. With `cancel`, the server stops the calls in flight. Safe to call twice."""
         process_watch().discard(self)
         self._requests.put(None)
         if cancel:
@@ -189,7 +188,7 @@ class Connection:
             self._silent_after = SILENT_SECONDS[1]
 
     def _next(self, ended: str) -> Message[pb.ExecuteResponse]:
-        """The next message of any kind; `ended` says what it means that there is none."""
+        """The next message of any kind. `ended` is the error message if the stream ends instead."""
         self._waiting_since = self._clock()
         try:
             message = read_response(next(self._responses), self._shared)

@@ -1,8 +1,8 @@
-"""Endpoints: the servers behind a target, taken in turn; one that failed is skipped for a while.
+"""Endpoints are the servers of a target, used in turn. One that failed is skipped for some time.
 
-A target is one address ("host:port", "unix:/path"), several with commas between them, or a name with many
-addresses ("dns:///name:port", such as a headless service of Kubernetes), which is resolved again and again,
-so that servers that are added get streams and those that are gone get none.
+A target is one address ("host:port", "unix:/path"), several addresses separated by commas, or a name with many
+addresses ("dns:///name:port", such as a headless service of Kubernetes). A name is resolved at intervals,
+so that added servers get streams and removed ones get none.
 """
 
 import os
@@ -16,33 +16,33 @@ from dataclasses import dataclass, field
 __all__ = ["Endpoint", "Endpoints", "process_endpoints", "resolved"]
 
 RESOLVE_SECONDS = 10.0
-"""How often names are looked up, while streams are opened."""
+"""Interval at which names are resolved while streams are opened."""
 EJECT_SECONDS = (1.0, 60.0)
-"""How long an endpoint is skipped after its first failure, and at most; doubled by each in a row."""
+"""Time for which an endpoint is skipped after its first failure, and the maximum. Each further failure doubles it."""
 
 
 @dataclass(eq=False)
 class Endpoint:
-    """One address of a server, and how it has been lately."""
+    """One address of a server, and its recent failures."""
 
     address: str
     """A gRPC target."""
     name: str = ""
-    """The name it was found under, for its certificate; empty if the address is the name."""
+    """The name that was resolved to it, for its certificate; empty if the address is the name."""
     failures: int = 0
-    """In a row."""
+    """Number of consecutive failures."""
     until: float = field(default=0.0, repr=False)
-    """Skipped until then."""
+    """The endpoint is skipped until this time."""
 
     @property
     def same_host(self) -> bool:
-        """Whether the address is one of this host; what answers there may still be elsewhere, by a tunnel."""
+        """Whether the address is local. The server may still be on another host, behind a tunnel."""
         address = self.address.removeprefix("ipv4:").removeprefix("ipv6:").removeprefix("dns:").lstrip("/")
         return address.startswith(("unix:", "unix-abstract:", "127.", "[::1]:", "localhost:"))
 
 
 class Endpoints:
-    """What a target stands for. Safe to use from any thread."""
+    """The endpoints of a target. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Endpoints:
         self._known: dict[str, Endpoint] = {}
         self._resolved_at: float | None = None
         self._turn = self._random.randrange(1 << 16)
-        """Each process begins somewhere else: a thousand tasks do not all go to the first server."""
+        """The start is random, so that a thousand tasks do not all use the first server."""
 
     def listed(self) -> Sequence[Endpoint]:
         """All endpoints of the target. Raises OSError if nothing is known because the name cannot be resolved."""
@@ -79,19 +79,19 @@ class Endpoints:
             now, listed = self._clock(), list(self._known.values())
             endpoints = [endpoint for endpoint in listed if endpoint.address not in avoid] or listed
             self._turn += 1
-            # In turn among the healthy ones: else the neighbour of one that is skipped would get its share too.
+            # The turn is among the healthy ones only: else the one after a skipped endpoint would get a double share.
             healthy = [endpoint for endpoint in endpoints if endpoint.until <= now]
             if healthy:
                 return healthy[self._turn % len(healthy)]
             return min(endpoints, key=lambda endpoint: endpoint.until)
 
     def succeeded(self, endpoint: Endpoint) -> None:
-        """It has taken a stream."""
+        """Reset the failures of an endpoint that has accepted a stream."""
         with self._lock:
             endpoint.failures, endpoint.until = 0, 0.0
 
     def failed(self, endpoint: Endpoint, seconds: float = 0.0) -> None:
-        """It was not there, was lost, or sent a stream away for this many seconds."""
+        """Skip an endpoint that could not be reached, was lost, or refused a stream for this many seconds."""
         first, longest = EJECT_SECONDS
         with self._lock:
             endpoint.failures += 1
@@ -108,13 +108,13 @@ class Endpoints:
         except OSError:
             if not self._known:
                 raise
-            return  # a name server that is away is no reason to forget servers
+            return  # the known servers are kept while the name server cannot be reached
         self._resolved_at = now
         self._known = {address: self._known.get(address) or Endpoint(address, name) for address, name in found}
 
 
 def resolved(target: str) -> Sequence[tuple[str, str]]:
-    """The gRPC targets that a target stands for, each with its name; one at least. Raises OSError."""
+    """The gRPC targets of a target, each with its name; at least one. Raises OSError."""
     if target.startswith(("ipv4:", "ipv6:")):
         scheme, _, addresses = target.partition(":")
         return [(f"{scheme}:{address.strip()}", "") for address in addresses.split(",")]
@@ -129,7 +129,7 @@ def _addresses(target: str) -> Sequence[tuple[str, str]]:
     plain = target.removeprefix("dns:").removeprefix("///") if target.startswith("dns:") else ""
     host, _, port = plain.rpartition(":")
     if not host or not port.isdigit() or "/" in plain:
-        return [(target, "")]  # gRPC knows what it means
+        return [(target, "")]  # gRPC itself resolves it
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     addresses = dict.fromkeys(f"[{a[4][0]}]:{port}" if a[0] == socket.AF_INET6 else f"{a[4][0]}:{port}" for a in found)
     return [(address, host) for address in addresses]
@@ -140,6 +140,6 @@ _lock = threading.Lock()
 
 
 def process_endpoints(target: str) -> Endpoints:
-    """This process's view of the target, shared by all its streams."""
+    """The endpoints of the target in this process, shared by all its streams."""
     with _lock:
         return _endpoints.setdefault((os.getpid(), target), Endpoints(target))

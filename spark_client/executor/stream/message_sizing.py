@@ -1,4 +1,4 @@
-"""How many rows go into one message, and how many messages may be unanswered."""
+"""The number of rows of one message, and the number of messages that may be unanswered."""
 
 from collections.abc import Callable
 
@@ -7,26 +7,26 @@ from remote_udf.functions import Execution
 __all__ = ["MESSAGES_UNDER_WAY", "MessageSizing"]
 
 MESSAGES_UNDER_WAY = 4
-"""One message in flight gives 60 % of what four give; sixteen give little more."""
+"""One message in flight has 60 % of the throughput of four; sixteen have little more."""
 ROWS_SECONDS = 0.05
-"""Work that one message to a row-wise function holds, once its pace is known: little enough to see
-results early, much enough not to notice what a message costs."""
+"""Seconds of work in one message to a row-wise function, once its pace is known. Results are then available
+early, and the cost of a message is negligible."""
 VECTORIZED_SECONDS = 1.0
-"""The same for a vectorized function, which may be the faster the more rows it gets at once."""
+"""The same for a vectorized function, which may be faster if it gets more rows per call."""
 MESSAGE_BYTES = 4 << 20
 ADAPT_SECONDS = 0.01
 DEFAULT_CAPACITY = 100
 VECTORIZED_FIRST = 10_000
-"""Rows of the first message to a vectorized function: as many as Spark hands over at a time."""
+"""Rows of the first message to a vectorized function: the number of rows that Spark passes at a time."""
 GROWTH = 4
 
 
 class MessageSizing:
-    """Sizes messages of one stream by the pace of its answers.
+    """Sizes the messages of one stream by the pace of its answers.
 
-    A message of a row-wise function holds at least as many rows as may be in flight on the server, so
-    that four of them keep it busy, and more when rows are cheap. Only rows without an answer count:
-    ordered output runs ahead of a slow row as far as the engine holds outcomes for it.
+    A message of a row-wise function has at least as many rows as may be in flight on the server, so
+    that four of them keep it busy. If rows are cheap, it has more. Only unanswered rows count:
+    with ordered output, rows after a slow row are processed while the engine has room for their outcomes.
     """
 
     def __init__(self, execution: Execution, capacity: int | None, batch_rows: int, clock: Callable[[], float]) -> None:
@@ -36,12 +36,12 @@ class MessageSizing:
         self._seconds = VECTORIZED_SECONDS if vectorized else ROWS_SECONDS
         self._least = min(batch_rows, 1 if vectorized else capacity or DEFAULT_CAPACITY)
         self.rows = min(batch_rows, VECTORIZED_FIRST) if vectorized else self._least
-        """Rows the next message should have."""
+        """Number of rows that the next message should have."""
         self._answered = 0
         self._since = clock()
 
     def has_room(self, unanswered_rows: int, unanswered_bytes: int) -> bool:
-        """Whether another message may go."""
+        """Whether another message may be sent."""
         full = unanswered_rows >= self.rows * MESSAGES_UNDER_WAY
         return not unanswered_rows or not (full or unanswered_bytes >= MESSAGE_BYTES * MESSAGES_UNDER_WAY)
 
@@ -51,7 +51,7 @@ class MessageSizing:
         return max(1, min(available, self.rows, by_bytes))
 
     def answered(self, rows: int) -> None:
-        """Results for this many rows have come."""
+        """Adapt to the pace. Call when results for this many rows were received."""
         self._answered += rows
         elapsed = self._clock() - self._since
         if elapsed < ADAPT_SECONDS and self._answered < self.rows:

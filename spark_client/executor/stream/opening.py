@@ -13,10 +13,7 @@ __all__ = ["open_stream"]
 
 
 def open_stream(call: ScalarCall, arguments: pa.Schema) -> CallStream:
-    """A stream to the call's server.
-
-    The arguments' types are checked here first, so that a wrong one is found before anything is sent.
-    """
+    """A stream to the call's server. The types of the arguments are checked before anything is sent."""
     if isinstance(call, AggregateCall):
         checked_segments(call.spec, arguments)
     elif not isinstance(call, ProcessTableCall):

@@ -1,4 +1,4 @@
-"""Pending: the chunks of one stream that are in flight, and which of their rows a result answers."""
+"""Pending has the chunks of one stream that are in flight, and finds the rows that a result answers."""
 
 import bisect
 from collections.abc import Callable, Mapping
@@ -15,38 +15,38 @@ __all__ = ["Pending"]
 
 
 class Pending:
-    """Chunks by their place in the stream. An answered row is forgotten; an answer for it is a violation."""
+    """Chunks by their position in the stream. If a row is answered twice, the server violates the protocol."""
 
     def __init__(self, answered: Callable[[Chunk], object] = lambda chunk: None) -> None:
-        """`answered` is told of each chunk whose last row was answered."""
+        """`answered` is called with each chunk whose last row was answered."""
         self._answered = answered
         self.rows = 0
-        """Rows without an answer."""
+        """Number of unanswered rows."""
         self.bytes = 0
-        """What they hold, about."""
+        """Approximate bytes of the chunks."""
         self._chunks: dict[int, Chunk] = {}
         """First row in the stream to the chunk, in order."""
         self._starts: list[int] = []
         """The keys of `_chunks`."""
 
     def add(self, chunk: Chunk) -> None:
-        """A chunk was sent, after all others."""
+        """Add a chunk that was sent after all others."""
         self._chunks[chunk.first_row] = chunk
         self._starts.append(chunk.first_row)
         self.rows += len(chunk.rows)
         self.bytes += chunk.bytes
 
     def rest(self) -> list[Chunk]:
-        """What is without an answer, as chunks to be sent again."""
+        """The unanswered rows, as chunks to be sent again."""
         return [chunk.rest() for chunk in self._chunks.values()]
 
     def close(self) -> None:
-        """Lets go of what came of values that are not complete. Safe to call twice."""
+        """Discard the parts of incomplete values. Safe to call twice."""
         for chunk in list(self._chunks.values()):
             chunk.forget_parts(range(len(chunk.rows)))
 
     def add_part(self, row: int, number: int, data: memoryview, schema: pa.Schema) -> None:
-        """A part of the value of a row. Raises ProtocolViolation if the row is not awaited, or another part is."""
+        """Add a part of a value. Raises ProtocolViolation if the row is not awaited or the part is not the next one."""
         chunk = self._chunk_at(row)
         inside = row - chunk.first_row
         if not chunk.awaits(inside):
@@ -61,7 +61,7 @@ class Pending:
     def answer(self, first_row: int, values: pa.Array, errors: Mapping[int, RowError], parts: int = 0) -> list[Answer]:
         """Outcomes of consecutive rows of one chunk; `parts` is the number of parts of the first.
 
-        Raises ProtocolViolation if they are not awaited, or have other parts than came.
+        Raises ProtocolViolation if they are not awaited, or if the number of parts is not the number received.
         """
         if not len(values):
             return []
@@ -79,10 +79,10 @@ class Pending:
         return [self._answer(chunk, range(first, first + len(values)), values, errors, kept)]
 
     def answer_scattered(self, rows: IntArray, values: pa.Array, errors: Mapping[int, RowError]) -> list[Answer]:
-        """Outcomes of rows of several chunks in any order, sorted out by chunk. Raises as `answer`."""
+        """Outcomes of rows of several chunks in any order, one Answer per chunk. Raises as `answer`."""
         places = np.searchsorted(self._starts, rows, side="right") - 1
         answers = []
-        # From the last, since an answered chunk leaves the list.
+        # The order is descending, because an answered chunk is removed from the list.
         for place in sorted(set(places.tolist()), reverse=True):
             chosen = np.flatnonzero(places == place)
             chunk = self._chunk_at(int(rows[chosen[0]]))

@@ -1,7 +1,7 @@
-"""SilenceWatch: one thread per process that ends streams on which a server has gone silent.
+"""SilenceWatch is one thread per process that ends streams whose server is unresponsive.
 
-A server that owes results says so every few seconds (Progress). gRPC's own keepalive finds a machine
-that is gone; this finds a server whose process answers pings and does nothing else.
+A server that owes results sends Progress every few seconds. gRPC's own keepalive detects a machine
+that is gone; this watch detects a server whose process only answers pings.
 """
 
 import os
@@ -20,7 +20,7 @@ class _Watched(Protocol):
 
 
 class SilenceWatch:
-    """Looks at every stream it knows about, twice a second, while there is one."""
+    """Checks its streams twice a second, while there are any."""
 
     def __init__(self, look_seconds: float = LOOK_SECONDS) -> None:
         self._look_seconds = look_seconds
@@ -55,5 +55,5 @@ _watches: dict[int, SilenceWatch] = {}
 
 
 def process_watch() -> SilenceWatch:
-    """This process's watch; a forked process gets its own, since threads do not survive a fork."""
+    """The watch of this process. A forked process gets its own, because threads do not survive a fork."""
     return _watches.setdefault(os.getpid(), SilenceWatch())

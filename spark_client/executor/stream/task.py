@@ -1,4 +1,4 @@
-"""TaskInfo: which Spark task this is."""
+"""TaskInfo identifies the Spark task."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ class TaskInfo:
     task_attempt: int = 0
     micro_batch: int = -1
     query: str = ""
-    """Of a streaming query: its id, which it keeps when it is restarted from its checkpoint; empty otherwise."""
+    """The id of a streaming query, which does not change if it restarts from its checkpoint; empty otherwise."""
     query_run: str = ""
-    """Of a streaming query: which of its restarts this is."""
+    """The id of this run of a streaming query, which changes with each restart; empty otherwise."""
     traceparent: str = ""
-    """The span the job belongs to (W3C), if the driver has set the local property of that name."""
+    """The span to which the job belongs (W3C), if the driver has set the local property of that name."""
 
     def to_proto(self, operation_id: str) -> pb.CallContext:
         return pb.CallContext(
@@ -35,7 +35,7 @@ class TaskInfo:
 
 
 def current_task() -> TaskInfo:
-    """The task this process works for; the default TaskInfo outside of Spark."""
+    """The task that runs in this process; the default TaskInfo outside of Spark."""
     from pyspark import TaskContext  # noqa: PLC0415 - the rest of this package does without pyspark
 
     context = TaskContext.get()
@@ -51,7 +51,7 @@ def current_task() -> TaskInfo:
         task_attempt=context.taskAttemptId(),
         micro_batch=int(micro_batch) if micro_batch else -1,
         query=query,
-        # Spark makes the id of a restart the group of its jobs.
+        # Spark uses the id of the run as the group of its jobs.
         query_run=group if query else "",
         traceparent=context.getLocalProperty("traceparent") or "",
     )

@@ -1,4 +1,4 @@
-"""GrpcTransport: the network of a target, by gRPC."""
+"""GrpcTransport connects to the servers of a target by gRPC."""
 
 import queue
 import random
@@ -20,7 +20,7 @@ __all__ = ["GrpcTransport", "NoGrpcServer", "translated", "transport_for"]
 SERVICE_NAME = service_pb2.DESCRIPTOR.services_by_name["UdfService"].full_name
 
 MOST_ASKED = 16
-"""Servers of a target that are asked which functions they have; with more of them a random choice."""
+"""Maximum number of servers of a target that are asked for their functions. If there are more, they are sampled."""
 PATIENCE_SECONDS = 1.0
 """How long the other servers may take to answer once one has answered or failed."""
 
@@ -34,24 +34,24 @@ _LOST = frozenset(
         grpc.StatusCode.DEADLINE_EXCEEDED,
     }
 )
-"""Status codes after which the rows in flight are sent again: the server died, or the way to it broke."""
+"""Status codes after which the rows in flight are sent again: the server or the network has failed."""
 
 _NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an http1.x server")
-"""Words of gRPC's that tell what answers from nobody who does, for which it has no status of its own."""
+"""Texts of gRPC that show that the peer does not speak HTTP/2. There is no separate status code for that."""
 
 
 _Call: TypeAlias = "grpc.CallFuture[service_pb2.ListFunctionsResponse]"
 
 
 class NoGrpcServer(TransportLost):
-    """What answers speaks no HTTP/2: a web server, say. Or a proxy does, while the server behind it is away."""
+    """The peer does not speak HTTP/2, such as a web server, or a proxy whose server is not available."""
 
 
 class GrpcTransport:
     """Streams over the process's channels, to the endpoints of the target in turn."""
 
     def __init__(self, config: ClientConfig, headers: Headers = ()) -> None:
-        """`headers` go with every stream."""
+        """`headers` are sent with every stream."""
         self._headers = tuple(headers)
         self._security = config.security
         self._endpoints = process_endpoints(config.target)
@@ -82,7 +82,7 @@ class GrpcTransport:
         problems: list[Exception] = []
         while calls:
             try:
-                # Once one has answered or failed, the others get a moment: no plan waits for a server that hangs.
+                # After the first answer or failure, the wait is short, so that no plan waits for a server that hangs.
                 call = done.get(timeout=PATIENCE_SECONDS if answers or problems else None)
             except queue.Empty:
                 break
@@ -99,7 +99,7 @@ class GrpcTransport:
             self._endpoints.failed(endpoint)
             process_channels().failed(channel)
         if not answers:
-            # A refusal says more than a server that is away.
+            # A refusal is more informative than a server that cannot be reached.
             raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
         return answers
 
@@ -155,9 +155,9 @@ class _GrpcResponses:
 
 
 def transport_for(config: ClientConfig, headers: Headers = ()) -> Transport:
-    """The way to the configured target: over the network, or into this process for "local:...", as tests have it.
+    """The transport to the configured target: over the network, or in this process for "local:...", as in tests.
 
-    `headers` go along with every stream over the network.
+    `headers` are sent with every stream over the network.
     """
     scheme, _, plugin = config.target.partition(":")
     if (
@@ -168,7 +168,7 @@ def transport_for(config: ClientConfig, headers: Headers = ()) -> Transport:
 
 
 def translated(error: grpc.RpcError, target: str) -> Exception:
-    """The one place where gRPC's status codes become errors of ours."""
+    """Translate gRPC's status codes to errors of this project."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return NotARemoteUdfServer(f"the server at {target} offers no {SERVICE_NAME}: {details}")
