@@ -1,6 +1,6 @@
-"""Batches in, batches out, for calls of every kind: what a stream does is hidden here.
+"""Sends batches through calls of every kind and returns batches with the outcomes.
 
-row_engine  one call over many batches; merging: small batches become one
-groups      outcomes put together into the batches they came in; pieces, piecewise: parts of large ones
-policy      what happens to a row that failed
+row_engine  the calls over all batches of a task; merging: joins small batches
+groups      joins outcomes to the batches of their rows; pieces, piecewise: parts of large batches
+policy      handles rows that failed
 """

@@ -1,4 +1,4 @@
-"""Group: one input batch on its way through its calls, and the rows of it that are complete."""
+"""Group is one input batch whose rows are in flight, with the outcomes received so far."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,30 +17,30 @@ __all__ = ["Completed", "Group"]
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Rows with an outcome of every call: input rows, and per call the values and the errors by row."""
+    """Rows with an outcome of every call: the input rows, and per call the values and the errors by row."""
 
     table: pa.Table
     values: Sequence[pa.Array]
     errors: Sequence[Mapping[int, RowError]]
     first: int = 0
-    """The first of these rows in its batch."""
+    """Position of the first of these rows in its batch."""
     parts: Mapping[int, Parts] = field(default_factory=dict)
-    """By row, what precedes its value, in a piece of a batch."""
+    """Row to the parts that precede its value, in a piece of a batch."""
 
 
 class _Picked(NamedTuple):
-    """Outcomes of some rows: `errors` is indexed like `values`."""
+    """Outcomes of some rows. `errors` has the indexes of `values`."""
 
     values: pa.Array
     errors: Mapping[int, RowError]
 
 
 class _Outcomes:
-    """The outcomes of one call, as they come."""
+    """The outcomes of one call that were received and not passed on."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        """What the values hold, about."""
+        """Approximate bytes of the values."""
         self._rows: list[Rows] = []
         self._values: list[pa.Array] = []
         self._errors: dict[int, RowError] = {}
@@ -53,23 +53,23 @@ class _Outcomes:
             self._errors[int(rows[index])] = error
 
     def column(self) -> tuple[Column, Integers]:
-        """Every row's values, and the place of each row in them, once they are there."""
+        """The values of all rows, and the position of each row in them. Call when all were received."""
         have = np.concatenate([as_array(part) for part in self._rows])
         return Column(pa.chunked_array(self._values)), np.argsort(have, kind="stable")
 
     def errors(self, start: int, end: int) -> dict[int, RowError]:
-        """The errors from one row up to another, indexed from the first."""
+        """The errors of the rows from `start` to `end`, indexed from `start`."""
         return {row - start: error for row, error in self._errors.items() if start <= row < end}
 
     def all(self) -> _Picked:
-        """Every row's, in order, once they are there."""
+        """The outcomes of all rows, in order. Call when all were received."""
         if not all(isinstance(part, range) for part in self._rows):
             return self.take(np.arange(sum(map(len, self._rows))))
         starts = sorted(range(len(self._rows)), key=lambda part: self._rows[part][0])
         return _Picked(_joined([self._values[part] for part in starts]), self._errors)
 
     def take(self, rows: IntArray) -> _Picked:
-        """These rows' in this order, which are let go; each must be there."""
+        """Remove and return the outcomes of these rows, in this order. Each must have been received."""
         have = np.concatenate([as_array(part) for part in self._rows])
         values = _joined(self._values)
         order = np.argsort(have, kind="stable")
@@ -87,10 +87,10 @@ class _Outcomes:
 
 
 class Group:
-    """`sources` says, per call, which call of this batch it shares its outcomes with: itself, or an equal one."""
+    """One input batch. `sources` has, per call, the call whose outcomes it uses: itself or an equal one."""
 
     def __init__(self, table: pa.Table, sources: Sequence[int], most_bytes: int | None = None) -> None:
-        """Above `most_bytes` of values of a call, the rows leave in pieces; None for never."""
+        """If the values of a call have more than `most_bytes`, the rows are returned in pieces; None for never."""
         self.rows = table.num_rows
         self._most_bytes = most_bytes
         self._table = table
@@ -98,41 +98,41 @@ class Group:
         self._sources = sources
         self._outcomes = {source: _Outcomes() for source in sources}
         self._owed = self.rows * len(self._outcomes)
-        """Outcomes that have not come."""
-        # With unordered output only.
+        """Number of outcomes that were not received."""
+        # The next two attributes are used with unordered output only.
         self._held: IntArray | None = None
-        """The rows `_batch` holds; None for all."""
+        """The rows in `_table`; None for all."""
         self._missing: np.ndarray[tuple[int], np.dtype[np.int32]] | None = None
-        """Calls each row still waits for; -1 once it has left. None until a row is asked for alone."""
+        """Number of calls that each row waits for; -1 once the row was returned. None before `track`."""
         self._left = self.rows
 
     @property
     def bytes(self) -> int:
-        """What its rows that are here hold, about: input and values."""
+        """Approximate bytes of its rows in memory: input and values."""
         return self._table_bytes + sum(outcomes.bytes for outcomes in self._outcomes.values()) if self._left else 0
 
     @property
     def complete(self) -> bool:
-        """Every row has all its outcomes."""
+        """Whether every row has all its outcomes."""
         return not self._owed
 
     @property
     def done(self) -> bool:
-        """Every row has left."""
+        """Whether every row was returned."""
         return not self._left
 
     def add(
         self, call: int, rows: Rows, values: pa.Array, errors: Mapping[int, RowError],
         parts: Mapping[int, Parts] | None = None,
     ) -> None:  # fmt: skip
-        """Takes outcomes of one call. Only values that leave in pieces have parts."""
+        """Add outcomes of one call. Only values of a PiecewiseGroup have parts."""
         self._outcomes[call].add(rows, values, errors)
         self._owed -= len(rows)
         if self._missing is not None:
             self._missing[as_array(rows)] -= 1
 
     def take_front(self) -> Iterator[Completed]:
-        """What may leave in input order: every row, once the group is complete."""
+        """The rows that can be returned in input order: all, once the group is complete."""
         if not self.complete:
             return
         most = max((outcomes.bytes for outcomes in self._outcomes.values()), default=0)
@@ -153,16 +153,16 @@ class Group:
             yield self._completed(self._table.slice(start, end - start), picked, start)
 
     def take_all(self) -> Completed:
-        """Every row, in input order, once the group is complete."""
+        """All rows in input order. Call when the group is complete."""
         self._left = 0
         return self._completed(self._table, {source: outcomes.all() for source, outcomes in self._outcomes.items()})
 
     def track(self) -> None:
-        """Rows of this group will be taken as they complete. To be called before outcomes come."""
+        """Prepare for `take_complete`. Call before the first `add`."""
         self._missing = np.full(self.rows, len(self._outcomes), np.int32)
 
     def take_complete(self) -> Completed | None:
-        """The complete rows that have not left yet, in input order; None if there are none."""
+        """The complete rows that were not returned yet, in input order; None if there are none."""
         assert self._missing is not None
         rows = np.flatnonzero(self._missing == 0)
         if not len(rows):
@@ -176,7 +176,7 @@ class Group:
         return self._completed(table, {source: outcomes.take(rows) for source, outcomes in self._outcomes.items()})
 
     def compact(self) -> None:
-        """Lets go of input rows that have left, once most have."""
+        """Release input rows that were returned, if most were."""
         if not self._left or self._left * COMPACT_BELOW > self._table.num_rows:
             return
         assert self._missing is not None

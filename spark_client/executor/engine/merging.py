@@ -1,4 +1,4 @@
-"""Merging: several small input batches as one, when messages may be larger than what Spark hands over."""
+"""Merging joins small input batches if messages may be larger than the batches that Spark passes."""
 
 import time
 from collections import deque
@@ -11,15 +11,15 @@ from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
 __all__ = ["Boundaries", "merged"]
 
 PATIENCE_SECONDS = 0.005
-"""Input that takes longer than this to come is slower than what is done with it: no use to wait for more."""
+"""If the next input takes longer than this, the input is the bottleneck, so it is not useful to wait for more."""
 
 
 def merged(
     batches: Iterator[pa.RecordBatch], wanted_rows: Callable[[], int], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[pa.Table]:
-    """The same rows in the same order, in tables of up to `wanted_rows` and MESSAGE_BYTES; never smaller than given.
+    """The same rows in the same order, in tables of up to `wanted_rows` and MESSAGE_BYTES. Batches are never split.
 
-    Batches without rows are skipped. A message costs about the same whatever it holds, so that a cheap
+    Batches without rows are skipped. The cost of a message hardly depends on its size: a cheap
     function is several times faster with 64k rows per message than with Spark's 10k.
     """
     held: list[pa.RecordBatch] = []
@@ -45,23 +45,23 @@ def merged(
 
 
 class Boundaries:
-    """Where input batches end, for an output that must have a batch for each of them, in their order.
+    """The sizes of input batches, for an output that must have one batch for each, in the same order.
 
-    Spark pairs the batches of a scalar function's output with those of its input, where it hands over columns as its
-    source has them (`spark.sql.execution.arrow.pythonUDF.columnarInput.enabled`, from 4.2 on), and does not say so.
+    Spark pairs the batches of a scalar function's output with those of its input, without documenting it, if it passes
+    columnar input (`spark.sql.execution.arrow.pythonUDF.columnarInput.enabled`, from 4.2 on).
     """
 
     def __init__(self) -> None:
         self._sizes: deque[int] = deque()
 
     def noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches."""
+        """The same batches; their sizes are recorded."""
         for batch in batches:
             self._sizes.append(batch.num_rows)
             yield batch
 
     def cut(self, column: pa.Array) -> Iterator[pa.Array]:
-        """The next rows of the output, which are those of whole batches of the input."""
+        """Cut the next rows of the output, which must belong to whole input batches, into one array per batch."""
         start = 0
         while self._sizes and start + self._sizes[0] <= len(column):
             size = self._sizes.popleft()

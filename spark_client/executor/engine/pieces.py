@@ -1,4 +1,4 @@
-"""Rows of columns in pieces of bounded size: Arrow's offsets end at 2 GB, and taking repeats what is long."""
+"""Takes rows of columns in pieces of bounded size: Arrow's offsets end at 2 GB, and `take` may repeat long values."""
 
 from collections.abc import Iterator
 
@@ -11,21 +11,21 @@ __all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Column", "Integers", "cuts", "row_byte
 
 Integers = npt.NDArray[np.int64]
 PIECE_BYTES = 32 << 20
-"""Bytes of a piece, unless one row alone takes more."""
+"""Maximum bytes of a piece, unless a single row has more."""
 _TEXTS = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
 WHOLE_BYTES = 1 << 29
-"""Columns below this are put in one piece, which is the fastest way to take from them."""
+"""Smaller columns are joined to one chunk, because taking rows from it is fastest."""
 
 
 def row_bytes(array: pa.Array) -> Integers:
-    """Bytes that each value takes, about."""
+    """The approximate bytes of each value."""
     type_ = array.type
     if pa.types.is_struct(type_):
         return sum((row_bytes(part) for part in array.flatten()), np.ones(len(array), np.int64))
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_map(type_):
         inner = row_bytes(array.keys) + row_bytes(array.items) if pa.types.is_map(type_) else row_bytes(array.values)
         offsets = array.offsets.to_numpy()
-        # Offsets are counted from the beginning of the child.
+        # Offsets count from the beginning of the child.
         return np.diff(np.concatenate(([0], np.cumsum(inner)))[offsets]) + 4
     if any(check(type_) for check in _TEXTS):
         return pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64) + 4
@@ -33,7 +33,7 @@ def row_bytes(array: pa.Array) -> Integers:
 
 
 def cuts(widths: Integers, most: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
-    """Rows, from one up to another, that take about `most` bytes together; at least one."""
+    """Ranges of rows, each with at most about `most` bytes and at least one row."""
     ends = np.cumsum(widths)
     begin = 0
     while begin < len(widths):
@@ -44,7 +44,7 @@ def cuts(widths: Integers, most: int = PIECE_BYTES) -> Iterator[tuple[int, int]]
 
 
 class Column:
-    """A column to take rows from, many times, whatever its size. What is taken must fit one array."""
+    """A column of any size from which rows are taken many times. The rows of one `take` must fit one array."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         chunks = [chunk for chunk in column.chunks if len(chunk)]
@@ -58,7 +58,7 @@ class Column:
         return sum(map(len, self._chunks))
 
     def row_bytes(self) -> Integers:
-        """Bytes that each row takes, about."""
+        """The approximate bytes of each row."""
         return np.concatenate([row_bytes(chunk) for chunk in self._chunks])
 
     def take(self, rows: Integers) -> pa.Array:

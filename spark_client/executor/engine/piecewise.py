@@ -1,4 +1,4 @@
-"""PiecewiseGroup: one input batch whose rows leave from the front, before the last of them is complete."""
+"""PiecewiseGroup is an input batch whose first rows are returned before its last rows are complete."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -15,7 +15,7 @@ __all__ = ["PiecewiseGroup"]
 
 
 class _Run(NamedTuple):
-    """Outcomes of consecutive rows, which are indexed from the first."""
+    """Outcomes of consecutive rows, indexed from the first."""
 
     values: pa.Array
     errors: Mapping[int, RowError]
@@ -23,25 +23,25 @@ class _Run(NamedTuple):
 
 
 class PiecewiseGroup(Group):
-    """Of one call. Outcomes are not joined, as those of a whole batch might not fit one array."""
+    """A group with one call. Outcomes are not joined, because those of a whole batch might not fit one array."""
 
     def __init__(self, table: pa.Table) -> None:
         super().__init__(table, [0])
         self._runs: dict[int, _Run] = {}
-        """First row to the outcomes that have come and not left."""
+        """First row to the outcomes that were received and not returned."""
         self._next = 0
         self._run_bytes = 0
 
     @property
     def bytes(self) -> int:
-        """What its input and the values that wait hold in memory, about."""
+        """Approximate bytes of its input and of the values in memory."""
         return self._table_bytes + self._run_bytes if self._left else 0
 
     def add(
         self, call: int, rows: Rows, values: pa.Array, errors: Mapping[int, RowError],
         parts: Mapping[int, Parts] | None = None,
     ) -> None:  # fmt: skip
-        """Takes outcomes."""
+        """Add outcomes."""
         for start, stop in _runs(rows):
             run = _Run(
                 values.slice(start, stop - start),
@@ -52,7 +52,7 @@ class PiecewiseGroup(Group):
             self._run_bytes += run.values.nbytes
 
     def take_front(self) -> Iterator[Completed]:
-        """The rows that are complete up to the first that is not."""
+        """The complete rows before the first incomplete one."""
         while (run := self._runs.pop(self._next, None)) is not None:
             first, count = self._next, len(run.values)
             self._next += count
@@ -62,7 +62,7 @@ class PiecewiseGroup(Group):
 
 
 def _runs(rows: Rows) -> Iterator[tuple[int, int]]:
-    """Where runs of consecutive rows begin and end."""
+    """The beginning and end of each run of consecutive rows."""
     if isinstance(rows, range):
         yield 0, len(rows)
         return

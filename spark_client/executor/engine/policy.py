@@ -1,4 +1,4 @@
-"""What happens to rows that failed: the caller's policy, applied to complete rows."""
+"""Applies the caller's error policy to complete rows."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,13 +23,13 @@ ERROR_TYPE = pa.struct(
 """The type of an error column."""
 
 ARGUMENT_LIMIT = 80
-"""Characters of one argument shown in an error."""
+"""Maximum number of characters of one argument in an error."""
 RATE_FROM_ROWS = 100
-"""With fewer rows a share means nothing: max-error-rate is then checked only at the end."""
+"""With fewer rows, a rate is not meaningful: max-error-rate is then checked only at the end."""
 
 
 def error_array(rows: int, errors: Mapping[int, RowError]) -> pa.Array:
-    """An error column: null for rows that did not fail."""
+    """An error column, which is null for rows that did not fail."""
     if not errors:
         return pa.nulls(rows, ERROR_TYPE)
     values = [
@@ -47,7 +47,7 @@ def error_array(rows: int, errors: Mapping[int, RowError]) -> pa.Array:
 
 
 def blocking_errors(table: pa.Table, columns: Sequence[int]) -> dict[int, RowError]:
-    """The errors that stand in these error columns, by row; of several in a row the first."""
+    """The errors in these error columns, by row. If a row has several, the first is used."""
     found: dict[int, RowError] = {}
     for index in columns:
         column = table.column(index)
@@ -61,7 +61,7 @@ def blocking_errors(table: pa.Table, columns: Sequence[int]) -> dict[int, RowErr
 
 
 class PolicyKeeper:
-    """Watches the outcomes of one call in one task: fails the task where the policy says so."""
+    """Checks the outcomes of one call in one task, and fails the task if the policy requires it."""
 
     def __init__(self, call: ScalarCall, argument_columns: tuple[int, ...]) -> None:
         self._call = call
@@ -71,7 +71,7 @@ class PolicyKeeper:
         self.failed = 0
 
     def look(self, table: pa.Table, errors: Mapping[int, RowError]) -> None:
-        """Counts the rows. Raises FunctionFailed for the first failed row, or ErrorBudgetExceeded."""
+        """Count the rows. Raises FunctionFailed for the first failed row, or ErrorBudgetExceeded."""
         self.rows += table.num_rows
         self.failed += len(errors)
         if not errors:
@@ -86,7 +86,7 @@ class PolicyKeeper:
             raise ErrorBudgetExceeded(f"{self._budget()}; one of them: {self._described(table, row, errors[row])}")
 
     def finish(self) -> None:
-        """The task's last row has been looked at. Raises ErrorBudgetExceeded."""
+        """Check the policy after the task's last row. Raises ErrorBudgetExceeded."""
         rate = self.policy.max_error_rate
         if rate is not None and self.failed > rate * self.rows:
             raise ErrorBudgetExceeded(self._budget())

@@ -1,4 +1,4 @@
-"""RowEngine: sends the rows of a task through its calls and gives them back complete."""
+"""RowEngine sends the rows of a task through its calls and returns them with their outcomes."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ from spark_client.executor.stream.chunks import Answer, Chunk, Rows
 __all__ = ["OpenStream", "PlannedCall", "RowEngine"]
 
 HELD_BYTES = 64 << 20
-"""Input that waits for outcomes, and values that wait for their neighbours; no more is read beyond it."""
+"""If input that waits for outcomes and values that were not returned have this many bytes, no more input is read."""
 
 OpenStream = Callable[[ScalarCall, pa.Schema], CallStream]
 """Opens the stream of a call whose arguments have this schema."""
@@ -34,8 +34,8 @@ class PlannedCall:
     """A call and the input columns that are its arguments.
 
     `errors` are error columns of calls whose values are among the arguments. A row with an error there
-    is not sent; it gets that error. `names` are what the arguments are called on the wire; by default as
-    their columns.
+    is not sent; it gets that error. `names` are the names of the arguments on the wire; the default is the
+    names of their columns.
     """
 
     call: ScalarCall
@@ -50,23 +50,23 @@ class PlannedCall:
 
 
 class RowEngine:
-    """All calls of a row are in flight together; equal calls of a row are made once.
+    """Makes all calls of a row concurrently, and equal calls of a row once.
 
-    With `ordered` rows come back in the order they went in. Otherwise they come back as they complete,
-    across the borders of batches, and a slow row holds nothing back but its own memory.
+    With `ordered`, rows are returned in input order. Otherwise they are returned as they complete,
+    across batches, and a slow row delays no other row.
     """
 
     def __init__(
         self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True,
         piecewise: bool = False, most_bytes: int | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """Without `merging`, an ordered engine gives back one Completed for each batch that has rows.
+        """Without `merging`, an ordered engine returns one Completed for each batch that has rows.
 
-        `piecewise`, for one ordered call without merging: a batch comes back in several pieces, each as soon as it
+        `piecewise` is for one ordered call without merging: a batch is returned in several pieces, each as soon as it
         and all before it are complete.
 
-        `most_bytes`: an ordered batch of which a call has more bytes of values comes back in several pieces, once it
-        is complete.
+        If the values of a call for an ordered batch have more than `most_bytes`, the batch is returned in several
+        pieces, once it is complete.
         """
         self._piecewise = piecewise
         self._most_bytes = most_bytes
@@ -76,20 +76,20 @@ class RowEngine:
         self._merging = merging
         self._streams: dict[int, CallStream] = {}
         self._here: dict[Group, None] = {}
-        """The groups with rows that have not left, oldest first."""
+        """The groups with rows that were not returned, oldest first."""
         self._touched: dict[Group, None] = {}
-        """Groups that got outcomes since rows last left."""
+        """The groups that got outcomes since rows were last returned."""
         self._held_bytes = 0
         self._readers: _Readers | None = None
         self._clock = clock
         self._left: float | None = None
-        """Since when the task is elsewhere; None while it is here."""
+        """When the task left this engine for Spark; None while it is in the engine."""
         self._away_seconds = 0.0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Completed]:
-        """Rows in, rows out. Streams are opened with the first batch that has rows, and closed at the end.
+        """Process all batches. Streams are opened with the first batch that has rows, and closed at the end.
 
-        Raises what CallStream raises. Closing the generator early cancels what is in flight.
+        Raises what CallStream raises. If the generator is closed early, the calls in flight are cancelled.
         """
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.close)
@@ -100,28 +100,28 @@ class RowEngine:
             self.finish()
 
     def send(self, batch: pa.RecordBatch) -> Iterator[Completed]:
-        """Sends a batch and gives back what is complete by now. `drain` and `finish` are due after the last one."""
+        """Send a batch and return the rows that are complete. Call `drain` and `finish` after the last batch."""
         self.open(batch.schema)
         yield from self._handed(self._feed(pa.Table.from_batches([batch])))
 
     def exchange(self, batch: pa.RecordBatch) -> Completed:
-        """Sends one batch, by itself, and waits for its outcomes. `close` is due when something is raised."""
+        """Send one batch alone and wait for its outcomes. If this raises, call `close`."""
         (completed,) = self.exchange_pieces(batch)
         return completed
 
     def exchange_pieces(self, batch: pa.RecordBatch) -> Iterator[Completed]:
-        """The same where the outcomes come in pieces."""
+        """Do the same for outcomes that are returned in pieces."""
         yield from self.send(batch)
         yield from self.drain()
 
     def finish(self) -> None:
-        """Ends the streams after the last outcome and compares accounts."""
+        """End the streams after the last outcome and compare the counts with the server's."""
         self._come()
         for stream in self._streams.values():
             stream.finish()
 
     def bundles(self) -> AggregateOptions:
-        """How rows are to be bundled for all calls, once open: the tightest bounds of each."""
+        """The options for bundling rows: the smallest bounds of all calls. Call after `open`."""
         agreed = [stream.bundles for stream in self._streams.values() if stream.bundles is not None]
         return dataclasses.replace(
             agreed[0],
@@ -130,11 +130,11 @@ class RowEngine:
         )
 
     def segment_bytes(self) -> int:
-        """What one segment may take, by the average row, so that even one of wide rows fits a message."""
+        """Maximum bytes of a segment by the average row, so that a segment with wider rows also fits a message."""
         return min(stream.message_bytes for stream in self._streams.values()) // 4
 
     def drain(self) -> Iterator[Completed]:
-        """Waits for everything that was sent."""
+        """Wait for the outcomes of all rows that were sent, and return the rows."""
         yield from self._handed(self._drain())
 
     def _drain(self) -> Iterator[Completed]:
@@ -143,7 +143,7 @@ class RowEngine:
             yield from self._ready()
 
     def _taken(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The input. While it is made the task is not here."""
+        """The input. The time to produce it counts as time in Spark."""
         while True:
             self._leave()
             batch = next(batches, None)
@@ -153,7 +153,7 @@ class RowEngine:
             yield batch
 
     def _handed(self, completed: Iterator[Completed]) -> Iterator[Completed]:
-        """The output. While somebody does something with it the task is not here."""
+        """The output. The time in which the caller uses it counts as time in Spark."""
         self._come()
         for rows in completed:
             self._leave()
@@ -171,13 +171,13 @@ class RowEngine:
             self._left = None
 
     def _wanted_rows(self) -> int:
-        """Rows that the fastest of the calls would take in one message."""
+        """The largest number of rows that any of the calls accepts in one message."""
         if not self._merging:
             return 0
         return max((stream.message_rows for stream in self._streams.values()), default=1)
 
     def open(self, schema: pa.Schema) -> None:
-        """Opens the streams for input of this schema, unless they are open."""
+        """Open the streams for input of this schema, unless they are open."""
         if self._streams:
             return
         for index, planned in enumerate(self._calls):
@@ -186,7 +186,7 @@ class RowEngine:
             self._readers = _Readers(self._streams)
 
     def _feed(self, table: pa.Table) -> Iterator[Completed]:
-        """Sends a batch through all its calls, as far as their windows allow at a time."""
+        """Send a batch to all its calls, as their windows allow."""
         columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
         sources = self._sources(table)
         group = PiecewiseGroup(table) if self._piecewise else Group(table, sources, self._most_bytes)
@@ -213,7 +213,7 @@ class RowEngine:
             yield from self._ready()
 
     def _unsent(self, index: int, group: Group, columns: Sequence[pa.Array], table: pa.Table) -> "_Unsent":
-        """The rows a call is made for; those blocked by another call's error get that error at once."""
+        """The rows for which a call is made. Rows blocked by another call's error get that error immediately."""
         blocked = blocking_errors(table, self._calls[index].errors)
         if not blocked:
             return _Unsent(group, columns, range(group.rows))
@@ -226,7 +226,7 @@ class RowEngine:
     def _sources(self, table: pa.Table) -> list[int]:
         """Per call, the first call of the same function and options whose arguments are equal in this batch.
 
-        Comparing values is sound where comparing expressions is not: two columns may print alike.
+        Values are compared, not expressions, because two different columns may print alike.
         """
         sources: list[int] = []
         for index, planned in enumerate(self._calls):
@@ -247,7 +247,7 @@ class RowEngine:
         return sources
 
     def _receive(self, index: int | None = None) -> None:
-        """Waits for outcomes: of this call, or of any that owes some."""
+        """Wait for outcomes of this call, or of any call with unanswered rows."""
         if self._readers is not None:
             self._add(*self._readers.get())
             self._take_read()
@@ -257,7 +257,7 @@ class RowEngine:
         self._add(index, self._streams[index].receive())
 
     def _take_read(self) -> None:
-        """Takes the outcomes that other threads have received already, without waiting."""
+        """Add the outcomes that other threads have already received, without waiting."""
         while self._readers is not None and self._readers.ready():
             self._add(*self._readers.get())
 
@@ -270,7 +270,7 @@ class RowEngine:
             self._touched[group] = None
 
     def _ready(self) -> Iterator[Completed]:
-        """Rows that may leave now."""
+        """The rows that can be returned now."""
         if self._ordered:
             self._touched.clear()
             while self._here:
@@ -295,7 +295,7 @@ class RowEngine:
                 yield completed
 
     def close(self) -> None:
-        """Cancels what is in flight. Safe to call twice."""
+        """Cancel the calls in flight and close the streams. Safe to call twice."""
         if self._readers is not None:
             self._readers.stop()
         self._come()
@@ -305,7 +305,7 @@ class RowEngine:
 
 
 class _Unsent:
-    """The rows of one group that one call is still to be sent; `columns` holds just these."""
+    """The rows of one group that were not sent to one call yet. `columns` has only these rows."""
 
     def __init__(self, group: Group, columns: Sequence[pa.Array], rows: Rows) -> None:
         self._group = group
@@ -319,7 +319,7 @@ class _Unsent:
         return len(self._rows) - self._sent
 
     def submit(self, stream: CallStream) -> list[Answer]:
-        """Sends one message's worth."""
+        """Send the rows of one message."""
         count = stream.next_rows(self.left, self._row_bytes)
         start, self._sent = self._sent, self._sent + count
         columns = [column.slice(start, count) for column in self._columns]
@@ -329,10 +329,10 @@ class _Unsent:
 
 
 class _Readers:
-    """A thread per stream, so that results of one call are seen while another one's are waited for."""
+    """One thread per stream, so that results of one call are received while another call has none."""
 
     def __init__(self, streams: dict[int, CallStream]) -> None:
-        # Bounded by the rows in flight.
+        # The number of rows in flight bounds this queue.
         self._inbox: queue.SimpleQueue[tuple[int, list[Answer]] | BaseException] = queue.SimpleQueue()
         self._streams = streams
         self._work = {index: threading.Event() for index in streams}
@@ -341,22 +341,22 @@ class _Readers:
             threading.Thread(target=self._read, args=(index,), name="remote-udf-reader", daemon=True).start()
 
     def wake(self, index: int) -> None:
-        """Rows were submitted to this stream."""
+        """Resume the reader of this stream. Call when rows were submitted."""
         self._work[index].set()
 
     def ready(self) -> bool:
-        """Whether `get` would return at once."""
+        """Whether `get` would return immediately."""
         return not self._inbox.empty()
 
     def get(self) -> tuple[int, list[Answer]]:
-        """The next outcomes of any stream. Raises what reading it raised."""
+        """The next outcomes of any stream. Raises the exception that its reader raised."""
         item = self._inbox.get()
         if isinstance(item, BaseException):
             raise item
         return item
 
     def stop(self) -> None:
-        """Lets the threads end, which they do once no row is unanswered or their stream is closed."""
+        """End the threads. Each ends once its stream has no unanswered row or is closed."""
         self._stopped = True
         for event in self._work.values():
             event.set()
@@ -379,11 +379,11 @@ def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
 
 
 def _equal(table: pa.Table, one: int, other: int) -> bool:
-    """Whether two columns hold the same values, in the eyes of any function."""
+    """Whether two columns have the same values for any function."""
     if one == other:
         return True
     column, another = table.column(one), table.column(other)
-    # To Arrow 0.0 equals -0.0, to a function it may not.
+    # For Arrow, 0.0 equals -0.0, but a function may distinguish them.
     return column.equals(another) and (not _has_floats(column.type) or _bits(column) == _bits(another))
 
 
