@@ -1,8 +1,8 @@
-"""Rows told apart by key, for calls whose rows are segments.
+"""Groups rows by key, for calls whose rows are segments.
 
-cutting     batches as tables of a bundle's size
-keys        which rows have equal keys, and where runs of them begin
-key_rows    sorted rows as whole keys, and in parts where a key has more rows than a bundle
-partitions  sorted rows of whole partitions, whatever their size
-tasks       what a task over sorted rows opens and closes
+cutting     cuts batches to tables of a bundle's size
+keys        finds rows with equal keys, and the beginnings of their runs
+key_rows    sorted rows in whole keys; if a key has more rows than a bundle, in parts
+partitions  sorted rows in whole partitions of any size
+tasks       runs a task over sorted rows, and releases its resources
 """

@@ -1,4 +1,4 @@
-"""Cutting: input batches as tables of a bundle's size."""
+"""Cuts input batches to tables of a bundle's size."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import pyarrow as pa
 __all__ = ["BUNDLE_BYTES", "tables_of"]
 
 BUNDLE_BYTES = 16 << 20
-"""Input of one bundle at most, whatever its rows; well below what a server takes in one message."""
+"""Maximum bytes of the input of one bundle. It is well below the default message limit of a server."""
 
 
 def tables_of(
@@ -19,10 +19,10 @@ def tables_of(
     bundle_bytes: int = BUNDLE_BYTES,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[pa.Table]:
-    """The same rows in the same order, in tables of `size()` rows; fewer at the end, or where a table gets too large.
+    """The same rows in the same order, in tables of `size()` rows; fewer at the end, or if a table gets too large.
 
-    A table whose first row has waited for `allow_latency` seconds leaves with the next batch, however
-    small it is. Batches without rows are skipped.
+    If the first row of a table has waited for `allow_latency` seconds, the table is returned with the next batch,
+    even if it is small. Batches without rows are skipped.
     """
     held: list[pa.RecordBatch] = []
     rows = held_bytes = 0

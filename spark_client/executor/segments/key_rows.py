@@ -1,4 +1,4 @@
-"""Rows that are sorted by key, in tables of whole keys; a key with more rows than a bundle comes in parts."""
+"""Rows sorted by key, in tables of whole keys. If a key has more rows than a bundle, it is returned in parts."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,23 +15,23 @@ __all__ = ["KeyRows", "rows_by_key"]
 
 Integers = npt.NDArray[np.int64]
 _ONE: Integers = np.zeros(1, np.int64)
-"""Where the rows of a single key begin."""
+"""The beginning of the rows of a single key."""
 
 
 class KeyRows(NamedTuple):
-    """Rows of whole keys, which begin at `starts`; or a part of the rows of one key."""
+    """Rows of whole keys, which begin at `starts`, or a part of the rows of one key."""
 
     table: pa.Table
     starts: Integers
     is_part: bool = False
     ends: bool = True
-    """No more rows of the last key will come. False only for a part that others follow."""
+    """Whether no more rows of the last key follow. False only for a part that is not the last one."""
 
 
 def rows_by_key(
     batches: Iterator[pa.RecordBatch], keys: Sequence[int], bounds: AggregateOptions, most_bytes: int = BUNDLE_BYTES
 ) -> Iterator[KeyRows]:
-    """The same rows in the same order. Nothing is empty.
+    """The same rows in the same order. No table is empty.
 
     Args:
         batches: Sorted by key.
@@ -44,7 +44,7 @@ def rows_by_key(
     in_parts = False
 
     def room() -> int:
-        # With what is held, a row more than a bundle: a key ends within it, or a bundle of one key is full.
+        # Together with `held` this is one row more than a bundle: a key ends within it, or one key fills a bundle.
         return bounds.size + 1 - (0 if held is None else held.num_rows)
 
     def whole(table: pa.Table, starts: Integers) -> Iterator[KeyRows]:
@@ -64,7 +64,7 @@ def rows_by_key(
         yield from whole(table.slice(0, last), starts[:-1])
         held = table.slice(last)
         if held.num_rows > 1 and (held.num_rows > bounds.size or held.nbytes >= most_bytes):
-            # One row stays, for the end of the key to have something to come with.
+            # One row is kept, so that the last part of the key is not empty.
             yield KeyRows(held.slice(0, held.num_rows - 1), _ONE, is_part=True, ends=False)
             held, in_parts = held.slice(held.num_rows - 1), True
     if held is not None:

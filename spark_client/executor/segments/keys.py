@@ -1,4 +1,4 @@
-"""Keys: which rows of a batch have equal keys, without looking at them one by one in Python."""
+"""Finds the rows of a batch that have equal keys, without a Python loop over rows where possible."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ __all__ = ["combined", "key_codes", "run_starts"]
 Integers = npt.NDArray[np.int64]
 
 NEAR = 4
-"""Integers are near each other if their range is no more than this many times their number."""
+"""Integers are near each other if their range is less than this many times their number."""
 
 
 def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, int]:
-    """A number per row, equal for equal keys, and how many numbers there are, from 0 up.
+    """A code per row, from 0 up, which is equal for equal keys, and the number of distinct codes.
 
     Nulls are equal to each other, and so are NaNs, and -0.0 and 0.0, as in Spark's GROUP BY; in lists and
     maps the last two are distinguished. Without columns all rows have one key.
@@ -34,15 +34,15 @@ def key_codes(columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Integers, 
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:
-    """The column in one piece."""
+    """The column in one chunk."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def run_starts(columns: Sequence[pa.ChunkedArray], rows: int) -> Integers:
-    """Where rows of another key begin than that of the row before, 0 included, in rows sorted by key."""
+    """The positions, including 0, at which a new key begins in rows sorted by key."""
     if not rows:
         return np.zeros(0, np.int64)
-    # In one piece, if that is not too large for one array; each piece begins with the last row of the one before.
+    # Rows are processed in one piece unless it is too large for one array. A piece begins with the last row before it.
     pieces = 1 + sum(column.nbytes for column in columns) // WHOLE_BYTES
     step = max(rows // pieces, 1)
     found = [np.zeros(1, np.int64)]
@@ -62,7 +62,7 @@ def _column_codes(column: pa.Array) -> tuple[Integers, int]:
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64), 1
     if pa.types.is_floating(column.type):
-        # One NaN for all, and 0.0 for -0.0; Arrow compares their bits.
+        # NaNs become one NaN and -0.0 becomes 0.0, because Arrow compares their bits.
         column = pc.if_else(
             pc.is_nan(column), pa.scalar(float("nan"), column.type), pc.add(column, pa.scalar(0.0, column.type))
         )
@@ -73,7 +73,7 @@ def _column_codes(column: pa.Array) -> tuple[Integers, int]:
 
 
 def _struct_codes(column: pa.Array) -> tuple[Integers, int]:
-    """A struct is as its fields; a null one is not as one of nulls."""
+    """Codes of structs, by their fields. A null struct differs from a struct of nulls."""
     present = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
     codes, count = present, 2
     for part in column.flatten():
@@ -83,7 +83,7 @@ def _struct_codes(column: pa.Array) -> tuple[Integers, int]:
 
 
 def _codes_of_near(column: pa.Array) -> tuple[Integers, int] | None:
-    """Of integers that lie close together, as numbers of customers do: without hashing them. None for others."""
+    """Codes of integers that are near each other, such as customer numbers, without hashing. None for others."""
     bounds = pc.min_max(column)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is None or high - low >= NEAR * len(column):
@@ -101,9 +101,9 @@ def _codes_of_objects(values: list[object]) -> tuple[Integers, int]:
 
 
 def _compact(codes: Integers, bound: int) -> tuple[Integers, int]:
-    """The same distinctions with numbers from 0 up, of codes below the bound.
+    """The same distinctions with consecutive codes from 0 up. All given codes are below `bound`.
 
-    So another column can be added without overflow, and every number is that of a key that is there.
+    So another column can be added without overflow, and every code is that of an existing key.
     """
     if bound <= NEAR * len(codes) + 2:
         present = np.bincount(codes, minlength=bound) > 0

@@ -1,4 +1,4 @@
-"""Partitions: tables of whole partitions from batches that are sorted by their columns."""
+"""Tables of whole partitions, from batches sorted by the partition columns."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,17 +13,17 @@ __all__ = ["partitions_of"]
 
 Integers = npt.NDArray[np.int64]
 TABLE_ROWS = 65_536
-"""Rows that are looked at together at least; a partition always is."""
+"""Number of rows that are processed together. A larger partition is not split."""
 
 
 def partitions_of(columns: Sequence[int], batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, Integers]]:
-    """Tables of one or more whole partitions, and where in them each begins. Without columns all rows are one."""
+    """Tables of whole partitions, and the beginning of each in its table. Without columns there is one partition."""
     held: list[pa.Table] = []
     begins: list[Integers] = []
-    """Where partitions begin in what is held."""
+    """The beginnings of partitions in `held`."""
     rows = 0
     for table in tables_of(batches, lambda: TABLE_ROWS, float("inf")):
-        # Only the last row held is needed to see whether a table goes on with its partition.
+        # The last row of `held` shows whether a table continues its partition.
         before = held[-1].slice(held[-1].num_rows - 1) if held else table.slice(0, 0)
         starts = _starts(columns, pa.concat_tables([before, table])) - before.num_rows
         starts = starts[starts >= 0]

@@ -1,4 +1,4 @@
-"""Tasks over rows that are sorted by key: opened with the first row, closed at the end."""
+"""Runs tasks over rows sorted by key. Resources are acquired with the first row and released at the end."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,13 +10,13 @@ __all__ = ["SortedTask", "run_sorted"]
 
 
 class SortedTask(Protocol):
-    """The work of one task of Spark. `first` is the first batch with rows; `batches` are those after it."""
+    """The work of one Spark task. `first` is the first batch with rows; `batches` are the following ones."""
 
     def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
 
 
 def run_sorted(make: Callable[[ExitStack], SortedTask], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The output of a task. A task without rows is not made and has no output."""
+    """The output of a task. If there are no rows, the task is not created and there is no output."""
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return
