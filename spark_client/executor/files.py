@@ -15,5 +15,5 @@ def file_system(path: str) -> tuple[fs.FileSystem, str]:
 
     Raises pyarrow's ArrowInvalid for another URI.
     """
-    # Not by "://": Spark itself writes "file:/tmp".
+    # The scheme is not recognised by "://", because Spark itself writes "file:/tmp".
     return fs.FileSystem.from_uri(path) if _URI.match(path) else (_LOCAL, path)

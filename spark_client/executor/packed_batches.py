@@ -12,14 +12,14 @@ __all__ = ["read", "unpacked", "written"]
 
 
 def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of packed batches, which are the only column."""
+    """The rows of packed batches, which must be the only column."""
     for batch in batches:
         for packed in batch.column(0):
             yield from pa.ipc.open_stream(packed.as_buffer())
 
 
 def written(batches: Iterable[pa.RecordBatch]) -> bytes:
-    """Batches of one schema, of which there is at least one, as one value."""
+    """Packs batches of one schema into one value. Pass at least one batch."""
     sink, writer = io.BytesIO(), None
     for batch in batches:
         if writer is None:
@@ -31,5 +31,5 @@ def written(batches: Iterable[pa.RecordBatch]) -> bytes:
 
 
 def read(packed: bytes) -> list[pa.RecordBatch]:
-    """The batches that were written as one."""
+    """The batches that were packed into one value."""
     return list(pa.ipc.open_stream(packed))

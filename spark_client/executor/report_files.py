@@ -1,4 +1,4 @@
-"""FiledReports: statistics of tasks as files in a directory, for drivers that no accumulator leads to."""
+"""FiledReports writes statistics of tasks to files in a directory, for drivers that accumulators do not reach."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ class FiledReports:
 
     @staticmethod
     def _write(system: fs.FileSystem, base: str, identity: str, content: bytes) -> None:
-        # Spark passes over names that start with an underscore.
+        # Spark ignores files whose names start with an underscore.
         temporary = posixpath.join(base, f"_{identity}")
         with system.open_output_stream(temporary) as sink:
             sink.write(content)
@@ -44,7 +44,7 @@ class FiledReports:
 
 
 def read_report(text: str) -> tuple[str, TaskReport]:
-    """What `FiledReports` wrote: an identity that no other report has, and the report."""
+    """Read a report that `FiledReports` has written. Returns its unique identity and the report."""
     values = json.loads(text)
     identity, statistics = values.pop("id"), values.pop("statistics")
     latencies = {int(bucket): count for bucket, count in statistics.pop("latencies").items()}

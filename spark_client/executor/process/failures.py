@@ -13,11 +13,11 @@ from spark_client.executor.process.segment_batches import Segments
 __all__ = ["require_segments", "require_success"]
 
 KEY_LIMIT = 200
-"""Characters of a key shown in an error."""
+"""Maximum number of characters of a key in an error."""
 
 
 def require_success(segments: Segments, completed: Completed) -> None:
-    """Raises FunctionFailed for the first segment that failed, with its key."""
+    """Raise FunctionFailed for the first segment that failed, with its key."""
     require_segments(segments.plan, segments.keys, completed)
 
 

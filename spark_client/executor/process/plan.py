@@ -1,4 +1,4 @@
-"""ProcessPlan: what a task needs to know to send rows of tables through a process table function."""
+"""ProcessPlan has what a task needs to send rows of tables through a process table function."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -12,20 +12,20 @@ __all__ = ["OutputSource", "ProcessPlan"]
 
 
 class OutputSource(Enum):
-    """Where a column of the result comes from."""
+    """The source of a column of the result."""
 
     KEY = auto()
     THROUGH = auto()
-    """A column of the row it came from."""
+    """A column of the input row."""
     VALUE = auto()
-    """The function."""
+    """A column of the function's result."""
     TIME = auto()
     ROW_KIND = auto()
 
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """Where things are in the input: positions of columns. `table`, `row_kind` and `time` may be missing.
+    """Positions of columns in the input. `table`, `row_kind` and `time` may be missing.
 
     `rows` has the struct column of each table, which is null in rows of the others. `output` says for each
     column of the result where it comes from, and which one it is there. `by_key` is false for row
