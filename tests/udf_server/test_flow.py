@@ -177,22 +177,6 @@ async def test_ordered_a_slow_row_holds_back_its_own_batch_only():
         assert (await talk.receive()).result.first_row == 0
 
 
-async def test_ordered_a_batch_that_is_done_does_not_wait_for_who_hands_the_loop_on():
-    @udf.scalar(name="f")
-    async def f(a: int) -> int:
-        if a in {14, 24}:
-            # Longer than a worker keeps the loop: others go on before it finds out that no row is left.
-            until = time.perf_counter() + 0.02
-            while time.perf_counter() < until:
-                pass
-        return a
-
-    async with Talk(f) as talk:
-        await talk.open()
-        talk.send(*(batch(number, number * 5, range(number * 5, number * 5 + 5)) for number in range(8)), finish())
-        assert [(await talk.receive()).result.first_row for _ in range(8)] == list(range(0, 40, 5))
-
-
 async def test_streams_of_one_function_take_turns_on_its_threads():
     """One stream with enough rows to keep every thread busy does not shut out another."""
     from udf_server.hosting.function_host import FunctionHost, HostLimits

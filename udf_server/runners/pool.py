@@ -227,7 +227,7 @@ class CoroutinePool:
             batch = worker.batch = self._queue[0]
             batch.workers += 1
             self._setup.began(batch.first_row)
-            values, woken, exhausted, left = batch.values, False, False, False
+            values, woken, exhausted = batch.values, False, False
             while not self._closed:
                 done, stride, self._running = 0, strides.length, worker
                 # islice would cost one more object per row that waits.
@@ -268,15 +268,10 @@ class CoroutinePool:
                     stepped = now  # other workers ran while a call of this one waited
                 if turns.busy or now - stepped > STEP_SECONDS:
                     cost = now - stepped if turns.count == count else None
-                    # If all rows are done, the batch does not wait for this worker: the worker that notices it ends it.
-                    batch.workers -= 1
                     await self._let_others(worker, cost, ask=turns.busy)
                     stepped, count, woken = strides.restart(), turns.count, False
-                    if left := batch.exhausted:
-                        break
-                    batch.workers += 1
             worker.leave()
-            if not (left or self._closed):
+            if not self._closed:
                 self._leave(batch, exhausted=exhausted)
             # Otherwise a worker that is parked, or was cancelled while parked, would keep its last batch in memory.
             del batch, values
