@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 import threading
 import time
 
@@ -334,3 +335,24 @@ async def test_a_guard_counts_nothing_of_a_loop_that_was_replaced():
     await asyncio.get_running_loop().run_in_executor(None, thread.join)
     stuck.close()
     assert await asyncio.wait_for(guarded.call(0), 10) == 0
+
+
+async def test_every_row_is_answered_where_many_streams_wait_for_turns():
+    """The last worker of a batch may have to wait for its turn although no row of the batch is left."""
+
+    @udf.scalar(name="f", buffer_capacity=1_000)
+    async def f(a: int) -> int:
+        await asyncio.sleep(0.01)
+        return a
+
+    host = FunctionHost(Registry([("test", f)]))
+    async with contextlib.AsyncExitStack() as stack:
+        talks = [await stack.enter_async_context(Talk(host=host)) for _ in range(30)]
+        for talk in talks:
+            await talk.open()
+            talk.send(*(batch(number, number * 200, range(200)) for number in range(5)), finish())
+        for talk in talks:
+            answers = [await talk.receive()]
+            while not answers[-1].HasField("finished"):
+                answers.append(await talk.receive())
+            assert sum(answer.result.rows for answer in answers) == answers[-1].finished.counts.rows_ok == 1_000
