@@ -350,9 +350,11 @@ async def test_every_row_is_answered_where_many_streams_wait_for_turns():
         talks = [await stack.enter_async_context(Talk(host=host)) for _ in range(30)]
         for talk in talks:
             await talk.open()
-            talk.send(*(batch(number, number * 200, range(200)) for number in range(5)), finish())
+            talk.send(*(batch(number, number * 200, range(200)) for number in range(10)), finish())
         for talk in talks:
             answers = [await talk.receive()]
             while not answers[-1].HasField("finished"):
                 answers.append(await talk.receive())
-            assert sum(answer.result.rows for answer in answers) == answers[-1].finished.counts.rows_ok == 1_000
+            assert sum(answer.result.rows for answer in answers) == answers[-1].finished.counts.rows_ok == 2_000
+    # Thousands of workers end: the process must not end before them.
+    await eventually(lambda: not any(thread.name == "loop-f@1" for thread in threading.enumerate()))
