@@ -1,12 +1,17 @@
 """What the tests of the server share."""
 
-from collections.abc import AsyncIterator, Callable
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
 
 from tests.udf_server.secured import Pki
+from udf_server.streams.service import SERVICE_NAME
 from udf_server.testing import FunctionEnvironment
 
 
@@ -45,3 +50,27 @@ def token_file(tmp_path: Path) -> Callable[[str], str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Any]]:
+    """A stream whose client sends these messages and then nothing, until the end of the test. Gives its answers."""
+    end = threading.Event()
+    with contextlib.ExitStack() as stack:
+        stack.callback(end.set)
+
+        def open_stream(target: str, *messages: bytes) -> Any:
+            channel = stack.enter_context(
+                grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
+            )
+
+            def requests() -> Iterator[bytes]:
+                yield from messages
+                end.wait()
+
+            # Kept, for a call that nobody refers to is cancelled.
+            calls.append(channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests()))
+            return calls[-1]
+
+        calls: list[Any] = []
+        yield open_stream

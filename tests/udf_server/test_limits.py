@@ -8,11 +8,9 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 
-import grpc
 import pytest
 
 import udf_server as udf
@@ -29,30 +27,6 @@ from udf_server.streams import service
 @udf.scalar
 async def same(x: int) -> int:
     return x
-
-
-@pytest.fixture
-def opened():
-    """A stream whose client says these messages and then nothing, until the end of the test."""
-    end = threading.Event()
-    with contextlib.ExitStack() as stack:
-        stack.callback(end.set)
-
-        def open_stream(target, *messages):
-            channel = stack.enter_context(
-                grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
-            )
-
-            def requests():
-                yield from messages
-                end.wait()
-
-            # Kept, for a call that nobody refers to is cancelled.
-            calls.append(channel.stream_stream("/remote_udf.v1.UdfService/Execute")(requests()))
-            return calls[-1]
-
-        calls = []
-        yield open_stream
 
 
 def kinds(call):

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -17,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from remote_udf.messages import read_response
 from tests.udf_server.streams import batch, finish, opening
-from udf_server.streams.service import SERVICE_NAME
 
 PLUGIN = """
 import pyarrow as pa
@@ -98,32 +96,15 @@ def server(plugin):
 
 
 @pytest.fixture
-def opened():
-    """A stream whose client sends these messages once it is open, and reads no more than Opened."""
-    over = threading.Event()
-    with contextlib.ExitStack() as stack:
-        stack.callback(over.set)
+def started(opened):
+    """A stream of a function whose client reads no more than Opened."""
 
-        def open_stream(target, function, *messages, **fields):
-            channel = stack.enter_context(
-                grpc.insecure_channel(target, options=[("grpc.use_local_subchannel_pool", 1)])
-            )
-            is_open = threading.Event()
+    def start(target, function, *messages, **fields):
+        call = opened(target, opening(function, **fields), *messages)
+        assert read_response(next(call))[0].HasField("opened")
+        return call
 
-            def requests():
-                yield opening(function, **fields)
-                is_open.wait(20)
-                yield from messages
-                over.wait()
-
-            call = channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests())
-            assert read_response(next(call))[0].HasField("opened")
-            is_open.set()
-            calls.append(call)
-            return call
-
-        calls = []
-        yield open_stream
+    return start
 
 
 def until(condition, seconds=60):
@@ -135,13 +116,13 @@ def until(condition, seconds=60):
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 @pytest.mark.parametrize("function", ["in_a_loop", "in_threads", "vectorized"])
-def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_well(server, opened, function, mode):
+def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_well(server, started, function, mode):
     process = server()
     before = process.resident()
     # A vectorized function gets a thousand rows at a time, of 90 MB.
     step = 1_000
     messages = [batch(number, number * step, range(step)) for number in range(ROWS // step)]
-    call = opened(process.target, function, *messages, options={"output-mode": mode})
+    call = started(process.target, function, *messages, options={"output-mode": mode})
     until(lambda: process.metric("udf_result_waits_total", function=function))
     most, until_then = 0, time.monotonic() + 2
     while time.monotonic() < until_then:
@@ -157,7 +138,7 @@ def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_
         check = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
         assert check.status == health_pb2.HealthCheckResponse.SERVING
     for neighbour in ("small", function):
-        other = opened(process.target, neighbour, batch(0, 0, [1]), finish())
+        other = started(process.target, neighbour, batch(0, 0, [1]), finish())
         kinds = [read_response(message)[0].WhichOneof("response") for message in other]
         assert kinds[-2:] == ["result", "finished"]
     # Who reads late gets everything.
@@ -168,22 +149,22 @@ def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_
     until(lambda: not process.metric("udf_held_bytes"))
 
 
-def test_a_client_that_never_reads_is_ended_and_what_it_held_is_free(server, opened):
+def test_a_client_that_never_reads_is_ended_and_what_it_held_is_free(server, started):
     process = server("--idle-seconds", "1")
-    opened(process.target, "in_a_loop", batch(0, 0, range(5_000)))
+    started(process.target, "in_a_loop", batch(0, 0, range(5_000)))
     until(lambda: process.metric("udf_result_waits_total", function="in_a_loop"))
     until(lambda: not process.metric("udf_streams_open"))
     until(lambda: not process.metric("udf_held_bytes") and not process.metric("udf_result_bytes"))
 
 
-def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, opened):
+def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, started):
     """Though others fill it, and do not read."""
     process = server("--max-server-bytes", str(8 << 20), "--max-stream-result-bytes", str(6 << 20))
-    reader = opened(process.target, "in_threads", batch(0, 0, range(500)), finish())
+    reader = started(process.target, "in_threads", batch(0, 0, range(500)), finish())
     for _ in range(3):
-        opened(process.target, "in_a_loop", batch(0, 0, range(500)))
+        started(process.target, "in_a_loop", batch(0, 0, range(500)))
     until(lambda: process.metric("udf_held_bytes") >= 8 << 20)
-    error = read_response(list(opened(process.target, "small", batch(0, 0, [1]), finish()))[-1])[0].error
+    error = read_response(list(started(process.target, "small", batch(0, 0, [1]), finish()))[-1])[0].error
     assert (error.code, error.retryable) == ("OVERLOADED", True)
     assert "max_server_bytes is 8388608" in error.message
     answers = [read_response(message)[0] for message in reader]
@@ -192,11 +173,11 @@ def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, opened)
 
 
 @pytest.mark.parametrize("function", ["huge_in_a_loop", "huge_in_threads"])
-def test_the_memory_of_a_value_that_is_too_large_is_returned_to_the_system(server, opened, function):
+def test_the_memory_of_a_value_that_is_too_large_is_returned_to_the_system(server, started, function):
     process = server()
     before = process.resident()
     answers = [
-        read_response(message)[0] for message in opened(process.target, function, batch(0, 0, [600 << 20]), finish())
+        read_response(message)[0] for message in started(process.target, function, batch(0, 0, [600 << 20]), finish())
     ]
     assert b"RESULT_TOO_LARGE" in answers[-2].result.errors
     until(lambda: process.resident() - before < 120 << 20)
