@@ -8,7 +8,8 @@ import pyarrow as pa
 from remote_udf.segments import AppliedField
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
-from udf_server.base.values import Codec, StructCodec, is_frozen
+from udf_server.base.codecs import Codec
+from udf_server.base.records import StructCodec, is_frozen
 
 __all__ = ["apply_classic"]
 

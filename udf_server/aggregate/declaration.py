@@ -11,11 +11,12 @@ from remote_udf.errors import UnsupportedType
 from remote_udf.functions import FunctionKind, Parameter
 from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
 from udf_server.base.annotations import codecs_for, hints_of, signature_of, type_given
+from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
 from udf_server.base.implementations import implementation_of
-from udf_server.base.values import Codec, codec_for_type
+from udf_server.base.values import codec_for_type
 
 __all__ = ["Aggregate", "declare_aggregate", "is_aggregate"]
 

@@ -12,8 +12,9 @@ from remote_udf.segments import AppliedField
 from udf_server.aggregate.bundle import Bundle, Integers
 from udf_server.aggregate.declaration import Aggregate
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
+from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe
-from udf_server.base.values import Codec, ListCodec, codec_for_type
+from udf_server.base.values import ListCodec, codec_for_type
 from udf_server.runners.returned import MalformedResult, WrongResult, require_length
 
 __all__ = ["applied_arrays", "read_segments"]

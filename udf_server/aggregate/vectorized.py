@@ -13,7 +13,7 @@ from remote_udf.types import spelled
 from udf_server.aggregate.base import VectorizedAggregateFunction
 from udf_server.aggregate.bundle import Bundle
 from udf_server.aggregate.declaration import Aggregate
-from udf_server.base.values import Codec
+from udf_server.base.codecs import Codec
 from udf_server.runners.returned import MalformedResult, WrongResult, require_length, validated
 
 __all__ = ["apply_vectorized"]

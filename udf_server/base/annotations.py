@@ -28,8 +28,10 @@ from remote_udf.ddl import parse_type
 from remote_udf.errors import UnsupportedType
 from remote_udf.table_arguments import ArgumentTrait
 from remote_udf.types import TIMESTAMP, require_supported
+from udf_server.base.codecs import Codec, Leaf
 from udf_server.base.errors import DeclarationError
-from udf_server.base.values import Codec, Leaf, ListCodec, MapCodec, StructCodec, codec_for_type, is_record
+from udf_server.base.records import StructCodec, is_record
+from udf_server.base.values import ListCodec, MapCodec, codec_for_type
 
 __all__ = ["array_type", "codecs_for", "hints_of", "type_given"]
 

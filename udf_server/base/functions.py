@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.functions import FunctionSpec
+from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext
-from udf_server.base.values import Codec
 
 __all__ = ["Function", "Hook"]
 

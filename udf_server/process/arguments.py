@@ -13,8 +13,10 @@ from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.table_arguments import ArgumentTrait, TableArgument
 from udf_server.base.annotations import codecs_for, hints_of, signature_of, type_given
+from udf_server.base.codecs import Codec
 from udf_server.base.errors import DeclarationError
-from udf_server.base.values import Codec, StructCodec, codec_for_type, is_record
+from udf_server.base.records import StructCodec, is_record
+from udf_server.base.values import codec_for_type
 from udf_server.process.base import StateHint
 from udf_server.process.context import ProcessContext
 from udf_server.process.rows import Row, shown

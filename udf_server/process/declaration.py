@@ -17,7 +17,7 @@ from udf_server.base.annotations import hints_of, signature_of
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
 from udf_server.base.implementations import implementation_of
-from udf_server.base.values import StructCodec
+from udf_server.base.records import StructCodec
 from udf_server.process.arguments import Argument, Arguments, read_arguments
 from udf_server.process.base import ProcessTableFunction
 from udf_server.process.context import ProcessContext

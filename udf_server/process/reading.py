@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from remote_udf.process_calls import TABLE, TIME, ProcessCall, segments_schema
 from remote_udf.row_kinds import ROW_KIND, RowKind
-from udf_server.base.values import Codec, StructCodec, codec_for_type
+from udf_server.base.codecs import Codec
+from udf_server.base.records import StructCodec
+from udf_server.base.values import codec_for_type
 from udf_server.process.declaration import ProcessTable
 from udf_server.process.engine import Incoming, Segment
 from udf_server.process.rows import row_class

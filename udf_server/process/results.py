@@ -15,9 +15,11 @@ from remote_udf.result_columns import depends_on_call
 from remote_udf.row_kinds import RowKind
 from remote_udf.table_arguments import ChangelogMode
 from udf_server.base.annotations import codecs_for, type_given
+from udf_server.base.codecs import Codec
 from udf_server.base.errors import DeclarationError
 from udf_server.base.failures import describe
-from udf_server.base.values import Codec, ListCodec, StructCodec, codec_for_type
+from udf_server.base.records import StructCodec
+from udf_server.base.values import ListCodec, codec_for_type
 from udf_server.process.rows import Row
 from udf_server.process.sizes import FIXED_BYTES, SizeOf, size_of
 from udf_server.process.views import ListView, MapView

@@ -5,7 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from udf_server.base.values import Codec, ListCodec, MapCodec, StructCodec
+from udf_server.base.codecs import Codec
+from udf_server.base.records import StructCodec
+from udf_server.base.values import ListCodec, MapCodec
 
 __all__ = ["FIXED_BYTES", "SizeOf", "size_of"]
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from udf_server.base.values import Codec, Leaf, ListCodec, MapCodec, StructCodec
+from udf_server.base.codecs import Codec, Leaf
+from udf_server.base.records import StructCodec
+from udf_server.base.values import ListCodec, MapCodec
 from udf_server.process.views import ListView, MapView, ValueView
 
 __all__ = ["KeyState", "ListEntry", "MapEntry", "RecordEntry", "StateEntry", "ValueEntry"]

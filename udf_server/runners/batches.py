@@ -12,9 +12,10 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode
 from remote_udf.functions import NullCall
 from remote_udf.outcomes import RowError
+from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe
 from udf_server.base.functions import Function
-from udf_server.base.values import Codec, decode_rows, encode_rows
+from udf_server.base.values import decode_rows, encode_rows
 from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
 from udf_server.runners.room import Room
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
+from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe, row_error
-from udf_server.base.values import Codec, Failures
+from udf_server.base.values import Failures
 from udf_server.runners.outputs import Taken, error_bytes
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import MalformedResult, WrongResult, returned_array

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.types import accepts, normalized, spelled
+from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe
-from udf_server.base.values import Codec, Failures, encode_rows
+from udf_server.base.values import Failures, encode_rows
 
 __all__ = ["MalformedResult", "WrongResult", "require_length", "returned_array", "validated"]
 

@@ -16,11 +16,11 @@ from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode
 from remote_udf.options import ScalarOptions
 from remote_udf.outcomes import RowError
+from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext, StreamContext
 from udf_server.base.fairness import Party
 from udf_server.base.functions import Function
 from udf_server.base.metrics import FunctionMetrics
-from udf_server.base.values import Codec
 from udf_server.hosting.function_host import HostedFunction
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Emit, OutputWriter

@@ -14,10 +14,11 @@ from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall
 from remote_udf.options import canonical
 from remote_udf.types import require_supported
 from udf_server.base.annotations import array_type, codecs_for, hints_of, signature_of, type_given
+from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Function
-from udf_server.base.values import Codec, codec_for_type
+from udf_server.base.values import codec_for_type
 
 __all__ = ["scalar"]
 

@@ -12,9 +12,10 @@ from remote_udf.segments import AppliedField
 from udf_server.aggregate.base import AggregateFunction
 from udf_server.aggregate.declaration import Aggregate, declare_aggregate
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
+from udf_server.base.codecs import Codec
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
-from udf_server.base.values import Codec, ListCodec
+from udf_server.base.values import ListCodec
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.streams.accounting import StreamLimits
