@@ -5,7 +5,6 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 VENV := .venv
-CONSTRAINTS := constraints.txt
 RUN := $(VENV)/bin/python
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
 USABLE := import sys; sys.exit(sys.version_info < (3, 11))
@@ -48,7 +47,7 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 	@$(RUN) -m examples.demo
 
 .PHONY: test
-test: jdk $(VENV)/.dev-stamp ## the tests, some 15 minutes; TESTS=tests/spark for some of them
+test: jdk $(VENV)/.dev-stamp ## the tests but the long ones; TESTS=tests/spark for some of them
 	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile -m 'not long' $(TESTS)
 
 .PHONY: test-all
@@ -165,9 +164,9 @@ $(VENV)/.run-stamp: pyproject.toml constraints.txt $(PLUGINS)
 	$(if $(PYTHON),,$(error no Python 3.11 or later: install one, or name it: make PYTHON=...))
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV), once'
-	@$(RUN) -m pip install -q -c $(CONSTRAINTS) -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
+	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
 	@touch $@
 
 $(VENV)/.dev-stamp: $(VENV)/.run-stamp
-	@$(RUN) -m pip install -q -c $(CONSTRAINTS) -e '.[server,spark,demo,dev,tracing]'
+	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo,dev,tracing]'
 	@touch $@
