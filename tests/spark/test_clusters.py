@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 CLUSTER_JOB = """
@@ -27,8 +29,6 @@ spark.stop()
 
 PLUGIN = """
 import udf_server as udf
-
-pytestmark = pytest.mark.long
 
 @udf.scalar
 async def plus(x: int) -> int:

@@ -13,7 +13,10 @@ Held = tuple[pa.StructArray, RowKind]
 
 
 class SortBuffer:
-    """Rows of one table. A row that arrives at or before the watermark is late and is dropped (FLIP-440)."""
+    """Rows of one table. A row that arrives at or before the watermark is late and is dropped (FLIP-440).
+
+    On a stream, Spark's watermark is a time that rows may still have: a row exactly at it is on time there.
+    """
 
     def __init__(self, table: TableCall, held: list[Held] | None = None) -> None:
         self._table = table
