@@ -160,11 +160,12 @@ class Median(udf.AggregateFunction):
             accumulator += other
 
     def get_value(self, accumulator):
-        ordered = sorted(accumulator, key=lambda v: (math.isnan(v), v))
-        middle = len(ordered) // 2
-        if not ordered:
+        if not accumulator:
             return None
-        return float(ordered[middle]) if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+        ordered = sorted(map(float, accumulator), key=lambda v: (math.isnan(v), v))
+        low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+        # Spark's formula: between -inf and a number it gives NaN.
+        return low if low == high else low + (high - low) * 0.5
 
 
 class DoubleMedian(Median):
