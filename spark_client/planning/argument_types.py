@@ -1,4 +1,4 @@
-"""Argument types: columns that a function is called with against its parameters."""
+"""Checks the columns with which a function is called against its parameters."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ __all__ = ["require_arguments"]
 
 
 def require_arguments(spec: FunctionSpec, columns: Sequence[StructField]) -> None:
-    """Raises PlanError for a column that is no argument of this type, UnsupportedType for one that cannot be sent."""
+    """Raises PlanError if a column does not fit its parameter, UnsupportedType if its type cannot be sent."""
     types = [
         arrow_type(column.dataType, f"call of {spec.key}, argument {spec.parameter(position).name!r}")
         for position, column in enumerate(columns)

@@ -1,4 +1,4 @@
-"""Replaying: dead letters as the rows they were."""
+"""Reads dead letters back as the rows that they contain."""
 
 import re
 
@@ -16,7 +16,7 @@ _RUN = re.compile(r"[0-9a-f-]+")
 
 
 def replayed(spark: SparkSession, path: str, run: str | None) -> DataFrame:
-    """The rows of the run, without what letters have besides. Raises PlanError."""
+    """The rows of a run, without the columns that dead letters add. Raises PlanError if the run is not found."""
     if run is None:
         run = _only_run(_letters(spark, path, "*"), path)
     elif not _RUN.fullmatch(run):

@@ -1,4 +1,4 @@
-"""Comparing: columns as Spark compares them, so that what is equal to Spark is equal byte for byte."""
+"""Normalizes keys, so that values which Spark considers equal are equal byte for byte."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -10,7 +10,7 @@ __all__ = ["micros_without_zone", "normalized", "require_sorting", "sorts"]
 
 
 def normalized(column: Column, type_: T.DataType) -> Column:
-    """The column with -0.0 as 0.0 and one NaN instead of many, as Spark's GROUP BY and windows have it."""
+    """The column with -0.0 as 0.0 and with a single NaN, as in Spark's GROUP BY and windows."""
     if isinstance(type_, (T.FloatType, T.DoubleType)):
         return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0)).cast(type_)
     if isinstance(type_, T.StructType) and _has_floats(type_):
@@ -22,16 +22,16 @@ def normalized(column: Column, type_: T.DataType) -> Column:
 
 
 def micros_without_zone(column: Column) -> Column:
-    """A TIMESTAMP_NTZ as microseconds since 1970, as if its zone were UTC: no cast of Spark's says so in any zone."""
+    """A TIMESTAMP_NTZ as microseconds since 1970 in UTC. Spark's casts would use the time zone of the session."""
     seconds = F.hour(column) * 3600 + F.minute(column) * 60
     second = (F.date_part(F.lit("SECOND"), column) * 1_000_000).cast("bigint")
     return F.unix_date(F.to_date(column)).cast("bigint") * 86_400_000_000 + seconds.cast("bigint") * 1_000_000 + second
 
 
 def sorts(type_: T.DataType) -> bool:
-    """Whether Spark sorts and partitions by this type, and puts side by side what is equal byte for byte.
+    """Whether Spark sorts and partitions by this type such that adjacent equal values are equal byte for byte.
 
-    Not maps, and not text that is equal to other text by a collation.
+    False for maps, and for strings with a collation, by which different strings may be equal.
     """
     if isinstance(type_, T.MapType) or (isinstance(type_, T.StringType) and not _is_binary(type_)):
         return False
@@ -39,7 +39,7 @@ def sorts(type_: T.DataType) -> bool:
 
 
 def require_sorting(type_: T.DataType, where: str) -> None:
-    """Raises PlanError for a type that rows cannot be sorted by, nor gathered without repetitions."""
+    """Raises PlanError for a type by which rows can be neither sorted nor deduplicated."""
     if not sorts(type_):
         raise PlanError(
             f"{where}: type {type_.simpleString()} is not supported where rows are compared: use a text without "

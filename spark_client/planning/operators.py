@@ -1,8 +1,9 @@
 """Operators: what runs over Arrow batches in Spark's Python workers, and the columns that go in and come out.
 
-An operator is a function of a plan and an iterator of batches that yields batches. Spark runs it by `mapInArrow`, which
-pickles the plan with it. `mapInArrow` finds columns by the text of their names. So columns whose names might have a dot
-or a backtick, or be those of others, have hidden names while an operator runs, and get their own afterwards.
+An operator is a function of a plan and an iterator of batches that yields batches. Spark runs it by `mapInArrow`,
+which pickles the plan with it. `mapInArrow` finds columns by the text of their names, so names with a dot or a
+backtick, or repeated names, are a problem. Therefore columns have hidden names while an operator runs, and get their
+own names afterwards.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 class OutputField(NamedTuple):
-    """A column of a result: its name, whatever that is, its type, and Spark's metadata of it."""
+    """A column of a result: its name, which may be any string, its type, and its metadata in Spark."""
 
     name: str
     type: DataType
@@ -37,7 +38,7 @@ def with_hidden_names(frame: DataFrame, width: int | None = None) -> DataFrame:
 
 
 def hidden_schema(fields: Sequence[OutputField]) -> StructType:
-    """Types and metadata of the fields, under hidden names by position. Every column may hold nulls."""
+    """Types and metadata of the fields, under hidden names by position. Every column is nullable."""
     return StructType([
         StructField(hidden(index), field.type, True, dict(field.metadata)) for index, field in enumerate(fields)
     ])  # fmt: skip
@@ -50,14 +51,14 @@ def apply_operator(
     schema: StructType | str,
     names: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The rows that the operator makes of those of `frame`.
+    """Apply an operator to the rows of `frame`.
 
     Args:
-        frame: The input. The text of each name is that of one column; see `with_hidden_names`.
-        run: Yields batches whose columns are named as in `schema`.
-        plan: What `run` is called with, once per task. It is pickled.
-        schema: What comes out.
-        names: Other names for the columns of `schema`, in the same order.
+                frame: The input. The text of each name must identify one column; see `with_hidden_names`.
+                run: Yields batches whose columns are named as in `schema`.
+                plan: The argument of `run`, which is called once per task. It is pickled.
+                schema: The schema of the result.
+                names: Other names for the columns of `schema`, in the same order.
 
     """
 

@@ -1,6 +1,6 @@
-"""mapInArrow over frames that have columns of types it does not take.
+"""Runs mapInArrow over frames whose columns have types that it does not support.
 
-Spark hands no year-month interval to Python. Where one only passes along, its number of months goes there and back.
+Spark does not pass year-month intervals to Python. They are converted to a number of months and back.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,9 +21,9 @@ def map_in_arrow(
     operate: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: T.StructType | str,
 ) -> DataFrame:
-    """`frame.mapInArrow(operate, schema)`; `operate` gets year-month intervals as int, and gives them so.
+    """Like `frame.mapInArrow(operate, schema)`, but `operate` receives and returns year-month intervals as int.
 
-    A schema that is a text has none of them.
+    A schema given as a string must not contain year-month intervals.
     """
     fields = frame.schema.fields
     if isinstance(schema, str) or not any(_has_months(field.dataType) for field in [*fields, *schema]):
@@ -34,7 +34,7 @@ def map_in_arrow(
 
 
 def _cast(field: T.StructField, between: T.DataType, to: T.DataType | None) -> Column:
-    """The column with its intervals as `to`, by way of `between`: Spark casts numbers to intervals of one unit only."""
+    """The column with its intervals cast to `to` via `between`: Spark casts numbers only to intervals of one unit."""
     column = column_named(field.name)
     if not _has_months(field.dataType):
         return column
@@ -43,7 +43,7 @@ def _cast(field: T.StructField, between: T.DataType, to: T.DataType | None) -> C
 
 
 def _replaced(type_: T.DataType, by: T.DataType) -> T.DataType:
-    """The type with `by` for every year-month interval in it."""
+    """The type in which `by` replaces every year-month interval."""
     if isinstance(type_, T.YearMonthIntervalType):
         return by
     if isinstance(type_, T.ArrayType):

@@ -1,4 +1,4 @@
-"""Telling a sort direction, `F.col("x").desc()`, from a column that has a value."""
+"""Distinguishes a sort direction, `F.col("x").desc()`, from a column that has a value."""
 
 import re
 
@@ -11,10 +11,10 @@ _DIRECTION = re.compile(r" (ASC|DESC) NULLS (FIRST|LAST)$")
 
 
 def is_direction(frame: DataFrame, column: Column | str) -> bool:
-    """Whether the column can be sorted by and not selected.
+    """Whether the column can be used for sorting only, and not be selected.
 
-    Spark has no public way to ask. Classic analyzes a select of a direction as if it were a column of the
-    name "x DESC NULLS LAST", and fails when it runs; Connect refuses it at once.
+    Spark has no public way to ask. If a direction is selected, classic Spark analyzes it as a column named
+    "x DESC NULLS LAST" and fails at run time; Spark Connect rejects it at once.
     """
     if isinstance(column, str):
         return False

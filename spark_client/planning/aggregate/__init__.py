@@ -1,1 +1,1 @@
-"""Plans remote aggregates: what is asked for, the rows, the steps, the result."""
+"""Plans remote aggregates: the query, its rows, the steps, and the result."""

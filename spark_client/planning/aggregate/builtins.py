@@ -1,8 +1,8 @@
-"""Spark's own aggregates that can be told apart: where they are computed otherwise than by Spark's groupBy.
+"""Recognises Spark's own aggregates, for queries that compute them in another way than Spark's groupBy.
 
-A Column does not show what it holds but in its text. So an aggregate is known if its text is `name(column)`
-with a column of the frame, which `F.sum("price")` and `F.expr("count(DISTINCT user)")` are; an argument that is
-computed needs a column of its own first.
+A Column reveals its contents only as text. So an aggregate is recognised if its text is `name(column)` with a
+column of the frame, such as `F.sum("price")` or `F.expr("count(DISTINCT user)")`. A computed argument must be
+added to the frame as a column first.
 """
 
 import re
@@ -21,14 +21,14 @@ from spark_client.planning.key_columns import normalized
 __all__ = ["KNOWN", "Builtin", "is_distinct", "known_builtin", "of_stream", "over_signs"]
 
 KNOWN = ("count", "sum", "avg", "min", "max")
-"""Names; each also of distinct values."""
+"""The functions that are recognised, with and without DISTINCT."""
 _ALIASES = {"mean": "avg"}
 _TEXT = re.compile(r"(\w+)\(((?:distinct )?)(.*)\)(?: AS (.+))?", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Builtin:
-    """`column` is the name of the argument; None for count(*), which counts rows. `type` is Spark's for the result."""
+    """`column` is the name of the argument, None for count(*). `type` is Spark's type of the result."""
 
     function: str
     column: str | None
@@ -39,12 +39,12 @@ class Builtin:
 
     @property
     def needs_values(self) -> bool:
-        """Whether it must know all values to retract one."""
+        """Whether retracting a value requires all other values of the group."""
         return self.distinct or self.function in ("min", "max")
 
 
 def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
-    """What the aggregate is. Raises PlanError, which says `why` it must be known."""
+    """Recognise the aggregate. Raises PlanError if it is not supported; the message starts with `why`."""
     text = _text(frame, aggregate)
     match = _TEXT.fullmatch(text)
     result = frame.groupBy().agg(aggregate).schema.fields[0]
@@ -57,7 +57,7 @@ def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
     if function == "count" and not distinct and (inner == "*" or inner.isdigit()):
         return Builtin(function, None, False, result.name, result.dataType, None)
     identifiers = identifiers_of(frame)
-    # Names with odd characters are in backticks where the argument is written as SQL.
+    # If the argument is written as SQL, unusual names are in backticks.
     found = [
         field
         for field in frame.schema.fields
@@ -65,24 +65,24 @@ def known_builtin(frame: DataFrame, aggregate: Column, why: str) -> Builtin:
     ]
     if len(found) != 1 or found[0].name.lower() == CHANGE_TYPE:
         raise PlanError(f"{why} the argument of {text} must be one column of the frame; add it with withColumn first")
-    # Of distinct values the smallest is the smallest of all.
+    # The minimum and maximum do not depend on repetitions.
     distinct = distinct and function not in ("min", "max")
     return Builtin(function, found[0].name, distinct, result.name, result.dataType, found[0].dataType)
 
 
 def is_distinct(frame: DataFrame, aggregate: Column) -> bool:
-    """Whether the aggregate is of distinct values, by its text; False for what is not of the frame alone."""
+    """Whether the text of the aggregate has DISTINCT; False if the frame alone cannot resolve it."""
     try:
         match = _TEXT.fullmatch(_text(frame, aggregate))
     except AnalysisException:
-        return False  # Spark says what is wrong with it, if anything is
+        return False  # Spark reports the error when it runs the query
     return match is not None and bool(match[2])
 
 
 def over_signs(builtin: Builtin, sign: Column) -> Column:
-    """The aggregate over rows that are added (sign 1) and retracted (-1); for `needs_values`, of net rows.
+    """The aggregate over rows with a sign: 1 if added, -1 if retracted. If `needs_values`, the rows must be net rows.
 
-    What is retracted and never came counts below zero.
+    A row that is retracted but was never added counts as -1.
     """
     if builtin.column is None:
         return F.sum(sign.cast("bigint")).alias(builtin.name)
@@ -102,7 +102,7 @@ def over_signs(builtin: Builtin, sign: Column) -> Column:
 
 
 def of_stream(builtin: Builtin) -> Column:
-    """The same aggregate as Spark's streams have it, which know no DISTINCT: by a set of the values."""
+    """The same aggregate over a set of the values, because Spark's streams do not support DISTINCT."""
     assert builtin.column is not None
     return _of_distinct(builtin, column_named(builtin.column))
 
@@ -112,7 +112,7 @@ def _of_distinct(builtin: Builtin, value: Column) -> Column:
     values = F.collect_set(normalized(value, builtin.argument))
     count = F.size(values)
     if isinstance(builtin.argument, (T.StructType, T.ArrayType)):
-        # Equal structs and arrays may stay in the set where Spark's hash aggregation falls back to sorting.
+        # If Spark's hash aggregation falls back to sorting, the set may contain equal structs and arrays twice.
         ordered = F.array_sort(values)
         others = F.slice(ordered, 2, F.greatest(count, F.lit(1)))
         ends = F.zip_with(ordered, others, lambda one, other: ~one.eqNullSafe(other))
@@ -126,5 +126,5 @@ def _of_distinct(builtin: Builtin, value: Column) -> Column:
 
 
 def _text(frame: DataFrame, aggregate: Column) -> str:
-    """The aggregate with its alias, as Spark understands it: a Column's own text leaves DISTINCT out."""
+    """The text of the aggregate as Spark analyzes it, with its alias. The text of a Column omits DISTINCT."""
     return frame.groupBy().agg(aggregate.isNull()).columns[0].removeprefix("(").removesuffix(" IS NULL)")

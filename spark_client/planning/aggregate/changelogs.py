@@ -1,7 +1,7 @@
-"""Spark's own aggregates over a changelog: counts and sums of signed rows, the rest of the rows that are left.
+"""Computes Spark's own aggregates over a changelog: counts and sums use signed rows, the others use net rows.
 
-A count or a sum retracts rows by adding the opposite. The smallest, the largest and distinct values must be known
-one by one, so equal rows are summed up first; on a stream that is for windows, which end.
+A count or a sum retracts a row by adding its opposite. The minimum, the maximum and distinct values need each
+value, so equal rows are summed up first. On a stream this works for windows only, because they end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ _WHY = "on a changelog"
 
 
 def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> AggregateQuery | None:
-    """The query with Spark's own aggregates made to retract rows; None if there are none, or no changelog.
+    """The query in which Spark's own aggregates retract rows; None if it has none, or the frame is no changelog.
 
-    Raises PlanError.
+    Raises PlanError if an aggregate cannot retract rows.
     """
     kind = changes_of(group_by.frame, group_by.changelog, "agg")
     if kind is None or all(isinstance(each, AggregateExpression) for each in expressions):
@@ -41,7 +41,7 @@ def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression
         of_windows = {WINDOW_START, WINDOW_END} <= identifiers_of(group_by.frame).keys(names)
         if group_by.frame.isStreaming and not of_windows:
             raise PlanError(f"{_WHY} of a stream, min, max and DISTINCT are supported over windows only")
-        # Rows go their own way then, and Spark would not find columns of the frame as it was.
+        # Net rows have other columns, so Spark would not resolve columns that belong to the original frame.
         frame = _needed(group_by, known, kind)
         group_by = replace(group_by, frame=net_changes(frame, kind).drop(ARRIVAL))
     sign = sign_of(kind)
@@ -55,14 +55,14 @@ def changelog_query(group_by: GroupBy, expressions: Sequence[AggregateExpression
 
 
 def _needed(group_by: GroupBy, known: Sequence[Builtin | None], kind: str) -> DataFrame:
-    """The frame without columns nobody asks for, by which a row and the one that takes it back may differ."""
+    """The frame without unused columns: they may differ between a row and its retraction."""
     if any(builtin is None for builtin in known) or not all(isinstance(key, str) for key in group_by.keys):
         return group_by.frame
     identifiers, columns = identifiers_of(group_by.frame), group_by.frame.columns
     named = {identifiers.key(text): name for name in columns for text in texts_of(name)}
     texts = identifiers.keys(map(str, group_by.keys))
     if not texts <= named.keys():
-        return group_by.frame  # a key is a field of a struct
+        return group_by.frame  # a key may be a field of a struct
     asked = {named[text] for text in texts} | {each.column for each in known if each is not None and each.column}
     keys = identifiers.keys([*asked, kind])
     if group_by.updates is not None:

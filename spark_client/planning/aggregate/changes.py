@@ -1,6 +1,6 @@
-"""Changes: plans remote aggregates whose output is a changelog of each key's values (FLIP-491, "Operators").
+"""Plans remote aggregates whose output is a changelog of each key's values (FLIP-491, "Operators").
 
-Spark brings the rows of a key together, in order; mapInArrow turns them into changes.
+Spark gathers and sorts the rows of a key; mapInArrow turns them into changes.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ VERSION = hidden("version")
 
 
 def plan_changes(group_by: GroupBy, expressions: Sequence[AggregateExpression], per: str | Column) -> DataFrame:
-    """`row_kind`, the keys, then a column per expression. Raises PlanError, InvalidOption or UnsupportedType."""
+    """Return `row_kind`, the keys, then a column per expression. Raises PlanError, InvalidOption or UnsupportedType."""
     for expression in expressions:
         if not isinstance(expression, AggregateExpression):
             raise PlanError(f"a running changelog takes remote aggregates, not {expression!r}")
@@ -55,7 +55,7 @@ def _planned(query: AggregateQuery, per: str | Column) -> DataFrame:
     place = {name: index for index, name in enumerate(fields)}
     keys = [fields[name] for name in query.group_keys]
     output = [OutputField(ROW_KIND, T.StringType())]
-    # The grouping set is a part of the key which is not shown.
+    # The grouping set is part of the key, but it is not shown.
     shown = [*query.key_names, *([] if query.sets is None else [hidden("grouping_id")])]
     output += [OutputField(name, key.dataType, key.metadata) for name, key in zip(shown, keys, strict=True)]
     for remote in query.remotes:

@@ -1,9 +1,9 @@
-"""Window aggregates of a stream that fire early or late: a changelog, by state of our own.
+"""Plans window aggregates of a stream with early or late firing. The result is a changelog.
 
-Rows go to buckets of keys, all of one window, and Spark keeps a bucket's state (applyInPandasWithState). Before
-and after that, mapInArrow packs rows into Arrow messages and unpacks changes, so that types and nulls are Arrow's.
-With delays in processing time Spark looks after every open window in every micro-batch; otherwise the watermark wakes
-them. See spark_client.executor.aggregate.fired_windows.
+Rows are assigned to buckets of keys of one window, and Spark keeps the state of each bucket
+(applyInPandasWithState). Before and after that, mapInArrow packs rows into Arrow messages and unpacks changes, so
+types and nulls are Arrow's. If a delay is in processing time, Spark visits every open window in every micro-batch;
+otherwise the watermark triggers them. See spark_client.executor.aggregate.fired_windows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,13 +36,13 @@ from spark_client.windows.updates import is_only_updated
 __all__ = ["plan_emitting"]
 
 BUCKETS = 16
-"""Buckets of keys per window: how many tasks may work on one. State depends on it: not to be changed."""
+"""Buckets per window, which bounds the tasks that work on one. It must not change: stored state depends on it."""
 
 
 def plan_emitting(
     group_by: GroupBy, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
 ) -> DataFrame:
-    """`row_kind`, the keys, then a column per expression; keys hold window_time, which has the watermark.
+    """Return `row_kind`, the keys, then a column per expression. The key window_time carries the watermark.
 
     Raises PlanError, InvalidOption or UnsupportedType.
     """
@@ -110,7 +110,7 @@ def _planned(query: AggregateQuery, builtins: Sequence[Builtin], options: EmitOp
     )
     shown_keys = [
         (name, fields[key].dataType) for name, key in zip(query.key_names, keys, strict=False)
-    ]  # the grouping set is a part of the key which is not shown
+    ]  # the grouping set is part of the key, but it is not shown
     output: list[tuple[str, T.DataType]] = [(ROW_KIND, T.StringType()), *shown_keys]
     if query.sets is not None:
         output.append((hidden("grouping_id"), fields[keys[-1]].dataType))

@@ -1,4 +1,4 @@
-"""RemoteGrouping: rows grouped by keys, waiting for aggregates."""
+"""RemoteGrouping: rows grouped by keys, to which aggregates are applied."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,38 +22,53 @@ __all__ = ["RemoteGrouping", "positions_of"]
 
 @dataclass(frozen=True)
 class RemoteGrouping:
-    """What `RemoteSession.group_by` and its siblings return."""
+    """Rows grouped by keys. `RemoteSession.group_by` and similar methods return it; call `agg` to aggregate."""
 
     frame: DataFrame
     keys: Sequence[str | Column]
     sets: Sequence[Sequence[int]] | None = None
     order_by: Sequence[str | Column] = ()
     is_changelog: bool | None = None
-    """Whether the frame is a changelog; None if its columns say so."""
+    """Whether the frame is a changelog; None if its columns decide."""
     emission: Mapping[str, object] = field(default_factory=dict)
     """Options of `emit`."""
 
     def emit(self, **options: Unpack[EmitCallOptions]) -> "RemoteGrouping":
-        """Window aggregates of a stream with early fire, late fire and allowed lateness.
+        """Set early firing, late firing and allowed lateness for window aggregates of a stream.
 
-        `early_fire_delay="1 s"`, `late_fire_delay="0 s"`, `allow_lateness="1 minute"`; see the options in the docs.
-        They win over those of the session, `spark.remoteudf.emit.early-fire.delay` and so on. The result of `agg`
-        is a changelog then, with a column `row_kind` in front. On a table, whose windows are complete, they change
-        nothing. Raises InvalidOption or PlanError for options that make no sense.
+        `agg` then returns a changelog with `row_kind` as its first column. In batch, where windows are complete, these
+        options change nothing. They override the session's, such as `spark.remoteudf.emit.early-fire.delay`.
+
+        Args:
+            **options: `early_fire_delay="1 s"`, `late_fire_delay="0 s"`, `allow_lateness="1 minute"`; see the options.
+
+        Raises:
+            InvalidOption: an option is unknown or has an invalid value.
         """
         emit_options(options, {})
         return replace(self, emission={**self.emission, **options})
 
     def agg(self, *aggregates: AggregateExpression | Column) -> DataFrame:
-        """A row per key: its columns, then one per aggregate, remote ones and Spark's own as they come.
+        """Aggregate the rows of each key.
 
-        After a remote aggregate with `on_error="column"` stands a column `<name>_error`. Spark's own
-        aggregates refer to columns by name, `F.sum("price")`, not by frame, `F.sum(df["price"])`. On a
-        stream the state is Spark's. Raises PlanError, InvalidOption or UnsupportedType.
+        On a stream the state is Spark's.
+
+        Args:
+            *aggregates: Remote aggregates and Spark's own, in any order. Spark's own must refer to columns by name,
+                `F.sum("price")`, not by frame, `F.sum(df["price"])`.
+
+        Returns:
+            A row per key: the key's columns, then a column per aggregate. A remote aggregate with
+            `on_error="column"` is followed by a column `<name>_error`.
+
+        Raises:
+            PlanError: the aggregates cannot be computed over these rows.
+            InvalidOption: an option is unknown or has an invalid value.
+            UnsupportedType: a column has a type that cannot be sent.
         """
         if self.frame.isStreaming:
             options = emit_options(self.emission, self.frame.sparkSession.conf.getAll)
-            # The settings of the session are for window aggregates only.
+            # The settings of the session apply to window aggregates only.
             if options.fires and (
                 self.emission or {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(map(str, self.keys))
             ):
@@ -61,15 +76,24 @@ class RemoteGrouping:
         return plan_group_by(self._group_by, aggregates)
 
     def changelog(self, *aggregates: AggregateExpression, per: str | Column = "row") -> DataFrame:
-        """The changes of each key's values: a column `row_kind`, the key's columns, then one per remote aggregate.
+        """Return the changes of each key's values, computed in batch. The rows of a key are held in memory.
 
-        The first rows of a key give +I; values that change -U with the old ones, then +U; a key that has no rows
-        left -D with the last ones; values that stay as they are nothing. Rows come in the order of
-        `order_by`, or of the frame. Values are compared after each row with `per="row"`, after every `size`
-        rows of a key and its last one with `per="bundle"`, or with a Column wherever that changes from one
-        row of a key to the next, such as the version in a change feed. Changes of a key are in one
-        partition, in order. The rows of a key are held in memory. Raises PlanError for streams, and what
-        `agg` raises.
+        The first rows of a key give +I. If its values change, the old ones are emitted as -U and the new ones as +U. If
+        a key has no rows left, its last values are emitted as -D. Values that do not change emit nothing.
+
+        Args:
+            *aggregates: Remote aggregates.
+            per: When values are compared: "row" after each row; "bundle" after every `size` rows of a key and its last
+                one; a Column where its value changes between rows of a key, such as the version in a change feed.
+
+        Returns:
+            `row_kind`, the key's columns, then a column per aggregate. The changes of a key are in one partition, in
+            the order of `order_by`, or else of the frame.
+
+        Raises:
+            PlanError: the frame is a stream, or the aggregates cannot be computed over these rows.
+            InvalidOption: an option is unknown or has an invalid value.
+            UnsupportedType: a column has a type that cannot be sent.
         """
         return plan_changes(self._group_by, aggregates, per)
 
@@ -81,7 +105,7 @@ class RemoteGrouping:
 def positions_of(
     chosen: Sequence[str | Column], keys: Sequence[str | Column], identifiers: Identifiers
 ) -> tuple[int, ...]:
-    """Where the columns of a grouping set stand among the keys. Raises PlanError."""
+    """The positions of the columns of a grouping set among the keys. Raises PlanError."""
 
     def same(one: str | Column, other: str | Column) -> bool:
         return isinstance(one, str) and isinstance(other, str) and identifiers.same(one, other)
@@ -90,7 +114,7 @@ def positions_of(
     for column in chosen:
         found = [i for i, key in enumerate(keys) if key is column or same(key, column)]
         if not found:
-            # A column that is made again, F.col("k") for "k", is recognised by its text, if one key alone has it.
+            # A new column with equal text, F.col("k") for "k", is recognised if only one key has that text.
             written = [i for i, key in enumerate(keys) if repr(column_of(key)) == repr(column_of(column))]
             found = written if len(written) == 1 else []
         if not found:

@@ -1,7 +1,7 @@
-"""Window aggregates by panes: rows of overlapping windows are sent once, and accumulators are merged per window.
+"""Computes window aggregates by panes: rows of overlapping windows are sent once, accumulators are merged per window.
 
-A row has the bounds of its pane for those of a window when it is sent, which is what a function finds in
-the key; what comes back is spread over the windows of the pane before the shuffle. See
+When a row is sent, its window columns contain the bounds of its pane, and the function sees these in the key.
+Before the shuffle, the accumulator of a pane is copied to each window that contains the pane. See
 spark_client.windows.panes.
 """
 
@@ -32,7 +32,7 @@ __all__ = ["pane_query", "with_updates", "with_window_time"]
 
 
 def with_window_time(group_by: GroupBy) -> GroupBy:
-    """On a stream, window_time is a key wherever window_start and window_end are: it is what has the watermark."""
+    """On a stream, add window_time to the keys if window_start and window_end are keys: it carries the watermark."""
     frame, keys = group_by.frame, group_by.keys
     if not frame.isStreaming or not _of_windows(group_by) or WINDOW_TIME in _names(group_by):
         return group_by
@@ -45,7 +45,7 @@ def with_window_time(group_by: GroupBy) -> GroupBy:
 
 
 def with_updates(group_by: GroupBy) -> GroupBy:
-    """What makes a window be emitted, where CUMULATE is to emit those with new rows only. Raises PlanError."""
+    """Set `updates` if CUMULATE emits only windows with new rows. Raises PlanError."""
     if not _of_windows(group_by):
         return group_by
     updating = updates(group_by.frame)
@@ -53,7 +53,7 @@ def with_updates(group_by: GroupBy) -> GroupBy:
 
 
 def pane_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> AggregateQuery | None:
-    """The query over panes; None where it would not give the same, or nothing is gained."""
+    """The query over panes; None if its result would differ, or if panes save nothing."""
     known = windowed(group_by.frame)
     names = _names(group_by)
     if known is None or not known.windows.overlap or not _of_windows(group_by):
@@ -83,12 +83,12 @@ def pane_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Co
 
     try:
         query = AggregateQuery(dataclasses.replace(group_by, frame=rows, keys=keys, spread=spread), expressions)
-        # Spark Connect resolves names when the schema is asked for.
+        # Spark Connect resolves names only when the schema is requested.
         conditions = [column.alias(name) for name, column in query.conditions.items()]
         given = rows.select("*", *conditions)
         _ = given.select(*(column.alias(name) for name, column in query.hidden.items())).schema
     except AnalysisException:
-        # An argument, a condition or a key names a column of the windows.
+        # An argument, a condition or a key refers to a column of the windows.
         return None
     fits = not query.builtins and query.remotes
     return query if fits and all(remote.strategy is Strategy.PARTIAL for remote in query.remotes) else None
@@ -100,7 +100,7 @@ def _bounds(start: Column, end: Column, time: StructField) -> dict[str, Column]:
 
 
 def _names(group_by: GroupBy) -> list[str]:
-    """The keys that are given by name, as Spark compares names; "" for others."""
+    """The keys that are given by name, in the form in which Spark compares names; "" for others."""
     same = identifiers_of(group_by.frame).key
     return [same(key) if isinstance(key, str) else "" for key in group_by.keys]
 

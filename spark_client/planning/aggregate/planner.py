@@ -1,10 +1,10 @@
 """Plans remote aggregates as partial, shuffle and merge, beside Spark's own aggregates.
 
-(a) mapInArrow: rows of a partition become accumulators, bundle by bundle; (b) Spark's groupBy gathers
-the accumulators of a key and computes its own aggregates; (c) mapInArrow: accumulators become values.
-A function whose rows must be in one place or in order gets them sorted by key in (a), in chains of
-bundles. Where Spark's own aggregates need the rows, (a) hands them on, with the accumulators in the last
-row of their segment, so that the data is read once.
+(a) mapInArrow turns the rows of a partition into accumulators, bundle by bundle. (b) Spark's groupBy gathers the
+accumulators of a key and computes its own aggregates. (c) mapInArrow turns accumulators into values. If a function
+needs the rows of a key in one place or in order, (a) receives them sorted by key and processes them in chains of
+bundles. If Spark's own aggregates need the rows, (a) passes them on, with the accumulators in the last row of each
+segment, so that the data is read once.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ __all__ = ["plan_fired", "plan_group_by"]
 
 
 def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
-    """Keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
+    """Return keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
     for expression in expressions:
         if not isinstance(expression, (AggregateExpression, Column)):
             raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
@@ -62,7 +62,7 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
 def plan_fired(
     group_by: GroupBy, expressions: Sequence[AggregateExpression | Column], options: EmitOptions
 ) -> DataFrame:
-    """The same for a stream whose windows fire early or late: a changelog, `row_kind` first."""
+    """Plan a stream whose windows fire early or late: the result is a changelog with `row_kind` first."""
     timed = with_window_time(group_by)
     if not expressions:
         raise PlanError("agg needs an aggregate")
@@ -82,13 +82,13 @@ class _Planner:
             return self._finished(steps.gathered(base))
         if query.chained:
             return self._shown(steps.mapped(base, query.remotes, AppliedField.FINAL_VALUE))
-        # Spark sorts accumulators faster than it gathers them in lists, and to any size.
+        # Spark sorts accumulators faster than it gathers them in lists, and sorting spills to disk.
         keys = query.group_keys
         partial = query.spread(steps.mapped(base, query.remotes))
         return self._shown(steps.merged(partial.repartition(*keys).sortWithinPartitions(*keys)))
 
     def _shown(self, merged: DataFrame) -> DataFrame:
-        """The result under the names that were asked for."""
+        """The result under the names that the user gave."""
         columns = [
             F.col(key).alias(name) for key, name in zip(self._query.group_keys, self._query.key_names, strict=False)
         ]

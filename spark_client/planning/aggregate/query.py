@@ -1,4 +1,4 @@
-"""AggregateQuery: what GROUP BY asks for, checked and with its options resolved."""
+"""AggregateQuery: the contents of a GROUP BY, checked and with resolved options."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -26,42 +26,42 @@ from spark_client.windows.columns import WINDOW_END, WINDOW_START
 __all__ = ["UPDATES", "AggregateQuery", "GroupBy", "Remote", "Strategy"]
 
 UPDATES = hidden("updates")
-"""The hidden column that says whether a row, or one of those in an accumulator, makes its group be emitted."""
+"""The hidden column that says whether a row, or a row in an accumulator, causes its group to be emitted."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GroupBy:
-    """What is asked for. `sets` are the grouping sets as positions of keys; None for GROUP BY alone."""
+    """The arguments of a GROUP BY. `sets` are the grouping sets as positions of keys; None without grouping sets."""
 
     frame: DataFrame
     keys: Sequence[Column | str]
     sets: Sequence[Sequence[int]] | None
     order_by: Sequence[Column | str]
     changelog: bool | None
-    """Whether the frame is a changelog; None if its columns say so."""
+    """Whether the frame is a changelog; None if its columns decide."""
     spread: "Spread | None" = None
-    """What happens to accumulators before the shuffle, given the names of their keys."""
+    """Transforms accumulators before the shuffle; receives the names of their keys."""
     updates: Column | None = None
-    """Whether a row makes its group be emitted; None if every group is."""
+    """Whether a row causes its group to be emitted; None if every group is emitted."""
 
 
 Spread = Callable[[DataFrame, Sequence[str]], DataFrame]
 
 
 class Strategy(Enum):
-    """How the rows of a key get together."""
+    """How the rows of a key are gathered."""
 
     PARTIAL = auto()
     """Accumulators of bundles, merged after the shuffle."""
     CHAIN = auto()
     """Rows sorted by key; the accumulator goes from bundle to bundle."""
     ROWS = auto()
-    """Spark gathers the rows; the function gets them in one segment."""
+    """Spark gathers the rows; the function receives them in one segment."""
 
 
 @dataclasses.dataclass(eq=False)
 class Remote:
-    """A remote aggregate, planned. Columns of step (a) by name."""
+    """A planned remote aggregate. It refers to columns of step (a) by name."""
 
     expression: AggregateExpression
     name: str
@@ -81,7 +81,7 @@ class Remote:
 
     @property
     def keeps_errors(self) -> bool:
-        """Errors go on to the end instead of failing the job."""
+        """Whether errors become values of the result instead of failing the job."""
         return self.call.policy.on_error is not OnError.FAIL
 
     def applying(self, *applied: AppliedField) -> AggregateCall:
@@ -89,13 +89,13 @@ class Remote:
 
 
 class AggregateQuery:
-    """What is asked for. `key_names` are the user's, `keys` the hidden columns that hold them."""
+    """A checked GROUP BY. `key_names` are the user's names, `keys` the hidden columns with the values."""
 
     def __init__(
         self, group_by: GroupBy, expressions: Sequence[AggregateExpression | Column], *,
         known: Mapping[int, Builtin] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """`known` tells Spark's own aggregates that are not computed by Spark, by their ids."""
+        """`known` contains the recognised aggregates of Spark, by `id()` of their column."""
         self.frame = frame = group_by.frame
         self.expressions = expressions
         self.builtins = [each for each in expressions if isinstance(each, Column)]
@@ -105,19 +105,19 @@ class AggregateQuery:
         self.key_names = frame.select(*group_by.keys).columns if group_by.keys else []
         self.keys = [hidden(f"key_{index}") for index in range(len(self.key_names))]
         self.conditions: dict[str, Column] = {}
-        """Columns of step (a) that say which rows an aggregate is over; the hidden ones may name them."""
+        """Columns of step (a) that select the rows of an aggregate. Columns in `hidden` may refer to them."""
         self.hidden: dict[str, Column] = {}
-        """Columns of step (a) that are not the frame's."""
-        # By nothing at all is one group, whatever it is called.
+        """Columns of step (a) that the frame does not have."""
+        # Without keys there is a single group, so grouping sets do not matter.
         self.sets = group_by.sets if group_by.keys else None
         for name, key, type_ in zip(self.keys, group_by.keys, self._key_types(group_by.keys), strict=True):
             self.hidden[name] = normalized(column_of(key), type_)
         self.remotes = self._planned()
         self.only_updated = group_by.updates is not None
-        """Whether groups without a row that UPDATES are skipped."""
+        """Whether groups are skipped if no row of theirs has UPDATES."""
         self.passes_rows = bool(self.builtins) or any(r.strategy is Strategy.ROWS for r in self.remotes)
         if group_by.updates is not None and self._spread is None:
-            # Accumulators do not know it: Spark must see the rows.
+            # Accumulators do not contain this column, so Spark must see the rows.
             self.hidden[UPDATES] = group_by.updates
             self.passes_rows = True
         if self.kind is not None and any(id(each) not in known for each in self.builtins):
@@ -128,28 +128,28 @@ class AggregateQuery:
 
     @property
     def windowed(self) -> bool:
-        """Whether keys are windows: one from which more rows were retracted than came is in the result."""
+        """Whether the keys are a window's. Such a group is emitted even if more rows were retracted than added."""
         return {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(self.key_names)
 
     @property
     def chained(self) -> bool:
-        """Rows are sorted by key."""
+        """Whether rows are sorted by key."""
         return any(remote.strategy is Strategy.CHAIN for remote in self.remotes)
 
     @property
     def group_keys(self) -> list[str]:
-        """The hidden columns to group by."""
+        """The hidden columns by which rows are grouped."""
         if self.sets is None:
             return self.keys
         return [*(f"{key}_in_set" for key in self.keys), hidden("grouping_id")]
 
     def spread(self, partial: DataFrame) -> DataFrame:
-        """Accumulators as they go into the shuffle."""
+        """The accumulators in the form in which they are shuffled."""
         return partial if self._spread is None else self._spread(partial, self.group_keys)
 
     @property
     def unique_key_names(self) -> list[str]:
-        """What the columns of a key are called for the function."""
+        """The names of the key columns that the function sees."""
         seen: list[str] = []
         for index, name in enumerate(self.key_names):
             seen.append(f"{name}_{index}" if name in seen else name)
@@ -157,7 +157,7 @@ class AggregateQuery:
 
     @property
     def shown_key_names(self) -> tuple[str, ...]:
-        """The same with the grouping set, which is a part of a key as well."""
+        """The same names, followed by the grouping set, which is also part of the key."""
         return (*self.unique_key_names, *(["grouping"] if self.sets is not None else []))
 
     def _kind_column(self, changelog: bool | None) -> str | None:
@@ -216,7 +216,7 @@ class AggregateQuery:
     def _strategy(self, expression: AggregateExpression) -> Strategy:
         if expression.is_distinct:
             return Strategy.ROWS
-        # With Spark's own aggregates beside it the rows of a changelog are not brought in order.
+        # Spark's own aggregates gather the rows of a changelog without sorting them.
         streaming = self.frame.isStreaming or (self.kind is not None and bool(self.builtins))
         in_order = bool(self.order_by) or (self.kind is not None and not streaming)
         if expression.spec.supports_merging and not in_order:
@@ -224,7 +224,7 @@ class AggregateQuery:
         return Strategy.ROWS if streaming else Strategy.CHAIN
 
     def _argument_types(self, expression: AggregateExpression) -> list[T.DataType]:
-        """The types of the arguments, which are checked."""
+        """Check the arguments and return their types."""
         columns, spec = expression.columns(), expression.spec
         fields = self.frame.select(*columns).schema.fields if columns else []
         require_arguments(spec, fields)

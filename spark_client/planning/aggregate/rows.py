@@ -1,4 +1,4 @@
-"""The rows of a GROUP BY: hidden columns for everything it names, brought together and sorted where it must be."""
+"""Rows: the input of a GROUP BY, with hidden columns for everything it refers to, gathered and sorted if necessary."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,13 @@ __all__ = ["Rows"]
 
 
 class Rows:
-    """What step (a) gets."""
+    """The input of step (a)."""
 
     def __init__(self, query: AggregateQuery) -> None:
         self._query = query
 
     def frame(self) -> DataFrame:
-        """The rows step (a) gets: what Spark's aggregates may name, and hidden columns with everything else."""
+        """The input of step (a): columns to which Spark's aggregates may refer, and hidden columns for all else."""
         extra = dict(self._query.hidden)
         chained = self._query.chained
         order: list[str | Column] = []
@@ -34,10 +34,10 @@ class Rows:
             if self._is_direction(column):
                 order.append(column)
                 continue
-            # Here and not in the sort: what a row's place in the input gives would be that after the shuffle.
+            # Computed before the shuffle: an expression on the position in the input would change after it.
             order.append(hidden(f"order_{index}"))
             extra[hidden(f"order_{index}")] = column_of(column)
-        # With all of the frame's columns at first: the order may name any of them. Spark prunes the rest.
+        # Select all columns of the frame first, because the order may refer to any of them. Spark prunes the rest.
         conditions = [column.alias(name) for name, column in self._query.conditions.items()]
         frame = self._query.frame.select("*", *conditions) if conditions else self._query.frame
         base = frame.select("*", *(column.alias(name) for name, column in extra.items()))
@@ -49,7 +49,7 @@ class Rows:
                 require_sorting(type_, f"key {name!r}")
             placed = base.repartition(*keys) if keys else base.repartition(1)
             base = placed.sortWithinPartitions(*keys, *order) if keys or order else placed
-        # Rows that are not sorted here are sorted where they have been gathered, by these columns.
+        # Rows that are not sorted here are sorted by these columns after they were gathered.
         sorted_by = (name for name in order if isinstance(name, str)) if chained else ()
         done = {*self._query.keys, *sorted_by}
         own = [*self._query.conditions, *(name for name in extra if name not in done)]
@@ -64,14 +64,14 @@ class Rows:
         return all(sorts(type_) for type_ in self._types_of_keys(base))
 
     def _ordering(self, chained: bool) -> Sequence[Column | str]:
-        """What the rows of a key are ordered by: what the caller says; the input's order for a changelog."""
+        """The order of the rows of a key: the caller's, or for a changelog the order of the input."""
         if self._query.order_by or self._query.kind is None or not chained:
             return self._query.order_by
-        # The order of the input, as far as a DataFrame has one: by partition, then by position.
+        # A DataFrame is ordered by partition, then by position in the partition.
         return [F.monotonically_increasing_id()]
 
     def _is_direction(self, column: Column | str) -> bool:
-        """Whether it can be sorted by and not selected, such as `F.col("x").desc()`. Raises PlanError on a stream."""
+        """Whether the column is only a sort direction, such as `F.col("x").desc()`. Raises PlanError on a stream."""
         found = is_direction(self._query.frame, column)
         if found and self._query.frame.isStreaming:
             raise PlanError(f"on a stream order_by takes columns, from the smallest up, not {column}")
@@ -83,7 +83,7 @@ class Rows:
         return found
 
     def _passed_columns(self) -> list[str]:
-        """The frame's own columns that Spark's aggregates may name."""
+        """The frame's own columns, to which Spark's aggregates may refer."""
         if not self._query.builtins:
             return []
         identifiers, names = identifiers_of(self._query.frame), self._query.frame.columns
@@ -91,7 +91,7 @@ class Rows:
         return [quoted(name) for name in names if identifiers.key(name) not in twice]
 
     def _expanded(self, base: DataFrame) -> DataFrame:
-        """Every row once per grouping set, with null for the keys that are not in it (Spark's Expand)."""
+        """Repeat each row for every grouping set, with null in keys outside of the set (Spark's Expand)."""
         assert self._query.sets is not None
         types = {field.name: field.dataType for field in base.schema.fields if field.name in self._query.keys}
         choices = []

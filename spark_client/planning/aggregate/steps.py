@@ -1,4 +1,4 @@
-"""The steps of an aggregation on Spark: rows to accumulators, and accumulators of a key together."""
+"""The steps of an aggregation in Spark: rows become accumulators, then the accumulators of a key are gathered."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ class Steps:
         self._query = query
 
     def gathered(self, base: DataFrame) -> DataFrame:
-        """Step (a), if there is one, and (b): a row per key."""
+        """Run step (a), if there is one, and step (b); the result has a row per key."""
         mapped = [remote for remote in self._query.remotes if remote.strategy is not Strategy.ROWS]
         partial = self._query.spread(self.mapped(base, mapped)) if mapped else base
         collected: list[Column] = list(self._query.builtins)
@@ -46,7 +46,7 @@ class Steps:
         count = hidden("count")
         counted = self._query.kind is not None and not self._query.chained
         if counted:
-            # Rows added less retracted rows: of each bundle, or where the rows are here, of each row.
+            # Added rows minus retracted rows: per bundle, or per row if rows are passed on.
             sign = F.when(F.col(hidden("kind")).isin(_RETRACTS), -1).otherwise(1) if self._query.passes_rows else count
             collected.append(F.sum(sign).alias(count))
         if self._query.only_updated:
@@ -62,7 +62,7 @@ class Steps:
     def mapped(
         self, base: DataFrame, mapped: Sequence[Remote], applied: AppliedField = AppliedField.ACCUMULATOR
     ) -> DataFrame:
-        """Step (a): accumulators, or where all rows of a key are in one place the values themselves."""
+        """Step (a): accumulators, or final values if all rows of a key are in one place."""
         fields = {field.name: field for field in base.schema.fields}
         place = {name: index for index, name in enumerate(base.columns)}
         inputs = tuple(
@@ -96,7 +96,7 @@ class Steps:
         return apply_operator(with_hidden_names(base), run, plan, StructType(schema))
 
     def merged(self, partial: DataFrame) -> DataFrame:
-        """Steps (b) and (c) over accumulators that are sorted by key."""
+        """Run steps (b) and (c) over accumulators that are sorted by key."""
         fields = {field.name: field for field in partial.schema.fields}
         place = {name: index for index, name in enumerate(fields)}
         inputs = tuple(
@@ -123,7 +123,7 @@ class Steps:
         return apply_operator(partial, map_grouped, plan, StructType(schema))
 
     def _collected_rows(self, remote: Remote) -> Column:
-        """The rows of a key for one call, as Spark gathers them."""
+        """The rows of a key for one call, gathered by Spark."""
         kinds = [F.col(hidden("kind")).alias(ROW_KIND)] if self._query.kind is not None else []
         row = F.struct(*kinds, *(F.col(name).alias(str(i)) for i, name in enumerate(remote.arguments)))
         condition = None if remote.condition is None else F.col(remote.condition)
@@ -132,7 +132,7 @@ class Steps:
                 present = F.col(name).isNotNull()
                 condition = present if condition is None else condition & present
         if remote.expression.is_distinct:
-            # Spark may leave equal structs in the set; `map_finish` takes them out.
+            # The set may contain equal structs twice; `map_finish` removes the repetitions.
             return F.collect_set(row if condition is None else F.when(condition, row))
         if not self._query.order_by:
             return F.collect_list(row if condition is None else F.when(condition, row))

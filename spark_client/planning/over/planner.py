@@ -1,7 +1,7 @@
-"""OVER: plans remote aggregates over windows of rows.
+"""Plans remote aggregates with OVER.
 
-Rows are brought together by partition and sorted, by Spark; mapInArrow adds the values. Windows of one
-partitioning and order share an operator.
+Spark gathers and sorts the rows of each partition; mapInArrow adds the values. Windows with the same partitioning
+and order share an operator.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,11 +31,11 @@ from spark_client.windows.intervals import interval_column
 __all__ = ["add_over", "plan_over", "select_over", "with_hidden_over"]
 
 DAY = 86_400
-"""Seconds. From a day on an offset has days of the calendar, which are not all as long."""
+"""Seconds per day. Offsets of a day or more are added in the calendar, in which days differ in length."""
 
 
 def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame:
-    """`frame` with a column per call; one of the same name is replaced where it stands."""
+    """Return `frame` with a column per call. A column of the same name is replaced in its position."""
     names = {name: hidden(f"over_{index}") for index, name in enumerate(calls)}
     wide = plan_over(frame, {names[name]: call for name, call in calls.items()})
     wide, passed = _told_apart(frame, wide)
@@ -52,9 +52,9 @@ def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame
 def with_hidden_over(
     frame: DataFrame, calls: Mapping[str, OverExpression]
 ) -> tuple[DataFrame, dict[str, dict[int, str]]]:
-    """`frame` with hidden columns of the calls at its end; for each call their positions and later names."""
+    """Return `frame` with hidden columns at its end; for each call, their positions and their later names."""
     if not calls:
-        # A stream has none, which `plan_over` would refuse.
+        # A stream has none: `plan_over` rejects it.
         return frame, {}
     kept = {name: hidden(f"over_{index}") for index, name in enumerate(calls)}
     wide = plan_over(frame, {kept[name]: call for name, call in calls.items()})
@@ -69,7 +69,7 @@ def with_hidden_over(
 def select_over(
     frame: DataFrame, columns: Sequence[str | Column | OverExpression]
 ) -> tuple[DataFrame, list[str | Column]]:
-    """A frame that has the calls' values in hidden columns, and what to select from it."""
+    """Return a frame that has the values of the calls in hidden columns, and the columns to select from it."""
     calls = {hidden(f"over_{i}"): each for i, each in enumerate(columns) if isinstance(each, OverExpression)}
     if not calls:
         return frame, [each for each in columns if not isinstance(each, OverExpression)]
@@ -87,7 +87,7 @@ def select_over(
 
 
 def _told_apart(frame: DataFrame, wide: DataFrame) -> tuple[DataFrame, list[Column]]:
-    """A frame with the columns of another one in front, and these, whatever they are called."""
+    """Rename the columns of `frame` in `wide` to unique names; also return columns that restore the names."""
     width = len(frame.columns)
     passed = [hidden(f"passed_{position}") for position in range(width)]
     return wide.toDF(*passed, *wide.columns[width:]), [
@@ -96,7 +96,7 @@ def _told_apart(frame: DataFrame, wide: DataFrame) -> tuple[DataFrame, list[Colu
 
 
 def _shown(wide: DataFrame, name: str, kept: str) -> list[Column]:
-    """The column of a call and its error column, if it has one, under their names."""
+    """The column of a call and its error column, if it has one, under their final names."""
     shown = [F.col(kept).alias(name)]
     if error_column(kept) in wide.columns:
         shown.append(F.col(error_column(kept)).alias(error_column(name)))
@@ -104,7 +104,7 @@ def _shown(wide: DataFrame, name: str, kept: str) -> list[Column]:
 
 
 def plan_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame:
-    """`frame` with a column per call, at its end, and after it an error column with on-error `column`.
+    """Return `frame` followed by a column per call, each with an error column if on-error is `column`.
 
     Raises PlanError, InvalidOption or UnsupportedType.
     """
@@ -124,7 +124,7 @@ def plan_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFram
 
 
 class _Operator:
-    """Calls over windows that differ in their frames only."""
+    """The calls whose windows differ only in their frames."""
 
     def __init__(self, frame: DataFrame, window: WindowSpec, calls: Mapping[str, OverExpression]) -> None:
         self._frame = frame
@@ -154,7 +154,7 @@ class _Operator:
             placed = placed.sortWithinPartitions(*partition, *directions)
         names = frame.columns
         shifts = self._shifts(placed.schema, order)
-        # After the shuffle, which need not carry them.
+        # Computed after the shuffle, to keep them out of it.
         shifted = [F.col(order[0]) + interval for interval in shifts.values()]
         placed = placed.select("*", *(each.alias(hidden(f"limit_{i}")) for i, each in enumerate(shifted)))
         limits = {shift: width + len(self._hidden) + i for i, shift in enumerate(shifts)}
@@ -203,7 +203,7 @@ class _Operator:
         return self._hide(what, normalized(column_of(column), field.dataType))
 
     def _order(self) -> tuple[list[str], list[Column]]:
-        """Hidden columns of the order, and what to sort by."""
+        """The hidden columns of the order, and the columns to sort by."""
         compares = any(not call.window.frame.rows for call in self._calls.values())
         names, directions = [], []
         for item in self._window.order:
@@ -219,9 +219,9 @@ class _Operator:
         return names, directions
 
     def _shifts(self, schema: StructType, order: Sequence[str]) -> dict[tuple[bool, float], Column]:
-        """Offsets that Spark adds to the time of each row, as it knows calendars and zones, with their intervals.
+        """Offsets of months or days, with their intervals. Spark adds them, because it knows calendars and time zones.
 
-        Raises PlanError for offsets that do not fit the order.
+        Raises PlanError for an offset that does not fit the type of the order.
         """
         shifts = {}
         for call in self._calls.values():
@@ -241,7 +241,7 @@ class _Operator:
         return shifts
 
     def _require_value(self, column: Column) -> None:
-        """Raises PlanError for a sort expression, which says no value to compare."""
+        """Raises PlanError for a sort direction, because it gives no value to compare."""
         if is_direction(self._frame, column):
             raise PlanError(
                 f"a RANGE frame compares the values of its order, and {column} is a direction: order by the column, or "
@@ -253,7 +253,7 @@ class _Operator:
 
 
 def _check_offsets(call: OverExpression, type_: T.DataType) -> None:
-    """Raises PlanError for offsets that cannot be added to what the window is ordered by."""
+    """Raises PlanError for offsets that cannot be added to the column by which the window is ordered."""
     of_time = call.window.frame.of_time or call.window.frame.of_months
     fits = (T.TimestampType, T.TimestampNTZType, T.DateType) if of_time else (T.NumericType, T.DateType)
     if not isinstance(type_, fits):

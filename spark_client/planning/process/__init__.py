@@ -1,1 +1,1 @@
-"""Calls of process table functions over DataFrames."""
+"""Plans calls of process table functions over DataFrames."""

@@ -1,4 +1,4 @@
-"""Broadcast tables: their rows go through the function first, and make the state that all keys read."""
+"""Processes broadcast tables: the function receives their rows first, and all keys read the resulting state."""
 
 import dataclasses
 import time
@@ -19,11 +19,11 @@ from spark_client.planning.process.inputs import ProcessInput
 __all__ = ["broadcast_state"]
 
 ROWS = 10_000
-"""Of a broadcast table in one call."""
+"""Rows of a broadcast table that one call receives."""
 
 
 def broadcast_state(call: ProcessTableCall, inputs: Mapping[int, ProcessInput]) -> ProcessCall:
-    """The call with the state that the rows of the broadcast tables leave; they are collected for it.
+    """Collect the broadcast tables and return the call with the state that their rows produce.
 
     `inputs` are the broadcast tables by their number. Raises FunctionFailed.
     """
@@ -41,10 +41,10 @@ def broadcast_state(call: ProcessTableCall, inputs: Mapping[int, ProcessInput]) 
 
 
 def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Before | None) -> Before:
-    """State after these rows of a table."""
+    """The state after these rows of a table."""
     process = call.process
     assert process is not None
-    # Columns as an executor would get them: which table, the time, and a struct per table.
+    # The columns that an executor would receive: the table, the time, and a struct per table.
     struct = rows.to_struct_array().combine_chunks() if rows.num_rows else pa.array([], pa.struct([]))
     names, columns = ["table"], [pa.array(np.full(rows.num_rows, number, np.int8))]
     if process.on_time:

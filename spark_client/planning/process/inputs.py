@@ -1,4 +1,4 @@
-"""ProcessInput: a DataFrame as a table argument, with its key, its order and its changes."""
+"""ProcessInput: a DataFrame that is passed as a table argument, with its key, order and changelog mode."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from spark_client.base.types import arrow_type
 __all__ = ["ByTable", "Mode", "Names", "OrderBy", "ProcessInput", "inputs_of", "named", "names_of"]
 
 OrderBy = tuple[str, bool, bool]
-"""A column, whether it is descending, whether nulls are last."""
+"""A column, whether it is descending, and whether nulls are last."""
 _Value = TypeVar("_Value")
 ByTable: TypeAlias = Mapping[str, _Value]
 """A value for each table, by the name of its argument."""
 Names: TypeAlias = str | Sequence[str] | None
 """One column or several."""
 Mode: TypeAlias = ChangelogMode | str | None
-"""A changelog mode, or its text such as "+I,+U,-D"."""
+"""A changelog mode, or its text, such as "+I,+U,-D"."""
 
 
 @dataclass(frozen=True)
 class ProcessInput:
-    """A table that is passed. `partition_by` is None without one; `row_kind` is the column with the kind of change."""
+    """A table argument. `partition_by` is None if not given; `row_kind` names the column with the kind of change."""
 
     frame: DataFrame
     partition_by: tuple[str, ...] | None = None
@@ -38,20 +38,20 @@ class ProcessInput:
     row_kind: str | None = None
     changelog_mode: ChangelogMode = ChangelogMode()  # noqa: RUF009 - frozen
     upsert_key: tuple[str, ...] = ()
-    """The columns that tell the rows of a changelog apart; empty if that is not known."""
+    """The columns that identify a row of a changelog; empty if unknown."""
 
     @property
     def delete_key(self) -> set[str]:
-        """The columns that a -D has, where it has only those of its key."""
+        """The columns that a -D has, if it has only those of its key."""
         return {*(self.partition_by or ()), *self.upsert_key}
 
     @property
     def columns(self) -> list[str]:
-        """The columns the function gets: all but the kind of change."""
+        """The columns that the function receives: all but the kind of change."""
         return [name for name in self.frame.columns if name != self.row_kind]
 
     def given(self, argument: str) -> TableGiven:
-        """What is planned with. Raises UnsupportedType."""
+        """What the planner needs to know of the table. Raises UnsupportedType."""
         fields = [
             pa.field(each.name, arrow_type(each.dataType, f"table {argument!r}, column {each.name!r}"))
             for each in self.frame.schema.fields
@@ -64,9 +64,9 @@ def inputs_of(
     spec: FunctionSpec, tables: DataFrame | ByTable[DataFrame] | None, *, partition_by: Names | ByTable[Names],
     order_by: Names | ByTable[Names], changelog_mode: Mode | ByTable[Mode],
 ) -> dict[str, ProcessInput]:  # fmt: skip
-    """The tables by argument. What is not a mapping from argument to value is for every table that takes it.
+    """Return the tables by argument. A value that is not a mapping by argument applies to every table that accepts it.
 
-    Raises PlanError for tables the function does not have.
+    Raises PlanError if the function does not have such a table.
     """
     assert spec.process is not None
     arguments = {argument.name: argument for argument in spec.process.tables}
@@ -129,14 +129,14 @@ def _by_argument(
 
 
 def _of(given: Names | ByTable[Names], name: str, argument: TableArgument) -> Names:
-    """What is meant for a table: its own of a mapping; anything else is for tables that are not broadcast."""
+    """The value for a table: its entry of a mapping; any other value is for tables that are not broadcast."""
     if isinstance(given, Mapping):
         return given.get(name)
     return None if argument.has(ArgumentTrait.BROADCAST_SEMANTIC_TABLE) else given
 
 
 def names_of(given: Names, what: str) -> list[str]:
-    """Names, from one or several. Raises PlanError for what is no name."""
+    """One or several names as a list. Raises PlanError for a value that is not a name."""
     names = [given] if isinstance(given, str) else list(given or ())
     for name in names:
         if not isinstance(name, str):
@@ -145,7 +145,7 @@ def names_of(given: Names, what: str) -> list[str]:
 
 
 def named(frame: DataFrame, names: Sequence[str]) -> list[str]:
-    """The names as the frame has them; those that it does not have, or several times, as they are."""
+    """The names as the frame spells them. A name that is missing or ambiguous is returned unchanged."""
     key = identifiers_of(frame).key
     columns = [(key(column), column) for column in frame.columns]
     found = [[column for same, column in columns if same == key(name)] for name in names]
@@ -153,11 +153,11 @@ def named(frame: DataFrame, names: Sequence[str]) -> list[str]:
 
 
 def _ordered(text: str) -> OrderBy:
-    """A name with perhaps ASC or DESC and NULLS FIRST or NULLS LAST behind it."""
+    """Parse a name, optionally followed by ASC or DESC and NULLS FIRST or NULLS LAST."""
     words = text.split()
     tail: list[str] = []
     while len(words) > 1 and words[-1].upper() in ("ASC", "DESC", "NULLS", "FIRST", "LAST"):
         tail.insert(0, words.pop().upper())
     descending = "DESC" in tail
-    # Spark's own: nulls are first going up and last going down.
+    # Spark's default: nulls are first in ascending order and last in descending order.
     return " ".join(words), descending, "LAST" in tail or (descending and "FIRST" not in tail)

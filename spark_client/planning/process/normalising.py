@@ -1,7 +1,7 @@
-"""Completes an upsert changelog for a function that needs more: -U before +U, and all columns in -D.
+"""Completes an upsert changelog for a function that requires more: -U before +U, or all columns in -D.
 
-The row before it of the same upsert key has what is missing. A DataFrame that ends is all there, so Spark's
-own window functions find that row; on a stream it would take state, and the call is refused as it stands.
+The previous row of the same upsert key has the missing values. In a table, Spark's window functions find that row.
+On a stream this would require state, so the call is rejected.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ POSITION, KIND, ROW, BEFORE, CHANGES = (hidden(name) for name in ("at", "kind", 
 def normalised_inputs(
     spec: FunctionSpec, inputs: Mapping[str, ProcessInput], upsert_key: Names | ByTable[Names]
 ) -> dict[str, ProcessInput]:
-    """Every table as `normalised`; an `upsert_key` that is no mapping is for all of them."""
+    """Apply `normalised` to every table. An `upsert_key` that is not a mapping applies to all of them."""
     assert spec.process is not None
     arguments = {argument.name: argument for argument in spec.process.tables}
     asked = {name: upsert_key.get(name, ()) if isinstance(upsert_key, Mapping) else upsert_key for name in inputs}
@@ -38,7 +38,7 @@ def normalised_inputs(
 
 
 def _key(given: ProcessInput, asked: Sequence[str]) -> tuple[str, ...]:
-    """The upsert key: the one that is asked for, or the one that came with the changelog. Raises PlanError."""
+    """The upsert key of the call, otherwise that of the changelog. Raises PlanError if a column is unknown."""
     key = tuple(named(given.frame, asked)) or given.upsert_key
     unknown = [name for name in key if name not in given.columns]
     if unknown:
@@ -47,10 +47,10 @@ def _key(given: ProcessInput, asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def normalised(argument: TableArgument, given: ProcessInput) -> ProcessInput:
-    """The table with the changes the argument asks for. Without an upsert key it is that of PARTITION BY.
+    """The table with the changes that the argument requires. The upsert key defaults to PARTITION BY.
 
-    A row of a key that is not there is an insert, whatever it says; a delete of one is skipped. Raises PlanError
-    where the key of the rows is not known.
+    If a key has no row yet, its next row is an insert, whatever its kind, and a delete is skipped. Raises PlanError if
+    the key of the rows is unknown.
     """
     mode, upsert_key = given.changelog_mode, given.upsert_key
     by_key = bool(given.partition_by) and (not upsert_key or set(upsert_key) == set(given.partition_by or ()))
@@ -91,7 +91,7 @@ def _completed(given: ProcessInput, key: Sequence[str], *, keeps_upserts: bool) 
         .otherwise(F.array(_change(insert, F.col(ROW))))
     )
     flat = (
-        # A -U that is there already is made again from the row before it.
+        # An existing -U is replaced by one that is derived from the previous row.
         positioned.where(F.col(KIND) != RowKind.UPDATE_BEFORE.code)
         .select("*", row.alias(ROW), last.alias(BEFORE))
         .select(POSITION, F.posexplode(changes).alias(hidden("place"), CHANGES))

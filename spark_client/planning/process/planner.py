@@ -1,10 +1,10 @@
 """Plans a call of a process table function over DataFrames.
 
-Over those that end it is repartition, sort, mapInArrow; streams with keys go on in `streams`.
+In batch, the plan is repartition, sort, mapInArrow. Streams with keys continue in `streams`.
 
-Rows of a key come to one place in their order: that of ORDER BY, else the order of the input as far as a
-DataFrame has one, by partition and then by position. Rows of several tables are merged by their time, if
-they have one. The end of the input is the watermark at the end of time, so that all timers fire.
+The rows of a key are gathered and sorted: by ORDER BY, otherwise by their position in the input, which is the
+partition and the position in it. Rows of several tables are merged by time, if they have one. At the end of the
+input the watermark moves to the end of time, so that all timers fire.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ def plan_process(
     scalars: Mapping[str, object], on_time: Sequence[str], uid: str | None,
     options: Mapping[str, object], uids: StreamUids,
 ) -> DataFrame:  # fmt: skip
-    """The result. Raises PlanError, which says what is wrong with the call, InvalidOption or UnsupportedType."""
+    """Return the result. Raises PlanError if the call is invalid, InvalidOption or UnsupportedType."""
     try:
         name = require_uid(spec, uid)
         given = {name: each.given(name) for name, each in inputs.items()}
@@ -124,7 +124,7 @@ class _Planner:
         return self._with_mode(apply_operator(base, map_processed, plan, schema), plan)
 
     def _schema(self, plan: ProcessPlan) -> StructType:
-        """The columns of the result. What is passed through keeps its own type: Arrow's knows no collation."""
+        """The columns of the result. Passed columns keep their Spark type, because Arrow has no collations."""
         through = iter([
             given.frame.schema.fields[given.frame.columns.index(name)].dataType
             for argument, given in zip(self._signature.tables, self._inputs, strict=True)
@@ -138,7 +138,7 @@ class _Planner:
         return StructType([StructField(name, type_) for name, type_ in zip(plan.schema.names, types, strict=True)])
 
     def _with_mode(self, frame: DataFrame, plan: ProcessPlan) -> DataFrame:
-        """The result, which says what kinds of change it has, if it is a changelog."""
+        """The result; if it is a changelog, its metadata has the kinds of change."""
         mode = self._signature.changelog_mode
         if mode.is_insert_only:
             return frame
@@ -159,9 +159,9 @@ class _Planner:
         return broadcast_state(self._call, {i: each for i, each in enumerate(self._inputs) if i not in self._main})
 
     def _base(self) -> DataFrame:
-        """Rows of all tables, those of one key together and in order."""
+        """The rows of all tables, gathered and sorted by key."""
         if not self._inputs:
-            # One row stands for the one call.
+            # The single call needs a row.
             return self._spark.range(1).coalesce(1).select(F.col("id").alias(hidden("call")))
         selected = [self._selected(index) for index in self._main]
         base = selected[0]
@@ -177,7 +177,7 @@ class _Planner:
         return placed.sortWithinPartitions(*sorting).select(*self._columns())
 
     def _columns(self) -> list[str]:
-        """What the executor gets, in this order."""
+        """The columns that the executor receives, in order."""
         columns = [*self._keys]
         if len(self._main) > 1:
             columns.append(hidden("table"))
@@ -188,7 +188,7 @@ class _Planner:
         return [*columns, *(hidden(f"row_{index}") for index in self._main)]
 
     def _order(self) -> list[tuple[Column, bool]]:
-        """What rows of one key are sorted by, and whether downwards."""
+        """The columns by which rows of a key are sorted, each with whether it is descending."""
         ordered = any(self._process.tables[index].order_by for index in self._main)
         order: list[tuple[Column, bool]] = []
         if ordered or (self._process.on_time and len(self._main) > 1):
@@ -201,7 +201,7 @@ class _Planner:
         return [*order, (F.col(hidden("position")), False)]
 
     def _selected(self, index: int) -> DataFrame:
-        """A table in the columns that all tables have in the union."""
+        """A table with the columns that all tables of the union have."""
         given, table = self._inputs[index], self._process.tables[index]
         frame, names = given.frame, [quoted(name) for name in given.columns]
         columns: list[Column] = []
@@ -224,7 +224,7 @@ class _Planner:
         return frame.select(*columns)
 
     def _values(self, given: ProcessInput, names: Sequence[str]) -> list[Column]:
-        """The columns of a row as the function gets them: a -D has only its key, if that is what the mode says."""
+        """The columns of a row for the function. A -D has only its key, if the changelog mode says so."""
         if given.row_kind is None or not given.changelog_mode.key_only_deletes:
             return [F.col(name) for name in names]
         kept = kind_code(given.row_kind, given.changelog_mode) != RowKind.DELETE.code
@@ -234,10 +234,10 @@ class _Planner:
         ]
 
     def _sorting(self, index: int, names: Sequence[str]) -> list[Column]:
-        """What rows are sorted by."""
+        """The columns by which rows are sorted."""
         first = self._first(index, names)
         if any(each.order_by and each.order_by[0].nulls_last for each in self._process.tables):
-            # Tables are merged by time, whatever each of them says of nulls.
+            # All tables need the same type to be merged by time, even if only one of them has NULLS LAST.
             order = self._process.tables[index].order_by
             nulls = 2 if order and order[0].nulls_last else 0
             first = F.struct(F.when(first.isNull(), nulls).otherwise(1).alias("rank"), first.alias("value"))
@@ -247,7 +247,7 @@ class _Planner:
             for place, each in enumerate(order):
                 name = hidden(f"order_{other}_{place}")
                 if other == index:
-                    # A null stands where Spark's default does not put it by a flag in front.
+                    # A flag in front of the value places nulls where Spark's default order would not.
                     columns.append(
                         self._ranked(F.col(names[each.column]), each.descending, each.nulls_last).alias(name)
                     )
@@ -258,7 +258,7 @@ class _Planner:
 
     def _ranked(self, column: Column, descending: bool, nulls_last: bool) -> Column:
         missing = column.isNull()
-        # Upwards false comes first, downwards true does.
+        # In ascending order false is first, in descending order true is first.
         flag = missing if nulls_last != descending else ~missing
         return F.struct(flag.alias("missing"), column.alias("value"))
 
@@ -268,10 +268,10 @@ class _Planner:
         return f"struct<missing:boolean,value:{frame.schema.fields[frame.columns.index(name)].dataType.simpleString()}>"
 
     def _first(self, index: int, names: Sequence[str]) -> Column:
-        """The time rows of several tables are merged by, in the type it has in all of them.
+        """The time by which rows of several tables are merged, in the type that all tables share.
 
-        A cast between TIMESTAMP and TIMESTAMP_NTZ would go by the time zone of the session and change the order
-        of a column where clocks do. So tables that differ are merged by microseconds, as on streams.
+        A cast between TIMESTAMP and TIMESTAMP_NTZ uses the time zone of the session, and changes the order of rows
+        where clocks change. So tables that differ in type are merged by microseconds, as on streams.
         """
         types = [each for each in map(self._first_type, self._main) if each is not None]
         own = self._first_type(index)
@@ -284,7 +284,7 @@ class _Planner:
         return micros_without_zone(column) if isinstance(own, TimestampNTZType) else F.unix_micros(column)
 
     def _first_type(self, index: int) -> DataType | None:
-        """The type of the time a table is ordered by; None if it has none."""
+        """The type of the time by which a table is ordered; None if it has none."""
         table, given = self._process.tables[index], self._inputs[index]
         if not table.order_by and not self._process.on_time:
             return None
@@ -317,7 +317,7 @@ class _Planner:
         )
 
     def _output(self) -> list[tuple[OutputSource, int]]:
-        """Where each column of the result comes from, in their order."""
+        """The sources of the columns of the result, in order."""
         result = resolved(self._call.spec, self._process).result
         sources: list[tuple[OutputSource, int]] = []
         for argument, table in zip(self._signature.tables, self._process.tables, strict=True):

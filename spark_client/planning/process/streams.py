@@ -1,8 +1,8 @@
-"""Streams with keys: buckets of keys in Spark's transformWithState.
+"""Plans streams with keys: buckets of keys in Spark's transformWithState.
 
     rows ─ mapInArrow: packed by bucket ─ groupBy(bucket).transformWithState ─ mapInArrow: rows of the result
 
-Spark has state, timers and watermark; one call of the server carries all keys of a bucket.
+Spark manages state, timers and watermark; one call of the server contains all keys of a bucket.
 """
 
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ PACKED_BATCHES = "bucket int, part int, place long, rows binary"
 
 @dataclass(frozen=True)
 class StateSettings:
-    """What state is kept under, and in how many buckets."""
+    """The identifier under which state is kept, and the number of its buckets."""
 
     uid: str
     buckets: int
 
 
 def require_streams(call: ProcessTableCall, tables: Sequence[tuple[DataFrame, bool]]) -> None:
-    """Raises PlanError unless the main tables (true) are streams and the broadcast ones are not."""
+    """Raises PlanError unless the main tables (true) are streams and the broadcast tables are not."""
     assert call.spec.process is not None
     for argument, (frame, is_main) in zip(call.spec.process.tables, tables, strict=True):
         if frame.isStreaming == is_main:
@@ -58,7 +58,7 @@ def require_streams(call: ProcessTableCall, tables: Sequence[tuple[DataFrame, bo
 def with_state(
     base: DataFrame, plan: ProcessPlan, schema: StructType, upstream: Upstream, settings: StateSettings
 ) -> DataFrame:
-    """The result over rows with a key. Raises PlanError."""
+    """Return the result over rows with a key. Raises PlanError if the state store is not RocksDB."""
     spec, session = plan.call.spec, base.sparkSession
     provider = str(session.conf.get(PROVIDER, ""))
     if not provider.endswith("RocksDBStateStoreProvider"):
@@ -75,7 +75,7 @@ def with_state(
     )  # fmt: skip
 
     packed_batches = apply_operator(base.select("*", hashed.alias(hidden("hash"))), packed, buckets, PACKED_BATCHES)
-    # With processing time Spark runs micro-batches without end, which a query for what is available never survives.
+    # With processing time Spark runs micro-batches without end, so a query with an availableNow trigger would not stop.
     time_mode = "eventTime" if upstream.has_watermark else "none"
     processed = packed_batches.groupBy("bucket").transformWithState(
         BucketProcessor(state), "rows binary", "append", time_mode

@@ -1,4 +1,4 @@
-"""StreamUids: which calls a stream was passed to, so that two of them do not share a unique identifier."""
+"""StreamUids: the calls to which a stream was passed, so that two of them do not share a unique identifier."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -11,10 +11,10 @@ __all__ = ["StreamUids"]
 
 
 class StreamUids:
-    """Of one session. A call is forgotten with its result: a query that is built again may use its uid again.
+    """The calls of one session. A call is forgotten with its result, so a query that is built again may reuse its uid.
 
-    Streams are distinguished as DataFrame objects, because no public API says that two DataFrames are one
-    stream. Calls whose results meet in a later call are compared there.
+    Streams are distinguished as DataFrame objects, because no public API says whether two DataFrames are the same
+    stream. If the results of several calls meet in a later call, their uids are compared there.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class StreamUids:
     def result(
         self, function: str, streams: Sequence[DataFrame], uid: str, definition: object, make: Callable[[], DataFrame]
     ) -> DataFrame:
-        """The result of a call: calls of one uid that are the same are one. Raises PlanError if they differ."""
+        """The result of a call. Equal calls with one uid share it. Raises PlanError if calls with one uid differ."""
         for stream in streams:
             found = self._known(stream, uid)
             if found is None:
@@ -40,7 +40,7 @@ class StreamUids:
         return result
 
     def _known(self, stream: DataFrame, uid: str) -> tuple[DataFrame, object] | None:
-        """The result and the definition of a call that is still there. Those of others are dropped."""
+        """The result and the definition of a call that still exists. Entries of other calls are removed."""
         for key, (known, made, _) in list(self._results.items()):
             if known() is None or made() is None:
                 del self._results[key]

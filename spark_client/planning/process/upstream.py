@@ -1,4 +1,4 @@
-"""Upstream: what streams say of themselves in the metadata of their columns: watermark, and functions before."""
+"""Upstream: what streams declare in the metadata of their columns: the watermark, and the functions before."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from spark_client.windows.columns import WATERMARK
 __all__ = ["Upstream"]
 
 UIDS = "remote_udf.uids"
-"""Of the functions with state that rows have gone through: uid to the call that has it."""
+"""The functions with state through which rows have passed: the id of the call by uid."""
 WATERMARKED = "remote_udf.watermarked"
-"""A watermark flows through a function also where no column of the result has the time."""
+"""Whether a watermark passes through a function, even if no column of the result has the time."""
 TIMED = "remote_udf.timed"
-"""Rows may be of timers that fired by the watermark of their own micro-batch."""
+"""Whether rows may come from timers that the watermark of the same micro-batch fired."""
 
 
 @dataclass(frozen=True)
 class Upstream:
-    """The streams of one call. `delay` is that of the time in the result, in milliseconds; None without one."""
+    """The streams of one call. `delay` is the watermark delay of the result's time in milliseconds, or None."""
 
     uids: Mapping[str, str]
     shared: tuple[str, ...]
-    """What several calls before have as their uid."""
+    """The uids that several earlier calls share."""
     has_watermark: bool
     delay: int | None
     rows_first: bool
@@ -56,7 +56,7 @@ class Upstream:
         )
 
     def require_distinct(self, function: str, uid: str | None) -> None:
-        """Raises PlanError if a call before has the uid of this one, or two of them have the same."""
+        """Raises PlanError if an earlier call has the uid of this one, or if two earlier calls share one."""
         if self.shared:
             raise PlanError(
                 f"function {function}: Duplicate unique identifier {self.shared[0]!r}: several calls on the streams "
@@ -69,7 +69,7 @@ class Upstream:
             )
 
     def marked(self, frame: DataFrame, plan: ProcessPlan, uid: str | None) -> DataFrame:
-        """The result, whose columns say what these streams said; its time is what the watermark is about."""
+        """The result with the metadata of these streams in its columns; the watermark is that of its time column."""
         shared = {WATERMARKED: self.has_watermark, TIMED: self.rows_first or (uid is not None and self.timers)}
         uids = {**self.uids, **({} if uid is None else {uid: plan.call.operation_id})}
         columns = []

@@ -1,8 +1,8 @@
-"""Whole-row execution: plans remote calls into mapInArrow operators.
+"""Runs calls over whole rows: plans remote calls as mapInArrow operators.
 
-An operator makes all calls it can make at once; a call that has another call among its arguments goes
-into a later one. Between the operators calls live in hidden columns; the last operator puts every
-column where it belongs.
+An operator makes all calls that are possible at that point; a call with another call among its arguments is made by
+a later operator. Between operators, the results of calls are in hidden columns. The last operator puts every column
+into its final position.
 """
 
 import dataclasses
@@ -37,14 +37,14 @@ _DRIVER = uuid.uuid4().hex
 
 @dataclasses.dataclass(eq=False)
 class _Node:
-    """One call to be made. `name` is its column's; None for a call that only feeds another."""
+    """A planned call. `name` is its column's; None for a call that is only an argument of another."""
 
     name: str | None
     written: ColumnCall
     call: ScalarCall
     level: int = 0
     arguments: list["int | str | _Node"] = dataclasses.field(default_factory=list)
-    """Per argument, the column of the base frame that holds it, by position or name, or the call it is the value of."""
+    """Per argument: the column of the base frame, by position or name, or the call whose value it is."""
     hidden: str = ""
 
     @property
@@ -53,7 +53,7 @@ class _Node:
 
     @property
     def has_error(self) -> bool:
-        """It has an error column."""
+        """Whether the call has an error column."""
         return self.call.policy.on_error is OnError.COLUMN
 
 
@@ -68,10 +68,10 @@ def plan_with_columns(
     calls: Mapping[str, object],
     options: Mapping[str, object],
 ) -> DataFrame:
-    """`frame` with a column per call, and after it an error column with on-error `column`.
+    """Return `frame` with a column per call, each followed by an error column if on-error is `column`.
 
-    Every call sees `frame` as it is. A column of the same name is replaced where it stands, as
-    DataFrame.withColumns does. Raises PlanError, InvalidOption or UnsupportedType before anything runs.
+    Every call sees `frame` unchanged. As in DataFrame.withColumns, a column of the same name is replaced in its
+    position. Raises PlanError, InvalidOption or UnsupportedType before anything runs.
     """
     planner = _Planner(spark, config, options)
     for position, name in enumerate(frame.columns):
@@ -99,7 +99,7 @@ def plan_select(
     columns: Sequence[str | Column],
     options: Mapping[str, object],
 ) -> DataFrame:
-    """The given columns of `frame`, calls among them; error columns follow their call. Raises as above."""
+    """Return the given columns of `frame` and calls; error columns follow their call. Raises as `plan_with_columns`."""
     planner = _Planner(spark, config, options)
     passed = [column for column in columns if call_of(column) is None]
     widths: list[int] = []
@@ -142,7 +142,7 @@ class _Planner:
         self._options = {name.replace("-", "_"): value for name, value in options.items()}
         self._identifiers = identifiers_of(spark)
         self._passed: dict[str, int | None] = {}
-        """Texts of passed columns to their position in the base frame; None for a text of several."""
+        """The position in the base frame by the text of a passed column; None if a text names several columns."""
         self._nodes: list[_Node] = []
         self._by_column: dict[ColumnCall, _Node] = {}
         self._operation = uuid.uuid4().hex
@@ -150,16 +150,16 @@ class _Planner:
         """Hidden columns of the base frame: arguments that are not plain columns of it."""
 
     def same(self, name: str) -> str:
-        """Two names are one to Spark if this is equal."""
+        """The form in which Spark compares names: two names are equal if their forms are."""
         return self._identifiers.key(name)
 
     def passes(self, texts: Sequence[str], position: int) -> None:
-        """The base frame has the column that these texts name at that position."""
+        """Register the texts that name the column of the base frame at that position."""
         for key in map(self.same, texts):
             self._passed[key] = None if key in self._passed else position
 
     def node(self, name: str | None, written: ColumnCall) -> _Node:
-        """The call, planned, after the calls among its arguments."""
+        """Plan the call after the calls among its arguments."""
         known = self._by_column.get(written)
         if known is not None and (name is None or known.name is None):
             known.name = known.name or name
@@ -185,9 +185,9 @@ class _Planner:
         self, frame: DataFrame, passed: Sequence[str | Column], width: int, items: Sequence[_Item],
         titles: Mapping[int, str] | None = None,
     ) -> DataFrame:  # fmt: skip
-        """The operators over `frame`. `passed` makes the first `width` columns of the base frame.
+        """Apply the operators to `frame`. `passed` become the first `width` columns of the base frame.
 
-        `titles` are other names for some of these, by position.
+        `titles` are other names of some of them, by position.
         """
         if not self._nodes:
             return frame.select(*passed)
@@ -196,7 +196,7 @@ class _Planner:
         output = [_name_of(source, of, names) for source, of in items]
         if titles or not self._name_columns(names):
             base = base.toDF(*(_passed(i) if i < width else name for i, name in enumerate(names)))
-        # A file of dead letters is read by names, too, of which no two may be one.
+        # Files of dead letters are also read by name, so their names must be unique.
         twice = self._identifiers.repeated(names[:width])
         letter = tuple(_passed(i) if self.same(names[i]) in twice else names[i] for i in range(width))
         last = max(node.level for node in self._nodes)
@@ -210,11 +210,11 @@ class _Planner:
         return base.toDF(*output) if rename else base
 
     def _name_columns(self, names: Sequence[str]) -> bool:
-        """Whether each of the names is the text of one column."""
+        """Whether each name is also the text of exactly one column."""
         return are_plain(names) and not self._identifiers.repeated(names)
 
     def _argument(self, argument: object) -> str | int:
-        """The position of the passed column the argument names, or the name of a hidden column made for it."""
+        """The position of the passed column that the argument names, or the name of a hidden column created for it."""
         if isinstance(argument, str) and (position := self._passed.get(self.same(argument))) is not None:
             return position
         for name, column in self._expressions.items():
@@ -234,10 +234,10 @@ class _Planner:
         level: int,
         final: "Sequence[tuple[str, Source, int | _Node]] | None",
     ) -> DataFrame:
-        """One mapInArrow that makes the calls of a level. `letter` are the columns in front, as a dead letter has them.
+        """One mapInArrow with the calls of a level. `letter` names the columns that a dead letter contains.
 
-        The last one has the `final` columns, by name. The others hand everything on, and their calls in
-        hidden columns.
+        The last operator returns the `final` columns, by name. The others return all columns, with the results of their
+        calls in hidden columns.
         """
         width, nodes = len(letter), [node for node in self._nodes if node.level == level]
         fields = frame.schema.fields
@@ -266,7 +266,7 @@ class _Planner:
         return apply_operator(frame, map_rows, plan, StructType(schema))
 
     def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField], nodes: Sequence[_Node]) -> str:
-        """Spark's schema of the dead letters, as JSON; empty if there will be none. Raises PlanError."""
+        """Spark's schema of the dead letters as JSON; empty if no call writes dead letters. Raises PlanError."""
         if all(node.call.policy.on_error is not OnError.DEAD_LETTER for node in nodes):
             return ""
         own = [StructField(field.name, spark_type(field.type)) for field in LETTER_COLUMNS]
@@ -283,7 +283,7 @@ class _Planner:
     def _planned(
         self, node: _Node, place: Mapping[str, int], fields: Sequence[StructField], ordered: bool
     ) -> PlannedCall:
-        """The call with the positions of its arguments, their types checked."""
+        """The call with the positions of its arguments. Checks the types of the arguments."""
         columns = [
             argument
             if isinstance(argument, int)
@@ -307,12 +307,12 @@ def _passed(position: int) -> str:
 
 
 def _name_of(source: Source, of: "int | _Node", names: Sequence[str]) -> str:
-    """What an output column is called."""
+    """The name of an output column."""
     if isinstance(of, _Node):
         return of.error_name if source is Source.ERROR else of.name or ""
     return names[of]
 
 
 def _output_mode(call: ScalarCall) -> OutputMode:
-    """The mode this end asks for: the call's, the session's or the declaration's."""
+    """The output mode that the client requests: that of the call, the session or the declaration."""
     return OutputMode(call.options.get("output-mode") or call.spec.options.get("output-mode") or OutputMode.ORDERED)
