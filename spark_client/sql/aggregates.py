@@ -1,8 +1,8 @@
 """GROUP BY with remote aggregates: a SELECT becomes one without groups, over the DataFrame of its groups.
 
-What keys, arguments and conditions are made of is computed as hidden columns of the SELECT's rows;
-`RemoteSession.group_by` makes a row per group of them, Spark's own aggregates included. What is left of
-the SELECT (expressions over aggregates, HAVING, ORDER BY, windows) is over its columns.
+Keys, arguments and conditions are computed as hidden columns of the SELECT's rows. `RemoteSession.group_by` makes a
+row per group of them, Spark's own aggregates included. The rest of the SELECT (expressions over aggregates, HAVING,
+ORDER BY, windows) then reads columns of these rows.
 """
 
 from collections.abc import Sequence
@@ -43,15 +43,15 @@ GROUPING_ID = hidden("grouping_id")
 """The column in which the planner numbers grouping sets."""
 _KINDS = (ROW_KIND, CHANGE_TYPE)
 _FIRST = ("any_value", "first", "first_value")
-"""Spark computes the argument of these until it has a value; that of others for every row, and a second one, as in
-`count(a, b)`, where it needs it.
+"""Spark evaluates the argument of these functions until it has a value. It evaluates the first argument of any other
+aggregate for every row, and a second one, as in `count(a, b)`, only where it needs it.
 """
 
 
 class GroupedSelect:
     """One SELECT with groups.
 
-    With `planned` the planner of remote aggregates computes Spark's own even where there are no others.
+    If `planned`, the planner of remote aggregates also computes Spark's own aggregates when there are no remote ones.
     """
 
     def __init__(self, workspace: Workspace, select: Node, source: Source, *, planned: bool = False) -> None:
@@ -64,11 +64,11 @@ class GroupedSelect:
         self._keys = key_names(workspace, source, self._grouping.keys)
         self._hidden = HiddenColumns(workspace, source)
         self._aggregates: dict[str, tuple[str, Node | None]] = {}
-        """Name and tree, by what is the same; the tree of a grouping set's number is None."""
+        """Name and tree of each aggregate, by `Source.same`; the tree of a grouping set's number is None."""
         self._remote = has_aggregate(select, self._functions, remote=True) or (planned and not self._names_kind())
 
     def rewritten(self) -> Node:
-        """The SELECT over its groups. Raises PlanError, with the place in the text."""
+        """The SELECT over its groups. Raises PlanError, which names the position in the text."""
         over = OverGroups(self._source, self._functions, self._keys, self._aggregate)
         select = self._select
         shown = output_names(self._source, select, has_remote(self._functions), self._group_clause())
@@ -101,7 +101,7 @@ class GroupedSelect:
         return outer
 
     def _aggregate(self, tree: Node) -> Node:
-        """The column of an aggregate."""
+        """The column that contains the value of an aggregate."""
         call = aggregate_of(tree)
         if self._remote and call.name.lower() in ("grouping", "grouping_id"):
             return self._grouping_function(call)
@@ -112,7 +112,7 @@ class GroupedSelect:
         return column(self._aggregates.setdefault(same, (self._workspace.hidden("aggregate"), tree.copy()))[0])
 
     def _grouping_function(self, call: Node) -> Node:
-        """`grouping` and `grouping_id` from the number of the grouping set."""
+        """Compute `grouping` and `grouping_id` from the number of the grouping set."""
         sets = self._grouping.sets
         if sets is None:
             raise error_at(call, f"{call.name} needs GROUPING SETS, ROLLUP or CUBE")
@@ -127,10 +127,8 @@ class GroupedSelect:
             cases = cases.when(exp.Literal.number(position), exp.Literal.number(bits))
         return exp.cast(cases, "tinyint" if call.name.lower() == "grouping" else "bigint", dialect="spark")
 
-    # The groups.
-
     def _groups(self) -> DataFrame:
-        """A row per group: hidden columns for keys and aggregates."""
+        """Return a row per group: hidden columns with keys and aggregates."""
         if not self._remote:
             return self._groups_by_spark()
         expressions: list[AggregateExpression | Column] = []
@@ -147,7 +145,7 @@ class GroupedSelect:
         self._explain()
         order_by = self._order(ordered)
         items = self._base_items()
-        # Spark's own aggregates want the rows of every window, see `pane_request`.
+        # Spark's own aggregates need the rows of every window, which panes do not have; see `pane_query`.
         remotes_only = all(isinstance(each, AggregateExpression) for each in expressions)
         panes = over_panes(self._workspace, self._source, items) if remotes_only else None
         base = panes or self._source.base(items)
@@ -189,13 +187,13 @@ class GroupedSelect:
         return items
 
     def _names_kind(self) -> bool:
-        """Whether the query treats the kind of a row as one more column of data."""
+        """Whether the query uses the column with the kind of a row as data."""
         clauses = [*self._select.expressions, *(self._select.args.get(part) for part in ("group", *CLAUSES))]
         nodes = (node for clause in clauses if clause is not None for node in clause.walk())
         return any(isinstance(node, exp.Column) and self._source.key(node.name) in _KINDS for node in nodes)
 
     def _order(self, calls: Sequence[RemoteCall]) -> list[Column]:
-        """The order of the rows, computed where one of the calls has the row. Raises PlanError for two orders."""
+        """The order of the rows, evaluated only for rows that a call receives. Raises PlanError for two orders."""
         orders = [[self._source.same(each) for each in call.order] for call in calls]
         for call, order in zip(calls, orders, strict=True):
             if order != orders[0]:
@@ -217,7 +215,7 @@ class GroupedSelect:
         return name.asc_nulls_first() if nulls_first else name.asc_nulls_last()
 
     def _of_hidden(self, tree: Node) -> Node:
-        """One of Spark's aggregates over hidden columns. What is constant stays, for it may have to be."""
+        """An aggregate of Spark's over hidden columns. Constants stay, because Spark may require a constant there."""
         copy = tree.copy()
         call = aggregate_of(copy)
         inside: list[Node] = []

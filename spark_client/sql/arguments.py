@@ -1,4 +1,4 @@
-"""Arguments of calls; any may be a table: `f(r => TABLE t PARTITION BY k ORDER BY ts, on_time => DESCRIPTOR(ts))`."""
+"""Parses arguments of calls, with tables: `f(r => TABLE t PARTITION BY k ORDER BY ts, on_time => DESCRIPTOR(ts))`."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -14,21 +14,21 @@ __all__ = ["ArgumentsParser", "TableArgument"]
 _AFTER_TABLE = (
     TokenType.COMMA, TokenType.R_PAREN, TokenType.DOT, TokenType.L_PAREN, TokenType.PARTITION_BY, TokenType.ORDER_BY
 )  # fmt: skip
-"""What follows the name in TABLE t, but not the operator in `table IS NULL`, which is of a column."""
+"""Tokens that follow the name in TABLE t. `table IS NULL` is excluded: there, `table` is a column."""
 _AFTER_NAME = (TokenType.COMMA, TokenType.R_PAREN, TokenType.ASC, TokenType.DESC, TokenType.ORDER_BY)
 _QUERIES = (TokenType.SELECT, TokenType.WITH)
 
 
 class TableArgument(exp.Expression):
-    """A table that a function is passed: `TABLE t`, or a query, with the columns after PARTITION BY and ORDER BY."""
+    """A table argument: `TABLE t`, or a query, with the columns after PARTITION BY and ORDER BY."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "partition_by": False, "order_by": False}
 
 
 class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
-    """Spark's, with named arguments, table arguments and descriptors."""
+    """Spark's parser with named arguments, table arguments and descriptors."""
 
-    # SESSION(...) and load(...) are calls; these words begin statements.
+    # SESSION(...) and load(...) are calls, although these words also begin statements.
     FUNC_TOKENS = Spark.Parser.FUNC_TOKENS | {
         TokenType.ANALYZE, TokenType.CACHE, TokenType.COMMENT, TokenType.COPY, TokenType.DELETE,
         TokenType.DESCRIBE, TokenType.KILL, TokenType.LOAD, TokenType.LOCK, TokenType.REFRESH, TokenType.RENAME,
@@ -43,7 +43,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         if self._next and self._next.token_type is TokenType.FARROW:
             name = self._parse_id_var()
             self._match(TokenType.FARROW)
-        # As an expression a query ends before ORDER BY, which would take the arguments after it as well.
+        # Parsed as an expression, a query would end before ORDER BY, and ORDER BY would consume the next arguments.
         query = self._match(TokenType.L_PAREN, advance=False) and self._next and self._next.token_type in _QUERIES
         parse = self._parse_select_or_expression if query else self._parse_lambda
         value = self._parse_table_argument() or parse(alias=alias)
@@ -58,14 +58,14 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         after = [each.token_type for each in self._tokens[self._index + 1 : self._index + 3]]
         query = after[:1] == [TokenType.L_PAREN]
         named = len(after) == 2 and after[0] in self.ID_VAR_TOKENS and after[1] in _AFTER_TABLE
-        # `table IN (1)` is of a column.
+        # In `table IN (1)`, `table` is a column.
         named = named and (after[1] is not TokenType.L_PAREN or after[0] in self.FUNC_TOKENS)
         if not (query or named) or not self._match(TokenType.TABLE):
             return None
         return self._parse_keys(self._parse_table())
 
     def _parse_keys(self, table: Node | None) -> Node:
-        """What follows a table: one column, or several in parentheses."""
+        """Parse the clauses after a table: each has one column, or several in parentheses."""
         argument = self.expression(TableArgument(this=table))
         if self._match(TokenType.PARTITION_BY):
             argument.set("partition_by", self._parse_columns(self._parse_name))
@@ -82,7 +82,7 @@ class ArgumentsParser(Spark.Parser):  # type: ignore[misc, valid-type]
         return [column]
 
     def _parse_name(self) -> Node | None:
-        """A column of any name, such as `timestamp`; else an expression, which the reader refuses."""
+        """A column with any name, such as `timestamp`; otherwise an expression, which is rejected later."""
         begin = self._index
         name = self._parse_id_var()
         if name is not None and self._curr and self._curr.token_type in _AFTER_NAME:

@@ -1,4 +1,4 @@
-"""Aggregates in a tree: a call, with what is written around it, FILTER and DISTINCT."""
+"""Finds aggregates in a tree: a call together with FILTER, DISTINCT and WITHIN GROUP around it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 CLAUSES = ("having", "qualify", "order", "sort", "cluster", "distribute")
-"""Clauses of a SELECT besides its items that may have aggregates."""
+"""Clauses of a SELECT, besides its items, that may contain aggregates."""
 
 _AROUND = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
@@ -38,7 +38,7 @@ class RemoteCall:
 def call_of(
     make: Callable[..., AggregateExpression], read: RemoteCall, columns: Iterable[Column | str]
 ) -> AggregateExpression:
-    """The aggregate over these columns. Raises PlanError with the place, for a wrong number of them."""
+    """The aggregate over these columns. Raises PlanError, with the position, for a wrong number of columns."""
     try:
         expression = make(read.name, *columns)
     except PlanError as error:
@@ -52,7 +52,7 @@ def walk_query(tree: Node) -> Iterator[Node]:
 
 
 def aggregate_of(tree: Node) -> Node:
-    """The call inside FILTER, WITHIN GROUP and their like."""
+    """The call inside of FILTER, WITHIN GROUP and similar nodes."""
     while isinstance(tree, _AROUND):
         tree = tree.this
     return tree
@@ -66,9 +66,9 @@ def is_aggregate(tree: Node, names: FunctionNames) -> bool:
 
 
 def has_aggregate(tree: Node, names: FunctionNames, *, remote: bool = False) -> bool:
-    """Whether a tree has an aggregate outside of windows; with `remote`, a remote one.
+    """Whether a tree contains an aggregate outside of windows; with `remote`, a remote one.
 
-    Of a SELECT, its items and CLAUSES count.
+    In a SELECT, the items and CLAUSES are searched.
     """
     if isinstance(tree, exp.Select):
         clauses = (tree.args.get(part) for part in CLAUSES)
@@ -90,7 +90,7 @@ def remote_in(tree: Node, names: FunctionNames) -> Iterator[Node]:
 
 
 def has_remote(names: FunctionNames) -> Callable[[Node], bool]:
-    """A test for trees."""
+    """Return a predicate for trees."""
     return lambda tree: any(True for _ in remote_in(tree, names))
 
 
@@ -100,7 +100,7 @@ def is_remote_window(tree: Node, names: FunctionNames) -> bool:
 
 
 def read_remote(tree: Node, names: FunctionNames) -> RemoteCall:
-    """The call in a tree that `aggregate_of` finds it in. Raises PlanError for what is around it and unknown."""
+    """Read the call in a tree in which `aggregate_of` finds it. Raises PlanError for unsupported clauses around it."""
     condition, order = None, ()
     call = aggregate_of(tree)
     around = tree

@@ -1,7 +1,7 @@
-"""Dialect: Spark SQL as sqlglot reads and writes it here.
+"""Spark SQL as sqlglot reads and writes it here.
 
-sqlglot knows many functions and writes them as it thinks best. Here a call stays what it was: only what
-has a syntax of its own is parsed as more than a name with arguments.
+sqlglot knows many functions and may write a call differently from how it read it. Here calls stay unchanged: only
+functions with a syntax of their own are parsed as more than a name with arguments.
 """
 
 from typing import Any, ClassVar
@@ -19,28 +19,28 @@ __all__ = ["TOO_DEEP", "RemoteSpark", "generate"]
 TOO_DEEP = "the query is nested too deeply to be planned"
 
 _OWN_SYNTAX = ("CAST", "EXTRACT", "TRIM", "TRY_CAST")
-"""Calls that are more than arguments between commas: EXTRACT(year FROM d)."""
+"""Calls whose arguments are not just separated by commas: EXTRACT(year FROM d)."""
 _WRITTEN_OTHERWISE = (exp.Select, exp.From, exp.BitwiseLeftShift, exp.BitwiseRightShift)
-"""What sqlglot writes for older versions of Spark."""
+"""Nodes that sqlglot writes for older versions of Spark."""
 _TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPNTZ)
 _WORDS = {
     "OVERLAY": ("PLACING", "FROM", "FOR"), "POSITION": ("IN",), "SUBSTR": ("FROM", "FOR"), "SUBSTRING": ("FROM", "FOR"),
 }  # fmt: skip
-"""Calls whose arguments stand between commas, or between these words."""
+"""Calls whose arguments are separated by commas, or by these words."""
 _OF_UNITS = ("DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF")
-"""Calls whose first of three arguments is no column but a unit: TIMESTAMPDIFF(DAY, a, b)."""
+"""Calls whose first argument of three is a unit, not a column: TIMESTAMPDIFF(DAY, a, b)."""
 _AS_WRITTEN = "as written"
-"""What a literal is in the text, in the meta data of its node: DATE '2024-01-01', INTERVAL 1 DAY."""
+"""The key in a node's metadata for the text of a literal: DATE '2024-01-01', INTERVAL 1 DAY."""
 
 
 class RemoteSpark(Spark):
-    """Spark SQL whose function calls come out as they went in."""
+    """Spark SQL that writes function calls as they were read."""
 
-    # x IS NOT NULL is not NOT x IS NULL: not by the name of its column, and not to Spark's optimizer.
+    # NOT x IS NULL differs from x IS NOT NULL: in the name of its column, and for Spark's optimizer.
     NORMALIZE_NOT_NULL = False
 
     def tokenize(self, sql: str, **options: Any) -> list[Token]:  # type: ignore[override]
-        """Numbers with their suffixes; strings beside each other as one.
+        """Tokenize; a number and its suffix are one token, and so are adjacent strings.
 
         WINDOW begins a clause only before a name and AS: `window(ts, '5 minutes')` is a call.
         """
@@ -54,8 +54,8 @@ class RemoteSpark(Spark):
 
     class Tokenizer(Spark.Tokenizer):  # noqa: D106
         # 'it''s' is one string since Spark 4.
-        STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012 - sqlglot's way
-        # What follows EXECUTE is SQL in a statement set.
+        STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012 - sqlglot's convention
+        # In a statement set, SQL follows EXECUTE.
         COMMANDS = Spark.Tokenizer.COMMANDS - {TokenType.EXECUTE}
 
     class Parser(ArgumentsParser):  # noqa: D106
@@ -69,17 +69,17 @@ class RemoteSpark(Spark):
             | dict.fromkeys(_OF_UNITS, lambda self: self._parse_with_unit())
             | {"DESCRIPTOR": lambda self: self._parse_descriptor()}
         )
-        # any(x) is an aggregate, and the word before the values of LIKE.
+        # ANY can be an aggregate, any(x), and the word before the values of LIKE.
         NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
             name: how for name, how in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "ANY"
         }
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, type[Node]]] = {}
-        # Both are true of Spark, but FROM a, b would become a CROSS JOIN, and JOIN b one ON true.
+        # Both hold for Spark, but would turn FROM a, b into a CROSS JOIN, and JOIN b into one with ON true.
         JOINS_HAVE_EQUAL_PRECEDENCE = False
         ADD_JOIN_ON_TRUE = False
 
         def _parse_type(self, *args: Any, **options: object) -> Any:
-            """Literals keep what was written: DATE '2024-01-01' is no CAST, and its column has another name."""
+            """Keep the text of literals: DATE '2024-01-01' is not a CAST, and its column has a different name."""
             begin = self._index
             node = super()._parse_type(*args, **options)
             read = self._tokens[begin : self._index]
@@ -90,7 +90,7 @@ class RemoteSpark(Spark):
             return node
 
         def _parse_words(self, name: str) -> Node:
-            """The arguments of SUBSTRING(a FROM 2 FOR 3) and its like."""
+            """Parse the arguments of SUBSTRING(a FROM 2 FOR 3) and similar calls."""
             arguments, between = [self._parse_bitwise()], []
             while self._match(TokenType.COMMA) or self._match_texts(_WORDS[name]):
                 comma = self._prev.token_type is TokenType.COMMA
@@ -110,7 +110,7 @@ class RemoteSpark(Spark):
             return self.expression(exp.Anonymous(this=name, expressions=arguments))
 
         def _parse_row_format(self, match_row: bool = False) -> Node | None:
-            """What stands between the directory of an INSERT and its query: USING csv OPTIONS (header 'true')."""
+            """Parse the part between the directory of an INSERT and its query: USING csv OPTIONS (header 'true')."""
             if not match_row or not self._match(TokenType.USING):
                 return super()._parse_row_format(match_row=match_row)
             begin = self._prev.start
@@ -121,11 +121,11 @@ class RemoteSpark(Spark):
             return exp.var(self.sql[begin : self._prev.end + 1])
 
         def _parse_sequence_properties(self) -> Any:
-            """Spark has no sequences, and sqlglot would take a stray ORDER before VIEW for a property of one."""
+            """Spark has no sequences, and sqlglot would read a stray ORDER before VIEW as a property of one."""
             return None
 
         def _parse_interval(self, *args: Any, **options: Any) -> Any:
-            """An interval has a unit, or is written as one string."""
+            """Accept an interval only if it has a unit or is written as one string."""
             begin = self._index
             node = super()._parse_interval(*args, **options)
             first = node.this if isinstance(node, exp.Add) else node
@@ -135,9 +135,9 @@ class RemoteSpark(Spark):
             return None
 
         def _warn_unsupported(self) -> None:
-            """What is not understood is refused, or left to Spark."""
+            """Do not warn: unsupported syntax is rejected, or left to Spark."""
 
-        # sqlglot knows sums in these, and no conditions: ROLLUP (a IS NULL).
+        # sqlglot expects sums in these, but Spark allows conditions: ROLLUP (a IS NULL).
         def _parse_cube_or_rollup(self, with_prefix: bool = False) -> Node | None:
             kinds = ((TokenType.CUBE, exp.Cube), (TokenType.ROLLUP, exp.Rollup))
             kind = next((kind for token, kind in kinds if self._match(token)), None)
@@ -150,7 +150,7 @@ class RemoteSpark(Spark):
             return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
 
     class Generator(Spark.Generator):  # type: ignore[misc, valid-type]  # noqa: D106
-        # Spark has nested common table expressions, and QUALIFY.
+        # Spark supports nested common table expressions and QUALIFY.
         TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
         EXPRESSIONS_WITHOUT_NESTED_CTES: ClassVar[set[type[Node]]] = set()
         TRANSFORMS = {
@@ -167,11 +167,11 @@ class RemoteSpark(Spark):
             return text
 
         def datatype_sql(self, expression: Node) -> str:
-            """Times have microseconds in Spark: TIMESTAMP(3) is Flink's, and so is TIMESTAMP_LTZ(3)."""
+            """Omit the precision: times have microseconds in Spark; TIMESTAMP(3) and TIMESTAMP_LTZ(3) are Flink's."""
             if expression.this in _TIMES and expression.expressions:
                 expression = exp.DataType(this=expression.this)
             if expression.this == exp.DataType.Type.TIME and expression.expressions:
-                # Without its digits it would be TIME(6).
+                # Without its precision the type would be TIME(6).
                 return f"TIME({expression.expressions[0].name})"
             return super().datatype_sql(expression)
 
@@ -193,7 +193,7 @@ class RemoteSpark(Spark):
 
 
 def generate(node: Node) -> str:
-    """The tree as Spark SQL. Raises PlanError for one that is too deep."""
+    """The tree as Spark SQL. Raises PlanError if the tree is too deep."""
     try:
         return str(node.sql(dialect=RemoteSpark, normalize_functions=False, comments=False))
     except RecursionError:
@@ -201,7 +201,7 @@ def generate(node: Node) -> str:
 
 
 def _joined(sql: str, tokens: list[Token]) -> list[Token]:
-    """`1L` as one token, which sqlglot reads as a cast, and `'a' 'b'`, which it reads as a call of concat."""
+    """Join the tokens of `1L`, which sqlglot would read as a cast, and of `'a' 'b'`, which it would read as concat."""
     found: list[Token] = []
     for token in tokens:
         before = found[-1] if found else token
@@ -209,7 +209,7 @@ def _joined(sql: str, tokens: list[Token]) -> list[Token]:
             before.text += token.text
             before.end = token.end
         elif token is not before and before.token_type is TokenType.NUMBER and token.start == before.start:
-            # The suffix of a number has the place of the number: first "::", then the type.
+            # The suffix of a number has the position of the number: first "::", then the type.
             if token.token_type is not TokenType.DCOLON:
                 before.text = sql[before.start : token.end + 1]
                 before.end = token.end

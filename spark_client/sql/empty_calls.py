@@ -1,7 +1,8 @@
 """Calls without arguments of functions whose parameters all have defaults: `rate()` of `rate(day int = 0)`.
 
-Spark passes no rows to a Python function that it calls without arguments. A SQL function around one that is passed a
-column stands in its place, under a hidden name: Spark knows one function of a name, and `rate(1)` is the other one.
+Spark passes no rows to a Python function that it calls without arguments. Such a call is therefore replaced by a SQL
+function that passes a column to the Python function. It has a hidden name, because Spark allows one function per name,
+and `rate(1)` calls the other one.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +21,14 @@ __all__ = ["with_shown_names", "without_empty_calls"]
 
 
 def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Text:
-    """The text with a hidden name in the place of each such call's.
+    """Replace the name of each such call by a hidden name.
 
-    `register` makes the call of a function known to Spark and returns the hidden name; None for any other name.
+    `register` registers the call with Spark and returns the hidden name; None if the name is no remote scalar function.
     """
     try:
         tokens = list(RemoteSpark().tokenize(text.sql))
     except SqlglotError:
-        return text  # Spark says what is wrong with it
+        return text  # Spark reports the error when it runs the text
     parts, done = [], 0
     for index in range(len(tokens) - 2):
         if not _is_empty_call(tokens[index : index + 3]) or (index and tokens[index - 1].token_type is TokenType.DOT):
@@ -40,7 +41,7 @@ def without_empty_calls(text: Text, register: Callable[[str], str | None]) -> Te
 
 
 def with_shown_names(frame: DataFrame) -> DataFrame:
-    """The result with the names that its columns have from calls, `rate()`, as they were written."""
+    """The result with the original names, such as `rate()`, of the columns that replaced calls determine."""
     return frame.toDF(*(name.replace(EMPTY, "") for name in frame.columns))
 
 

@@ -1,4 +1,4 @@
-"""Explaining: what Spark's plan says of remote scalar functions: how often each is called, and what runs before."""
+"""Reads from Spark's plan how often each remote scalar function is called, and which conditions run before it."""
 
 import contextlib
 import io
@@ -40,7 +40,7 @@ class _Node:
 
 
 def plan_of(frame: DataFrame) -> str:
-    """Spark's physical plan as text, which a stream has only once it has been started."""
+    """Spark's physical plan as text. A stream has one only after it has been started."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
@@ -53,31 +53,31 @@ def plan_of(frame: DataFrame) -> str:
 
 
 def evaluated_in(plan: str, name: str) -> list[str]:
-    """The calls of a scalar function in Spark's plan, as often as rows pass them."""
+    """The calls of a scalar function in Spark's plan, repeated for each time that a row passes them."""
     return [each for node in _nodes(plan) for each in _calls(node, name)]
 
 
 def conditions_in(plan: str) -> Counter[str]:
-    """The conditions in Spark's plan that need no call of a Python function."""
+    """The conditions in Spark's plan that do not call a Python function."""
     filters = [_plain(node.text.removeprefix("Filter ")) for node in _nodes(plan) if node.text.startswith("Filter ")]
     parts = [part.strip("() ") for text in filters for part in text.split(" AND ")]
     return Counter(part for part in parts if not _RESULT.search(part))
 
 
 def scalar_stages(plan: str, functions: Iterable[str], called: Sequence[str]) -> list[str]:
-    """A line per function: its calls per row, the order of its output, the conditions that Spark runs before.
+    """A line per function: its calls per row, the order of its output, and the conditions that Spark runs before it.
 
-    `plan` is Spark's physical plan as text, `called` the names before parentheses in the query. Calls that
-    are equal and made at one point of the plan are made once.
+    `plan` is Spark's physical plan as text, `called` the names before parentheses in the query. Equal calls at one
+    point of the plan are made once.
     """
     nodes = _nodes(plan)
     return [_of_function(nodes, name, [each.lower() for each in called].count(name.lower())) for name in functions]
 
 
 def query_of(text: Text) -> Text:
-    """The query of an INSERT or a CREATE, which Spark would run at once; any other text as it is.
+    """The query of an INSERT or a CREATE, which Spark would run at once; any other text unchanged.
 
-    Raises PlanError for one of these without a query.
+    Raises PlanError if an INSERT or a CREATE has no query.
     """
     try:
         tokens = list(RemoteSpark().tokenize(text.sql))
@@ -89,7 +89,7 @@ def query_of(text: Text) -> Text:
     for token in tokens:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if not depth and token.token_type in _QUERIES:
-            # Blanks keep what follows in its place, which errors name.
+            # Blanks keep the positions of the rest, which errors name.
             blanks = "".join(letter if letter == "\n" else " " for letter in text.sql[: token.start])
             return replace(text, sql=blanks + text.sql[token.start :])
     raise PlanError(f"{tokens[0].text.upper()} without a query has no plan to explain")
@@ -129,7 +129,7 @@ def _calls(node: _Node, name: str) -> list[str]:
 
 
 def _below(nodes: Sequence[_Node], index: int) -> Iterator[_Node]:
-    """The nodes that feed one."""
+    """The nodes whose output a node reads."""
     for node in nodes[index + 1 :]:
         if node.depth <= nodes[index].depth:
             return
@@ -149,7 +149,7 @@ def _plain(text: str) -> str:
 
 
 def _split(calls: str) -> list[str]:
-    """The expressions between commas that stand in no brackets."""
+    """The expressions between commas that are outside of brackets."""
     parts, depth = [""], 0
     for letter in calls:
         depth += (letter in "([") - (letter in ")]")

@@ -1,4 +1,4 @@
-"""SqlFunctions: the remote functions of one session as SQL calls them."""
+"""SqlFunctions: resolves names in SQL to remote functions and calls them."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -16,26 +16,26 @@ __all__ = ["SqlFunctions"]
 
 
 class SqlFunctions(FunctionNames):
-    """What names mean in SQL, and calls of what they mean. Every name may have a version: "name@version"."""
+    """Resolves and calls the functions of one session. Every name may have a version: "name@version"."""
 
     def __init__(
         self, spark: SparkSession, functions: Functions, registered: Mapping[str, Mapping[str, object]],
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
         process: Callable[..., DataFrame],
     ) -> None:  # fmt: skip
-        """`function` gives the function of a name with call options; `process` is `RemoteSession.process`.
+        """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`.
 
-        `registered` has the options of functions by the names that the user gave them, without regard to case.
+        `registered` contains the options of functions by the names under which the user registered them, casefolded.
         """
         super().__init__(spark, functions)
         self._function = function
         self._process = process
         self._registered = registered
         self.once = functools.cache(self._once)
-        """Registers a function as nondeterministic and returns its name then; None for one whose calls may differ."""
+        """Registers a function as nondeterministic and returns the new name; None if equal calls may differ."""
 
     def spec(self, name: str) -> FunctionSpec:
-        """Raises UnknownFunction."""
+        """The declaration of a function. Raises UnknownFunction."""
         return self.functions.find(self.remote(name) or name)
 
     def aggregate(self, name: str, *arguments: Column | str) -> AggregateExpression:
@@ -45,18 +45,18 @@ class SqlFunctions(FunctionNames):
         return function(*arguments)
 
     def process(self, name: str, tables: Mapping[str, DataFrame], /, **call: object) -> DataFrame:
-        """As `RemoteSession.process`."""
+        """Call a process table function, as `RemoteSession.process` does."""
         return self._process(name, tables, **call)
 
     def register(self, name: str) -> None:
-        """Makes a scalar function known to Spark by its name, unless the user did."""
+        """Register a scalar function with Spark by its name, unless the user did."""
         if name.casefold() not in self._registered:
             register_function(self._function(name, {}), name)
 
     def empty(self, name: str) -> str | None:
-        """Makes the call without arguments known to Spark, and returns what it is called then.
+        """Register the call without arguments with Spark, and return its hidden name.
 
-        None for a name that is no scalar function's, and as `register_empty`.
+        None if the name is no scalar function, or if `register_empty` returns None.
         """
         return register_empty(self._as_registered(name), name) if self.is_remote_scalar(name) else None
 

@@ -1,4 +1,4 @@
-"""GROUP BY: the keys of a SELECT and its grouping sets."""
+"""Reads GROUP BY: the keys of a SELECT and its grouping sets."""
 
 import itertools
 from collections.abc import Callable
@@ -17,16 +17,16 @@ _Set = tuple[Node, ...]
 
 @dataclass(frozen=True)
 class Grouping:
-    """The keys, each once, and the grouping sets as positions of keys; None for GROUP BY alone."""
+    """The keys without repetitions, and the grouping sets as positions of keys; None without grouping sets."""
 
     keys: list[Node]
     sets: list[tuple[int, ...]] | None = None
 
 
 def read_grouping(source: Source, select: Node, is_aggregate: Callable[[Node], bool]) -> Grouping:
-    """Ordinals and aliases stand for items of the SELECT; a column goes before an alias, as in Spark.
+    """Read the keys. Ordinals and aliases refer to items of the SELECT; a column precedes an alias, as in Spark.
 
-    Raises PlanError, with the place, for an ordinal that is none.
+    Raises PlanError, with the position, for an invalid ordinal.
     """
     group = select.args.get("group")
     if group is None:
@@ -38,7 +38,7 @@ def read_grouping(source: Source, select: Node, is_aggregate: Callable[[Node], b
 
 
 def _keys_of_all(source: Source, select: Node, is_aggregate: Callable[[Node], bool]) -> list[Node]:
-    """The items without an aggregate. One that names an item with an aggregate has it, too."""
+    """The items without an aggregate. An item that names an item with an aggregate counts as having one."""
     keys: list[Node] = []
     aliases: set[str] = set()
     for item in select.expressions:
@@ -60,7 +60,7 @@ class _Reader:
         plain = list(group.expressions)
         behind = [each for part in ("grouping_sets", "cube", "rollup") for each in group.args.get(part) or ()]
         if behind and plain and not any(isinstance(each, _SETS) for each in plain):
-            # Hive's: GROUP BY a, b WITH ROLLUP, GROUP BY a, b GROUPING SETS (...).
+            # Hive's syntax: GROUP BY a, b WITH ROLLUP, GROUP BY a, b GROUPING SETS (...).
             first = [self._resolved(each) for each in plain]
             if not behind[0].expressions:
                 behind = [type(behind[0])(expressions=[each.copy() for each in plain])]
@@ -72,7 +72,7 @@ class _Reader:
         return self._grouping([], [tuple(itertools.chain(*parts)) for parts in products])
 
     def _sets(self, element: Node) -> list[_Set]:
-        """The sets an element of GROUP BY stands for."""
+        """The grouping sets that an element of GROUP BY represents."""
         if isinstance(element, exp.Rollup):
             units = [self._unit(each) for each in element.expressions]
             return [tuple(itertools.chain(*units[:count])) for count in range(len(units), -1, -1)]
@@ -128,7 +128,7 @@ _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def _flat(elements: list[Node]) -> list[Node]:
-    """The expressions inside of parentheses."""
+    """The expressions inside of nested parentheses."""
     flat = []
     for element in elements:
         if isinstance(element, exp.Tuple):

@@ -1,7 +1,7 @@
-"""Hidden columns: what the rest of a SELECT needs of its rows, computed below the rest.
+"""Hidden columns: expressions that the rest of a SELECT needs of its rows, computed below the rest.
 
-What a FILTER, a CASE or their like may keep from being computed stays an expression, over hidden columns of the
-columns it names.
+If FILTER, CASE or a similar construct may skip an expression, it stays an expression, over hidden columns of the
+columns that it refers to.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ from spark_client.sql.workspace import HIDDEN, Workspace
 __all__ = ["HiddenColumns", "is_column_of_rows", "is_computed"]
 
 _QUERIES = (exp.Any, exp.All, exp.Exists, exp.In)
-"""Conditions on a query, which is no expression without them."""
+"""Conditions on a query: the query is not an expression without them."""
 
 
 class HiddenColumns:
-    """Of one SELECT. Expressions that are the same share a column."""
+    """The hidden columns of one SELECT. Equal expressions share a column."""
 
     def __init__(self, workspace: Workspace, source: Source) -> None:
         self._workspace = workspace
@@ -41,9 +41,9 @@ class HiddenColumns:
         return self._known.setdefault(self._source.same(tree), (self._workspace.hidden("column"), tree.copy()))[0]
 
     def over(self, tree: Node, seen: Callable[[Node], Node | None] = lambda _: None) -> Node:
-        """The expression over hidden columns of what it names: Spark computes it where it stands, or not at all.
+        """The expression over hidden columns of its operands. Spark evaluates it in its original position, or skips it.
 
-        `seen` returns what stands for a node that is not to be hidden, else None. Raises PlanError for a `*` in it.
+        `seen` returns the replacement of a node that must not be hidden, else None. Raises PlanError for a `*` in it.
         """
 
         def visit(node: Node) -> Node:
@@ -56,7 +56,7 @@ class HiddenColumns:
         return tree.transform(visit)
 
     def guarded(self, tree: Node) -> Node:
-        """The same for an expression of the DataFrame API, which knows no parameters and subqueries."""
+        """Like `over`, for an expression of the DataFrame API, which supports neither parameters nor subqueries."""
         if any(isinstance(node, exp.Star) for node in tree.walk()):
             return column(self.name(tree))
 
@@ -66,11 +66,11 @@ class HiddenColumns:
         return self.over(tree, seen)
 
     def is_call(self, node: Node) -> bool:
-        """Whether a node is a call of a remote scalar function, which Spark makes for every row wherever it stands."""
+        """Whether a node is a call of a remote scalar function, which Spark makes for every row in any position."""
         return isinstance(node, exp.Anonymous) and self._workspace.functions.is_remote_scalar(node.name)
 
     def aggregate(self, read: RemoteCall) -> AggregateExpression:
-        """The call of a remote aggregate; with FILTER its arguments are computed where the condition is true."""
+        """Create the call of a remote aggregate. FILTER also prevents the evaluation of its arguments."""
         make = self._workspace.functions.aggregate
         if read.condition is None:
             return call_of(make, read, [self.name(each) for each in read.arguments])
@@ -82,7 +82,7 @@ class HiddenColumns:
 
 
 def is_column_of_rows(node: Node) -> bool:
-    """Whether a node must be computed where the rows are: a column, a window of Spark's own, a subquery."""
+    """Whether a node must be computed on the original rows: a column, a window of Spark's own, a subquery."""
     if isinstance(node, exp.Column):
         return not isinstance(node.this, exp.Star)
     if isinstance(node, _QUERIES):
@@ -91,7 +91,7 @@ def is_column_of_rows(node: Node) -> bool:
 
 
 def is_computed(tree: Node) -> bool:
-    """Whether the tree depends on the row, or cannot stand in an expression of the DataFrame API."""
+    """Whether the tree depends on the row, or cannot be used in an expression of the DataFrame API."""
     computed = (exp.Column, exp.Star, exp.Query)
     return any(isinstance(node, computed) or _is_parameter(node) for node in tree.walk())
 

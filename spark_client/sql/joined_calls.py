@@ -1,14 +1,14 @@
-"""One call per row of a join's side: a condition with a remote call that Spark derives for the other side as well.
+"""Prevents calls that Spark derives for the other side of a join.
 
 From `a.k = b.k` and `f(a.k) > 0` Spark derives `f(b.k) > 0`, and calls `f` for the rows of both sides, although the
 join drops the rows of `b` anyway. It derives only from equalities of plain columns. So the equality is written
 
     a.k <=> b.k AND a.k IS NOT NULL AND b.k IS NOT NULL
 
-or, where Spark turns that back because the columns cannot be null, as an equality of structs. It is still a key of the
-join and selects the same rows. Conditions that Spark derives without calls, such as `b.k < 5` from `a.k < 5`, would be
-lost too, and calls could become more. So Spark's plans of both texts are compared: the new one counts only if it has
-fewer calls and all of the other conditions. Otherwise a warning says what to do.
+or, if Spark turns that back because the columns cannot be null, as an equality of structs. It remains a key of the
+join and selects the same rows. But conditions that Spark derives without calls, such as `b.k < 5` from `a.k < 5`, could
+be lost, and the number of calls could grow. So Spark's plans of both texts are compared: the new text is used only if
+its plan has fewer calls and all of the other conditions. Otherwise a warning says what to do.
 """
 
 import warnings
@@ -31,10 +31,10 @@ class DerivedCalls(UserWarning):
 
 
 def without_derived_calls(workspace: Workspace, tree: Node) -> Node:
-    """The tree whose conditions call remote functions on one side of a join only; the same tree if nothing is to do.
+    """The tree in which conditions call remote functions on only one side of a join; may be the same tree.
 
-    `workspace` runs trees as they are. Warns with DerivedCalls where Spark calls on both sides and no way is known.
-    Streams are left alone: their plan is not known before they start.
+    `workspace` runs trees unchanged. Warns with DerivedCalls if Spark calls on both sides and no rewrite prevents it.
+    Streams are not changed: their plan is unknown until they start.
     """
     query = tree if isinstance(tree, exp.Query) else tree.args.get("expression")
     if not isinstance(query, exp.Query) or query.find(exp.Join) is None:
@@ -58,7 +58,7 @@ def without_derived_calls(workspace: Workspace, tree: Node) -> Node:
             if replanned.calls < planned.calls and planned.conditions <= replanned.conditions:
                 return other
     except PySparkException:
-        return tree  # Spark says what is wrong when the text itself is run
+        return tree  # Spark reports the error when it runs the text
     again = planned.functions - written
     warnings.warn(
         f"Spark evaluates a condition with {', '.join(sorted(again))} on both sides of a join: {planned.calls} calls "
@@ -71,7 +71,7 @@ def without_derived_calls(workspace: Workspace, tree: Node) -> Node:
 
 
 class _Planned:
-    """How often Spark's plan of a query calls remote functions, and its conditions without a call."""
+    """The number of calls of remote functions in Spark's plan of a query, and the plan's conditions without a call."""
 
     def __init__(self, workspace: Workspace, query: Node, functions: Counter[str]) -> None:
         plan = plan_of(workspace.run(query))
@@ -81,7 +81,7 @@ class _Planned:
 
 
 def _rewrite(query: Node, form: Callable[[Node, Node], Node]) -> bool:
-    """Rewrites the equalities of two columns that conditions consist of; False if there is none."""
+    """Rewrite conditions that are equalities of two columns; False if there is none."""
     conditions = [part.args.get("on") for part in query.find_all(exp.Join)]
     conditions += [where.this for where in query.find_all(exp.Where)]
     found = False

@@ -1,7 +1,7 @@
-"""Names: which functions a query calls, remote ones and Spark's own.
+"""Resolves the function names of a query to remote functions or Spark's own.
 
-A name that Spark has built in is Spark's, so that no query changes its meaning by a plugin; a remote
-function of that name is called with its version, `` `median@1`(x) ``.
+A name of a built-in function of Spark always means Spark's, so that no plugin changes the meaning of a query. A remote
+function with such a name is called with its version, `` `median@1`(x) ``.
 """
 
 import functools
@@ -23,7 +23,7 @@ _OVER_AGGREGATES = frozenset({"grouping", "grouping_id"})
 
 
 class FunctionNames:
-    """What names mean in one Spark session with one server's functions. Names are without regard to case."""
+    """The meaning of names in one Spark session with the functions of one server. Case does not matter."""
 
     def __init__(self, spark: SparkSession, functions: Functions) -> None:
         self.spark = spark
@@ -33,7 +33,7 @@ class FunctionNames:
     def remote(self, name: str) -> str | None:
         """The name of the remote function that `name` calls, "name" or "name@version"; None if it calls none.
 
-        Raises UnknownFunction for a version there is not, PlanError for a name that could be several.
+        Raises UnknownFunction if the version does not exist, PlanError if the name is ambiguous.
         """
         plain, at, version = name.partition("@")
         known = {spec.name for spec in self.functions}
@@ -51,7 +51,7 @@ class FunctionNames:
         return self.functions.find(found).kind if found is not None else None
 
     def of_kind(self, kind: FunctionKind, names: Iterable[str]) -> list[str]:
-        """The remote functions of a kind among these names, each once."""
+        """The remote functions of a kind among these names, without repetitions."""
         called = dict.fromkeys(name for name in names if self.kind(name) is kind)
         return list(dict.fromkeys(found for name in called if (found := self.remote(name)) is not None))
 
@@ -62,11 +62,11 @@ class FunctionNames:
         return self.kind(name) is FunctionKind.SCALAR
 
     def is_built_in_aggregate(self, name: str) -> bool:
-        """An aggregate of Spark's, or `grouping` and `grouping_id`, which stand where aggregates do."""
+        """Whether a name is an aggregate of Spark's, or `grouping` or `grouping_id`, which are used like aggregates."""
         return name.lower() in _OVER_AGGREGATES or self._class_of(name).startswith(_AGGREGATES)
 
     def _class_in_spark(self, name: str) -> str:
-        """The class that stands for a function in Spark; "" if it knows none."""
+        """The class that implements a function in Spark; "" if Spark does not have it."""
         try:
             return self.spark.catalog.getFunction(quoted(name)).className or ""
         except PySparkException:

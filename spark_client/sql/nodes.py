@@ -1,4 +1,4 @@
-"""Node: what a tree of SQL is made of."""
+"""Node: the type of the nodes of a syntax tree."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from sqlglot import exp
 __all__ = ["Node"]
 
 if TYPE_CHECKING:
-    # The base of every node has this name in the release that types are checked with, and another one in earlier ones.
+    # The release that is type-checked uses this name for the base of every node; earlier releases use another one.
     Node = exp.Expr
 else:
     Node = exp.Expression

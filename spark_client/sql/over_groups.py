@@ -1,4 +1,4 @@
-"""Expressions over groups: in what is left of a SELECT with GROUP BY, keys and aggregates are columns."""
+"""Rewrites the rest of a SELECT with GROUP BY: keys and aggregates become columns."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -13,11 +13,11 @@ from spark_client.sql.sources import Source, alias_in, column, is_column
 __all__ = ["OverGroups"]
 
 _MADE = ("window", "session_window")
-"""Functions of Spark's whose column in GROUP BY has their name: SELECT window.start ... GROUP BY window(ts, ...)."""
+"""Functions of Spark's that name their column in GROUP BY: SELECT window.start ... GROUP BY window(ts, ...)."""
 
 
 class OverGroups:
-    """`keys` are hidden columns by what `Source.same` says of the key; `aggregate` gives that of an aggregate."""
+    """`keys` contains hidden columns by `Source.same` of the key; `aggregate` returns the column of an aggregate."""
 
     def __init__(
         self, source: Source, names: FunctionNames, keys: Mapping[str, str], aggregate: Callable[[Node], Node]
@@ -29,15 +29,15 @@ class OverGroups:
         self._aggregate = aggregate
 
     def item(self, tree: Node, aliases: Collection[str]) -> Node:
-        """An item of the SELECT; `aliases` are those before it, which it may name."""
+        """Rewrite an item of the SELECT. It may refer to `aliases`, those of earlier items."""
         return self._rewritten(tree, set(aliases), {}, False)
 
     def condition(self, tree: Node, written: Mapping[str, Node]) -> Node:
-        """HAVING, where the aliases of the SELECT, by their keys, stand for the items they name."""
+        """Rewrite HAVING. Aliases, by their keys in `written`, are replaced by the items that they name."""
         return self._rewritten(tree, set(), written, False)
 
     def clause(self, tree: Node, outputs: Collection[str]) -> Node:
-        """ORDER BY and its like, where a name is an output's before it is a key's."""
+        """Rewrite ORDER BY or a similar clause, in which a name refers to an output first, then to a key."""
         return self._rewritten(tree, set(outputs), {}, True)
 
     def _rewritten(self, tree: Node, known: set[str], written: Mapping[str, Node], outputs_first: bool) -> Node:
@@ -45,10 +45,10 @@ class OverGroups:
             if isinstance(node, exp.Identifier):
                 return node
             if isinstance(node, exp.Query):
-                return node.copy()  # another object: what is inside stays as it is
+                return node.copy()  # a copy, so that the transformation does not descend into it
             if outputs_first and self._is_output(node, known):
                 return node.copy()
-            # An output in it makes another expression of it than the key that reads the same; a direction is none.
+            # A name that refers to an output makes the expression differ from a key with the same text.
             named = outputs_first and any(self._is_output(each, known) for each in node.walk())
             if not named and not isinstance(node, exp.Ordered):
                 key = self._keys.get(self._source.same(node))
@@ -65,7 +65,7 @@ class OverGroups:
         return tree.transform(visit)
 
     def _window(self, window: Node, visit: Callable[[Node], Node]) -> Node:
-        """A window over groups: what it is given sees keys and aggregates, its call is none of them."""
+        """Rewrite a window over groups: its arguments refer to keys and aggregates; its call stays."""
         copy = window.copy()
         call = aggregate_of(copy.this)
         around = copy.this
@@ -85,7 +85,7 @@ class OverGroups:
         if self._is_alias(node, known):
             return node.copy()
         owner = self._keys.get(self._source.same(exp.column(node.table))) if node.table else None
-        if owner is not None:  # a field of a struct that is a key
+        if owner is not None:  # a field of a key that is a struct
             return exp.Dot(this=column(owner), expression=exp.to_identifier(node.name, quoted=True))
         first, *rest = node.parts
         if (made := self._made.get(self._source.key(first.name))) is not None and not self._source.has(first.name):

@@ -1,4 +1,4 @@
-"""Parsing: a text as a tree, and errors that say where."""
+"""Parses a text into a tree; errors name the position in the text."""
 
 import functools
 import itertools
@@ -20,7 +20,7 @@ from spark_client.sql.nodes import Node
 __all__ = ["Parameters", "Text", "error_at", "in_place", "place_of", "place_of_token"]
 
 Parameters: TypeAlias = dict[str, Any] | list[Any] | None
-"""Values of the parameters of a text, by name or by position, as `spark.sql` takes them."""
+"""Values of the parameters of a text, by name or by position, as in `spark.sql`."""
 
 _FIELD = "__remote_sql_field_{}"
 _NOT_OURS = {
@@ -28,14 +28,14 @@ _NOT_OURS = {
     TokenType.SEMICOLON: "only one statement at a time can be planned",
     TokenType.L_BRACE: "a field in braces was not passed",
 }
-"""What sqlglot reads as something else."""
+"""Tokens that sqlglot reads with another meaning."""
 _PLACE = re.compile(r"line \d+, column \d+: ")
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\(|`([^`]+)`\s*\(")
 
 
 @dataclass(frozen=True)
 class Text:
-    """What the user gave: SQL, and values for its parameters and its fields in braces, as `spark.sql` takes them."""
+    """The SQL of the user, with values for its parameters and its fields in braces, as in `spark.sql`."""
 
     sql: str
     args: Parameters
@@ -45,7 +45,7 @@ class Text:
 
     @functools.cached_property
     def tokens(self) -> Sequence[Token]:
-        """The tokens of `readable`, without semicolons at the end; none of a text that is no SQL."""
+        """The tokens of `readable` without trailing semicolons; empty if the text is not SQL."""
         if self.part:
             return self.part
         try:
@@ -58,7 +58,7 @@ class Text:
 
     @functools.cached_property
     def called(self) -> Sequence[str]:
-        """The names that stand before a parenthesis: of functions, among others. Qualified ones are skipped."""
+        """The names before a parenthesis, which include those of functions. Qualified names are skipped."""
         if not self.tokens:
             return [plain or quoted for plain, quoted in _CALL.findall(self.readable())]
         return [
@@ -69,11 +69,11 @@ class Text:
 
     @functools.cached_property
     def tree(self) -> Node:
-        """The tree of one statement. Raises PlanError with the place where sqlglot stops understanding."""
+        """The tree of one statement. Raises PlanError with the position of the syntax error."""
         return _parsed(self)
 
     def readable(self) -> str:
-        """The SQL with an identifier for each field in braces. Raises PlanError for a field that is not a name."""
+        """The SQL with an identifier for each field in braces. Raises PlanError if a field is not a name."""
         if not self.fields:
             return self.sql
         parts = []
@@ -91,12 +91,12 @@ class Text:
         return "".join(parts)
 
     def is_value(self, identifier: str) -> bool:
-        """Whether an identifier of `readable` stands for a value, not for a table or a column."""
+        """Whether an identifier of `readable` represents a value, and not a table or a column."""
         name = self.field_names().get(identifier)
         return name is not None and not isinstance(self.fields[name], (Column, DataFrame))
 
     def field_names(self) -> dict[str, str]:
-        """From the identifiers of `readable` to the names of the fields."""
+        """The names of the fields by the identifiers of `readable`."""
         return {_FIELD.format(name): name for name in self.fields}
 
 
@@ -110,12 +110,12 @@ def _parsed(text: Text) -> Node:
         details = (getattr(error, "errors", None) or [{}])[0]
         what = details.get("description") or str(error).splitlines()[0]
         place = ""
-        if details.get("line"):  # the column is that of the last letter
+        if details.get("line"):  # `col` is the position of the last letter
             begin = details["col"] - max(len(details.get("highlight") or "") - 1, 0)
             place = f"line {details['line']}, column {begin}: "
         raise PlanError(f"{place}{what}; a query with remote aggregates must be parsed to be planned") from error
     except Exception as error:
-        # Any exception: for some texts the parser raises errors that it does not document.
+        # Any exception: for some texts the parser raises undocumented exceptions.
         raise PlanError(f"the statement cannot be parsed: the parser failed with {error!r}") from error
     tree = next(iter(trees), None)
     if tree is None:
@@ -139,7 +139,7 @@ def _parsed(text: Text) -> Node:
 
 
 def place_of(node: Node) -> str:
-    """`line 2, column 8: ` of the first name in the tree, or nothing if it was not in the text."""
+    """`line 2, column 8: ` of the first name in the tree; empty if it is not from the text."""
     for each in node.walk():
         meta = each.meta
         if "line" in meta:
@@ -148,16 +148,16 @@ def place_of(node: Node) -> str:
 
 
 def place_of_token(token: Token) -> str:
-    """The same of a token."""
+    """Like `place_of`, for a token."""
     return f"line {token.line}, column {token.col - (token.end - token.start)}: "
 
 
 def error_at(node: Node, message: str) -> PlanError:
-    """The error with the place of the node before its message."""
+    """The error with the position of the node before its message."""
     return PlanError(place_of(node) + message)
 
 
 def in_place(where: str, error: object) -> PlanError:
-    """The error with a place before its message, unless it has one from further inside."""
+    """The error with a position before its message, unless an inner node has already added one."""
     message = str(error)
     return PlanError(message if _PLACE.match(message) else where + message)

@@ -1,6 +1,6 @@
 """Process table functions in FROM: `f(r => TABLE t PARTITION BY k, on_time => DESCRIPTOR(ts), uid => 'x')`.
 
-Each call in the tree becomes the DataFrame that the call makes.
+Each call in the tree is replaced by the DataFrame that it returns.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,12 +27,12 @@ from spark_client.sql.workspace import Workspace
 __all__ = ["ProcessFunctions", "arguments_of"]
 
 Rewrite = Callable[[Node, Sequence[Node]], Node]
-"""From a query, and the common table expressions it may name, to what Spark understands of it."""
+"""Rewrites a query, which may refer to the given common table expressions, into one that Spark understands."""
 _NOT_CONSTANT = (exp.Column, exp.Star, exp.Distinct)
 
 
 class ProcessFunctions:
-    """The calls of one statement. `rewrite` is for the queries of the tables that a call is given."""
+    """The calls of one statement. `rewrite` is applied to the queries of table arguments."""
 
     def __init__(
         self, workspace: Workspace, rewrite: Rewrite = lambda tree, _: tree, shared: SharedCalls | None = None
@@ -45,13 +45,13 @@ class ProcessFunctions:
         """The functions that are called."""
 
     def rewritten(self, tree: Node, ctes: Sequence[Node] = ()) -> Node:
-        """The tree with a DataFrame in the place of each call. Raises PlanError, with the place in the text."""
+        """The tree with a DataFrame in place of each call. Raises PlanError with the position in the text."""
         holder = exp.Tuple(expressions=[tree.copy()])
         self._inside(holder, ctes)
         return holder.expressions[0]
 
     def _inside(self, tree: Node, ctes: Sequence[Node]) -> None:
-        """Goes through a tree from the outside in; what a WITH names before is seen by what comes after."""
+        """Process a tree from the outside in; a query sees the earlier common table expressions of a WITH."""
         visible = list(ctes)
         own = tree.args.get("with_")
         for cte in own.expressions if own is not None else ():
@@ -123,7 +123,7 @@ class ProcessFunctions:
             uid = system.get("uid")
             if self._shared is None or not isinstance(uid, str):
                 return make()
-            # What is the same for calls that are the same, wherever they stand in the text.
+            # Equal for equal calls, whatever their position in the text.
             written = {name: generate(value) for name, value in arguments.items()}
             return self._shared.frame(uid, (spec.key, written, [cte.sql() for cte in ctes]), make)
         except PlanError as error:
@@ -144,23 +144,23 @@ class ProcessFunctions:
         return without_time(self._workspace.run(self._rewrite(tree, visible), visible))
 
     def _evaluated(self, value: Node, type_: pa.DataType) -> object:
-        """The value of a constant expression, as Spark has it."""
+        """The value of a constant expression, evaluated by Spark."""
         if any(isinstance(node, _NOT_CONSTANT) for node in value.walk()):
             _refused(f"a scalar argument must be a constant, not {generate(value)}")
         tree = exp.select(exp.alias_(value.copy(), "value"))
-        # As Arrow has it: times by `collect` would be in the zone of this machine, and would not say so.
+        # In Arrow, times have a time zone; `collect` would return naive times in the zone of this machine.
         return _plain(self._workspace.run(tree).toArrow().column(0)[0], type_)
 
 
 def _has_scope(node: Node) -> bool:
-    """Whether common table expressions may begin with a node."""
+    """Whether a node may contain its own common table expressions."""
     return isinstance(node, exp.Query) or node.args.get("with_") is not None
 
 
 def arguments_of(call: exp.Anonymous) -> dict[str | int, Node]:
-    """The arguments of a call by name, or by position under their numbers; DEFAULT is none.
+    """The arguments of a call by name, or by position. An argument with the value DEFAULT is omitted.
 
-    Raises PlanError for some of both, and for one that is passed twice.
+    Raises PlanError if both forms are used, or if an argument is passed twice.
     """
     arguments: dict[str | int, Node] = {}
     for position, part in enumerate(call.expressions):
@@ -177,9 +177,9 @@ def arguments_of(call: exp.Anonymous) -> dict[str | int, Node]:
 
 
 def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Node]) -> dict[str, Node]:
-    """Arguments by name. `on_time` and `uid` come after the function's own."""
+    """Arguments by name. In order of position, `on_time` and `uid` follow the function's own."""
     order = [*(parameter.name for parameter in spec.parameters), "on_time", "uid"]
-    # By name only: a position is not theirs.
+    # These have no position: they are passed by name only.
     known = {name.casefold(): name for name in ("changelog_mode", "key_only_deletes", "upsert_key", *order)}
     named = {}
     for key, value in arguments.items():
@@ -193,7 +193,7 @@ def _by_name(spec: FunctionSpec, arguments: Mapping[str | int, Node]) -> dict[st
 
 
 def _changes(system: Mapping[str, object]) -> dict[str, object]:
-    """What a call says of changelogs: modes from texts such as '+I,+U,-D', of all tables or by table, and their key."""
+    """The arguments about changelogs: modes as texts such as '+I,+U,-D', for all tables or by table, and their key."""
     said = {"upsert_key": system["upsert_key"]} if "upsert_key" in system else {}
     given, key_only = system.get("changelog_mode"), bool(system.get("key_only_deletes"))
     try:
@@ -211,7 +211,7 @@ def _changes(system: Mapping[str, object]) -> dict[str, object]:
 
 
 def _plain(value: pa.Scalar, type_: pa.DataType) -> object:
-    """The Python value; a struct as a dictionary with the names of the argument's fields, by position."""
+    """The Python value; a struct as a dictionary with the field names of the argument, by position."""
     if not value.is_valid:
         return None
     if pa.types.is_struct(value.type) and pa.types.is_struct(type_) and value.type.num_fields == type_.num_fields:

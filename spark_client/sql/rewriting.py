@@ -1,4 +1,4 @@
-"""Rewriting: every SELECT with remote aggregates, from the inside out, becomes one over a DataFrame."""
+"""Rewrites every SELECT with remote aggregates, from the inside out, into one over a DataFrame."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,14 +26,14 @@ __all__ = ["Rewriting"]
 
 
 class Rewriting:
-    """Of one statement."""
+    """Rewrites one statement."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._functions = workspace.functions
 
     def statement(self, tree: Node) -> Node:
-        """The statement with every query in it rewritten. Raises PlanError, with the place in the text."""
+        """The statement with all its queries rewritten. Raises PlanError with the position in the text."""
         holder = exp.Tuple(expressions=[tree.copy()])
         self._inside(holder, [], outermost=True)
         rewritten = holder.expressions[0]
@@ -43,13 +43,13 @@ class Rewriting:
         return rewritten
 
     def table(self, tree: Node, ctes: Sequence[Node]) -> Node:
-        """The query of the rows that a table function is given, rewritten."""
+        """Rewrite the query of a table argument."""
         holder = exp.Tuple(expressions=[tree.copy()])
         self._inside(holder, ctes)
         return holder.expressions[0]
 
     def _inside(self, tree: Node, ctes: Sequence[Node], *, outermost: bool = False) -> None:
-        """Rewrites the queries directly inside a tree, in their places."""
+        """Rewrite the queries directly inside a tree, in place."""
         found = [node for node in walk_query(tree) if isinstance(node, exp.Query) and node is not tree]
         for query in found:
             if any(is_remote(node, self._functions) or self._is_window(node) for node in query.walk()):
@@ -75,7 +75,7 @@ class Rewriting:
             self._inside(cte, visible)
             visible.append(cte)
         self._inside(query, visible, outermost=outermost and not isinstance(query, exp.Select))
-        # From the inside out: a window function may be over the windows of another one.
+        # From the inside out: a window function may read the windows of another one.
         for node in reversed([node for node in walk_query(query) if window_call_of(node) is not None]):
             put_windows(self._workspace, node, visible)
         if not isinstance(query, exp.Select):
@@ -90,7 +90,7 @@ class Rewriting:
             raise error_at(calls[0], f"{hint}: {error}") from error
 
     def _over_windows(self, select: Node, ctes: Sequence[Node]) -> Node:
-        """The SELECT with window join, top-N and deduplication of streams done, and ready for Spark's GROUP BY."""
+        """Replace window joins, top-N and deduplication of streams; the rest is ready for Spark's GROUP BY."""
         select = join_windows(self._workspace, rank_windows(self._workspace, select, ctes), ctes)
         if not select.args.get("group") or any(self._calls(select)):
             return select
@@ -100,12 +100,13 @@ class Rewriting:
             return select
         if grouping.sets is not None:
             select = with_plain_grouping_id(select, grouping.keys)
-        # What Spark's GROUP BY does not know, the planner of remote aggregates does.
+        # The planner of remote aggregates supports changelogs and CUMULATE with updates only; Spark's GROUP BY does
+        # not.
         planned = kind_column(source.frame) is not None or is_only_updated(source.frame)
         if not source.frame.isStreaming and not planned:
             return select
         source = Source(self._workspace, select, ctes)
-        # Spark's streams know no DISTINCT; the planner has it by a set of the values.
+        # Spark's streams do not support DISTINCT; the planner computes it with a set of the values.
         distinct = source.frame.isStreaming and any(
             isinstance(node.parent, exp.Func) for node in select.find_all(exp.Distinct)
         )

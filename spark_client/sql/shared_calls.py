@@ -1,4 +1,4 @@
-"""Shared calls: calls of process table functions that several statements have in common, by their uid."""
+"""Shared calls: calls of process table functions that several statements share by their uid."""
 
 from collections.abc import Callable
 
@@ -11,30 +11,30 @@ __all__ = ["SharedCalls", "readable"]
 
 
 def readable(kept: DataFrame) -> DataFrame:
-    """A DataFrame for texts, when `kept` is one that is persisted.
+    """A view of a persisted DataFrame for use in SQL texts.
 
-    Spark drops what is kept of a DataFrame with the view that stands for it in a text, which also a projection does
-    not prevent; the condition costs nothing, as the optimizer removes it.
+    When Spark drops the temporary view of a DataFrame, it also drops the persisted data. A projection does not prevent
+    this, but a condition does, and it costs nothing because the optimizer removes it.
     """
     return kept.where(F.lit(True))
 
 
 class SharedCalls:
-    """Calls with a `uid` of several statements: those that are the same are one operator."""
+    """The calls with a `uid` of several statements: equal calls share an operator."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, DataFrame, DataFrame]] = {}
 
     def results(self) -> list[DataFrame]:
-        """The result of each operator, to be kept while statements read it."""
+        """The result of each operator, to be persisted while statements read it."""
         return [result for _, result, _ in self._known.values()]
 
     def frames(self) -> dict[str, DataFrame]:
-        """What statements read of the result of each operator, by its uid."""
+        """The DataFrame by which statements read the result of each operator, by its uid."""
         return {uid: frame for uid, (_, _, frame) in self._known.items()}
 
     def frame(self, uid: str, definition: object, make: Callable[[], DataFrame]) -> DataFrame:
-        """The result of the call. Raises PlanError for another call of the same uid."""
+        """The result of the call. Raises PlanError if a different call has the same uid."""
         if uid not in self._known:
             result = make()
             self._known[uid] = (definition, result, readable(result))

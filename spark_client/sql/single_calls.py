@@ -1,13 +1,13 @@
-"""One call for WHERE and SELECT: a call that a SELECT names in several of its clauses becomes a hidden column below it.
+"""Makes one call for WHERE and SELECT: a call in several clauses of a SELECT becomes a hidden column below it.
 
-Spark evaluates a condition and a projection apart, so `SELECT f(k) FROM t WHERE f(k) > 12 AND v > 1` calls `f` twice
-for rows that pass. It becomes
+Spark evaluates a condition and a projection separately, so `SELECT f(k) FROM t WHERE f(k) > 12 AND v > 1` calls `f`
+twice for rows that pass. It becomes
 
     SELECT h AS `f(k)` FROM (SELECT *, f(k) AS h FROM t WHERE v > 1) AS t WHERE h > 12
 
-with an `f` that is registered as nondeterministic, which Spark neither copies nor moves. What it would have moved,
-the conditions that need no call, is written below the call here. That takes a SELECT over one relation: with joins,
-and where a subquery names columns from around it, the SELECT stays as it is.
+with an `f` that is registered as nondeterministic, so that Spark neither copies nor moves it. Spark then moves no
+condition below the call either, so the conditions without a call are written below it here. This requires a SELECT
+over one relation: a SELECT with joins, or in a subquery that refers to outer columns, is not changed.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -28,23 +28,23 @@ _KNOWN = {
     "kind", "hint", "expressions", "distinct", "from_", "where", "group", "having", "qualify", "windows", "order",
     "sort", "cluster", "distribute", "limit", "offset", "with_", "operation_modifiers",
 }  # fmt: skip
-"""Parts of a SELECT that mean the same over its rows and over a subquery of them."""
+"""Parts of a SELECT that have the same meaning over its rows and over a subquery of them."""
 _LATE = ("having", "qualify", "order", "sort", "cluster", "distribute")
-"""Clauses in which a name is that of an item before it is that of a column."""
+"""Clauses in which a name refers to an item first, then to a column."""
 _SORTED = ("order", "sort", "cluster", "distribute")
 _NOT_OF_ONE_ROW = (exp.Query, exp.Window, exp.Lambda, exp.Star)
 
 
 class SingleCalls:
-    """Of one text."""
+    """Rewrites the SELECTs of one text."""
 
     def __init__(self, functions: SqlFunctions) -> None:
         self._functions = functions
 
     def __call__(self, workspace: Workspace, tree: Node, ctes: Sequence[Node]) -> Node:
-        """The tree with every SELECT rewritten that can be; the same tree if there is none.
+        """The tree with every SELECT rewritten if possible; the same tree if there is none.
 
-        `workspace` runs trees as they are.
+        `workspace` runs trees unchanged.
         """
         if not any(isinstance(node, exp.Anonymous) and self._is_remote(node) for node in tree.walk()):
             return tree
@@ -59,18 +59,18 @@ class SingleCalls:
         return holder.expressions[0] if changed else tree
 
     def _select(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node | None:
-        """The SELECT over its calls; None if it has none to make once, or cannot be rewritten."""
+        """The SELECT over its calls; None if no call is repeated, or if it cannot be rewritten."""
         if any(value and part not in _KNOWN for part, value in select.args.items()):
             return None
         try:
             rewritten = select
-            # A call of a call is below a call: f(g(k)) after g(k).
+            # A nested call needs a layer below the outer call: in f(g(k)), g(k) is evaluated first.
             while (layer := self._layer(workspace, rewritten, ctes)) is not None:
                 rewritten = layer
             if rewritten is select or _columns(workspace, rewritten, ctes) != _columns(workspace, select, ctes):
                 return None
         except PySparkException:
-            return None  # the SELECT names columns from around it, or Spark says what is wrong with it
+            return None  # it refers to outer columns, or Spark reports its error
         return rewritten
 
     def _layer(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node | None:
@@ -103,7 +103,7 @@ class SingleCalls:
         return outer
 
     def _repeated(self, source: Source, select: Node) -> dict[str, Node]:
-        """Calls that stand in clauses which Spark evaluates apart; of calls in calls the inner ones."""
+        """Calls in several clauses that Spark evaluates separately; of nested calls the inner ones."""
         grouped = bool(select.args.get("group")) or has_aggregate(select, self._functions)
         clauses: dict[str, set[str]] = {}
         found: dict[str, Node] = {}
@@ -145,7 +145,7 @@ class SingleCalls:
         return copy
 
     def _conditions(self, select: Node, outer: Node) -> tuple[list[Node], list[Node]]:
-        """The conditions of a WHERE before its calls, as they were, and those after, with hidden columns."""
+        """The conditions of a WHERE that need no call, unchanged, and the others, with hidden columns."""
         if select.args.get("where") is None:
             return [], []
         below: list[Node] = []
@@ -161,7 +161,7 @@ class SingleCalls:
 
 
 def _visible(select: Node) -> list[Node]:
-    """The common table expressions that a SELECT inside a tree may name, without its own."""
+    """The common table expressions that are visible to a SELECT inside a tree, without its own."""
     found: list[Node] = []
     node = select
     while node.parent is not None:
@@ -176,7 +176,7 @@ def _visible(select: Node) -> list[Node]:
 
 
 def _only_relation(select: Node) -> Node | None:
-    """The one table or subquery that a SELECT is over; None for joins and for LATERAL VIEW."""
+    """The single table or subquery that a SELECT reads; None for joins and for LATERAL VIEW."""
     source = select.args.get("from_")
     relation = source.this if source is not None else None
     if not isinstance(relation, (exp.Table, exp.Subquery)):
@@ -190,7 +190,7 @@ def _columns(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> list[t
 
 
 def _aliases(source: Source, select: Node) -> set[str]:
-    """The keys of the names of items that are not columns of that name; `s.k AS k` is a field of the column `s`."""
+    """The keys of items that are not columns of their name; `s.k AS k` is a field of the column `s`."""
 
     def is_own(item: Node) -> bool:
         tree = item.this
@@ -201,7 +201,7 @@ def _aliases(source: Source, select: Node) -> set[str]:
 
 
 def _clause(node: Node, select: Node) -> str:
-    """The part of a SELECT that a node stands in."""
+    """The part of a SELECT that contains a node."""
     while (parent := node.parent) is not None and parent is not select:
         node = parent
     return str(node.arg_key)
@@ -216,7 +216,7 @@ def _conjuncts(condition: Node) -> list[Node]:
 
 
 def _leave_out(source: Source, select: Node, hidden: Collection[str], alias: str) -> None:
-    """Leaves hidden columns out of every star. `count(*)` counts rows."""
+    """Exclude hidden columns from every star except that of `count(*)`, which counts rows."""
     for star in [node for node in walk_query(select) if isinstance(node, exp.Star)]:
         holder = star.parent
         if isinstance(holder, exp.Anonymous) and holder.name.lower() == "count":

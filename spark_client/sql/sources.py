@@ -1,4 +1,4 @@
-"""Source: the rows a SELECT is over, before it groups them: its FROM, JOIN, LATERAL VIEW and WHERE."""
+"""Source: the rows that a SELECT reads, before grouping: its FROM, JOIN, LATERAL VIEW and WHERE."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,34 +15,34 @@ from spark_client.sql.workspace import Workspace
 __all__ = ["Source", "alias_in", "column", "is_column", "output_names", "several_columns", "told_apart", "without_rows"]
 
 _ROWS = ("hint", "from_", "joins", "laterals", "where")
-"""What of a SELECT says which rows it is over."""
+"""Parts of a SELECT that determine its rows."""
 _GENERATORS = ("inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack")
-"""Functions of Spark's that make several columns."""
+"""Functions of Spark's that return several columns."""
 
 
 class Source:
-    """Of one SELECT, with the common table expressions it may name."""
+    """The rows of one SELECT, with the common table expressions that it may refer to."""
 
     def __init__(self, workspace: Workspace, select: Node, ctes: Sequence[Node]) -> None:
         self._workspace = workspace
         self._ctes = ctes
         self.key = workspace.identifiers.key
-        """Names with equal keys are one to Spark."""
+        """Two names are the same for Spark if their keys are equal."""
         self._select = select
         tables = [select.args.get("from_"), *(select.args.get("joins") or ())]
         named = [table.this for table in tables if table is not None] + list(select.args.get("laterals") or ())
         self._relations = {self.key(table.alias_or_name) for table in named}
 
     def names_relation(self, name: str) -> bool:
-        """Whether a table of it has that name or alias."""
+        """Whether one of the tables has that name or alias."""
         return self.key(name) in self._relations
 
     def is_of_relation(self, node: exp.Column) -> bool:
-        """Whether a column, or a field of one, is named by its table: `t.x` or `t.x.field`."""
+        """Whether a column, or a field of one, is qualified by its table: `t.x` or `t.x.field`."""
         return len(node.parts) > 1 and self.names_relation(node.parts[0].name)
 
     def shows(self, node: exp.Column) -> bool:
-        """Whether the SELECT shows the column `x` of its table `t` that `t.x` names: no field of an item `t` then."""
+        """Whether the SELECT returns the column `x` of its table `t`. Then `t.x` is not a field of an item `t`."""
         if not self.names_relation(node.table):
             return False
         return any(
@@ -52,23 +52,23 @@ class Source:
 
     @functools.cached_property
     def frame(self) -> DataFrame:
-        """Its rows with all columns."""
+        """The rows with all columns."""
         return self.base({}, [exp.Star()])
 
     @property
     def columns(self) -> list[str]:
-        """The names of its columns."""
+        """The names of the columns."""
         return list(self.frame.columns)
 
     @property
     def only_table(self) -> exp.Table | None:
-        """The one table it is over, as it stands; None if there are several, or a subquery."""
+        """The only table of the SELECT, unchanged; None if there are several tables, or a subquery."""
         source = self._select.args.get("from_")
         alone = not any(self._select.args.get(part) for part in ("joins", "laterals", "hint"))
         return source.this if alone and source is not None and isinstance(source.this, exp.Table) else None
 
     def over(self, table: Node) -> "Source":
-        """The same with another table in the place of `only_table`."""
+        """The same SELECT with another table in place of `only_table`."""
         select = self._select.copy()
         own = select.args["from_"].this
         alias = own.args.get("alias") or exp.TableAlias(this=exp.to_identifier(own.name, quoted=True))
@@ -78,24 +78,24 @@ class Source:
 
     @property
     def condition(self) -> Node | None:
-        """Its WHERE, or None."""
+        """The WHERE clause, or None."""
         return self._select.args.get("where")
 
     def has(self, name: str) -> bool:
-        """Whether it has a column of that name."""
+        """Whether there is a column of that name."""
         return self.key(name) in map(self.key, self.columns)
 
     def is_constant(self, node: Node) -> bool:
-        """Whether a name that is no column is a value: CURRENT_DATE, or a variable of the session."""
+        """Whether a name that is not a column is a value: CURRENT_DATE, or a variable of the session."""
         try:
             return bool(self._workspace.run(exp.select(node.copy())).columns)
         except AnalysisException:
             return False
 
     def base(self, items: Mapping[str, Node], stars: Sequence[Node] = (), windows: Sequence[Node] = ()) -> DataFrame:
-        """Its rows with these expressions, by name, after the columns of the stars.
+        """The rows with the columns of the stars, followed by these expressions, by name.
 
-        `windows` are those of a WINDOW clause that the expressions may name.
+        `windows` are those of a WINDOW clause to which the expressions may refer.
         """
         columns = [star.copy() for star in stars]
         columns += [exp.alias_(tree.copy(), name, quoted=True) for name, tree in items.items()]
@@ -105,7 +105,7 @@ class Source:
         return self._workspace.run(query, self._ctes)
 
     def selecting(self, columns: Sequence[Node]) -> Node:
-        """A SELECT of its rows."""
+        """A SELECT of these columns from the rows."""
         select = exp.Select(expressions=list(columns))
         for part in _ROWS:
             value = self._select.args.get(part)
@@ -114,7 +114,7 @@ class Source:
         return select
 
     def same(self, tree: Node) -> str:
-        """A text that is the same for expressions that are the same: `t.a + 1` and `(a+1)`."""
+        """A text that is equal for equal expressions: `t.a + 1` and `(a+1)`."""
 
         def plain(node: Node) -> Node:
             if isinstance(node, exp.Column) and self._needs_no_qualifier(node):
@@ -122,7 +122,7 @@ class Source:
             if isinstance(node, exp.Identifier):
                 return exp.to_identifier(self.key(node.name), quoted=True)
             if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.TIME:
-                # sqlglot writes TIMESTAMP for it.
+                # sqlglot would write TIMESTAMP.
                 return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=generate(node))
             return node
 
@@ -131,7 +131,7 @@ class Source:
         return tree.transform(plain).sql(dialect="spark", normalize_functions="upper", comments=False)
 
     def run(self, select: Node) -> DataFrame:
-        """A query in the place of this SELECT."""
+        """Run a query that replaces this SELECT."""
         return self._workspace.run(select, self._ctes)
 
     def _needs_no_qualifier(self, node: exp.Column) -> bool:
@@ -148,27 +148,27 @@ def column(name: str) -> Node:
 
 
 def is_column(tree: Node) -> bool:
-    """A column without a qualifier, which may be an alias."""
+    """Whether a tree is a column without a qualifier, which may also be an alias."""
     return isinstance(tree, exp.Column) and not tree.table and not isinstance(tree.this, exp.Star)
 
 
 def alias_in(node: Node, aliases: Collection[str], key: Callable[[str], str]) -> TypeGuard[exp.Column]:
-    """Whether a column is one of the aliases, of which these are the keys, or a field of one."""
+    """Whether a column, or the column of a field, is one of the aliases, given by their keys."""
     return isinstance(node, exp.Column) and key(node.parts[0].name) in aliases
 
 
 def told_apart(outputs: Sequence[str]) -> set[str]:
-    """The keys that one item has: in ORDER BY a name that several items have is that of a column below them."""
+    """The keys that belong to one item. In ORDER BY a name of several items refers to a column below them."""
     return {key for key in outputs if outputs.count(key) == 1}
 
 
 def output_names(
     source: Source, select: Node, is_ours: Callable[[Node], bool], group: Node | None = None
 ) -> list[str | None]:
-    """The column name of every item of a SELECT, as Spark has it; None for stars and others of several columns.
+    """The column name of every item of a SELECT in Spark; None for stars and other items with several columns.
 
-    `is_ours` says of a tree whether Spark cannot name it, because there is a remote aggregate in it. `group`
-    is the GROUP BY, without ordinals and aliases.
+    `is_ours` returns whether Spark cannot name a tree because it contains a remote aggregate. `group` is the GROUP BY
+    clause without ordinals and aliases.
     """
     aliases = {source.key(item.alias) for item in select.expressions if isinstance(item, exp.Alias)}
     names: list[str | None] = []
@@ -199,7 +199,7 @@ def _has_columns(item: Node) -> bool:
 
 
 def _asked_names(source: Source, query: Node, count: int) -> list[str]:
-    """What Spark calls the columns; none if the items only make sense together with others."""
+    """The names that Spark gives to the columns; empty if the items are valid only together with others."""
     try:
         names = source.run(query).columns
     except AnalysisException:
@@ -208,7 +208,7 @@ def _asked_names(source: Source, query: Node, count: int) -> list[str]:
 
 
 def without_rows(select: Node) -> Node:
-    """A copy of the SELECT without what `Source` has of it."""
+    """A copy of the SELECT without the parts that `Source` contains."""
     copy = select.copy()
     for part in _ROWS:
         copy.set(part, None)
@@ -216,7 +216,7 @@ def without_rows(select: Node) -> Node:
 
 
 def several_columns(item: Node) -> str:
-    """What is wrong with an item that has several columns."""
+    """The message of the error for an item with several columns."""
     written = generate(item)
     if isinstance(item, exp.Anonymous):
         return f"{written} makes several columns: name them, as in {item.name}(...) AS (a, b)"

@@ -1,8 +1,8 @@
 """Statement sets: `EXECUTE STATEMENT SET BEGIN INSERT INTO a ...; INSERT INTO b ...; END` (FLIP-440).
 
-Calls of process table functions with one `uid` are one operator with several outputs. In batch its result is
-computed once and kept while the statements run. On a stream the operator is one streaming query, whose every
-micro-batch goes through all the statements.
+Calls of process table functions with one `uid` are one operator with several outputs. In batch its result is computed
+once and kept while the statements run. On a stream the operator is one streaming query, in which each micro-batch runs
+all the statements.
 """
 
 import itertools
@@ -26,13 +26,13 @@ _BEGINNINGS = ("EXECUTE STATEMENT SET BEGIN", "BEGIN STATEMENT SET ;")
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _ROWS = "{rows}"
 _PER_ROW = {"kind", "hint", "expressions", "from_", "where", "operation_modifiers"}
-"""Parts of a SELECT that take every row by itself."""
+"""Parts of a SELECT that process each row independently."""
 
 
 def statements_of(text: Text) -> list[Text] | None:
-    """The statements of a set, each where it stands in the text; None for any other text.
+    """The statements of a set, each with its position in the text; None for any other text.
 
-    Raises PlanError, with the place, for a set that has no END, or another statement than INSERT.
+    Raises PlanError, with the position, if END is missing or if a statement is not an INSERT.
     """
     beginning, inside = text.tokens[:4], text.tokens[4:]
     if " ".join(token.text.upper() for token in beginning) not in _BEGINNINGS:
@@ -52,9 +52,9 @@ def statements_of(text: Text) -> list[Text] | None:
 
 
 def run_set(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]], stages: list[str] | None) -> DataFrame:
-    """Runs rewritten statements. On tables an empty DataFrame, on streams a row per query that was started.
+    """Run rewritten statements. In batch, return an empty DataFrame; on streams, a row per query that was started.
 
-    With `stages` nothing is run: it is told there what would be, and the last query comes back.
+    With `stages` nothing is run: the stages are described there, and the last query is returned.
     """
     spark = trees[0][0].spark
     if stages is not None:
@@ -69,13 +69,13 @@ def run_set(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]], stages
 
 
 def _shared_uid(workspace: Workspace, shared: SharedCalls, tree: Node) -> str | None:
-    """The uid of the operator that a statement reads, None if it reads none."""
+    """The uid of the operator that a statement reads; None if it reads none."""
     frames = [workspace.frame_of(table) for table in tree.find_all(exp.Table)]
     return next((uid for uid, known in shared.frames().items() if any(known is frame for frame in frames)), None)
 
 
 def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -> None:
-    """Runs the statements one after another, in the order of the text."""
+    """Run the statements one after another, in the order of the text."""
     kept = [result.persist() for result in shared.results()]
     try:
         for workspace, tree in trees:
@@ -86,11 +86,10 @@ def _run_tables(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) ->
 
 
 def _run_streams(shared: SharedCalls, trees: Sequence[tuple[Workspace, Node]]) -> DataFrame:
-    """Starts a streaming query per operator, with its uid as its name; a row for each: `name`, `id`.
+    """Start a streaming query per operator, named by its uid. Return a row for each: `name`, `id`.
 
-    A micro-batch that is run again after a failure is inserted again: rows arrive at least once. Raises
-    PlanError for a statement that does not take rows of one call with a uid one by one, and without a
-    location for checkpoints.
+    A micro-batch that is repeated after a failure is inserted again: rows arrive at least once. Raises PlanError if no
+    checkpoint location is set, or if a statement does more than select from one call with a uid, row by row.
     """
     spark = trees[0][0].spark
     if not spark.conf.get(_CHECKPOINTS, None):

@@ -1,4 +1,4 @@
-"""What `RemoteSession.sql` does: runs a text, with its remote functions, as Spark would without them."""
+"""Implements `RemoteSession.sql`: runs a text as Spark does, with remote functions."""
 
 from collections import Counter
 
@@ -28,10 +28,10 @@ __all__ = ["run_text"]
 
 
 def run_text(functions: SqlFunctions, text: Text, stages: list[str] | None = None) -> DataFrame:
-    """The DataFrame of a query, or what a statement returns.
+    """Return the DataFrame of a query, or the result of a statement.
 
-    A text without remote aggregates and table functions goes to Spark as it is. What is made of the text is added
-    to `stages`. Raises PlanError, and whatever Spark raises.
+    A text without remote aggregates and table functions is passed to Spark unchanged. The steps that the text is
+    rewritten into are appended to `stages`. Raises PlanError, and any error of Spark.
     """
     ready = without_empty_calls(text, functions.empty)
     frame = _Run(functions, stages).frame(ready)
@@ -39,7 +39,7 @@ def run_text(functions: SqlFunctions, text: Text, stages: list[str] | None = Non
 
 
 class _Run:
-    """Of one text. With `stages` its statements are planned, and not run."""
+    """The execution of one text. With `stages` its statements are planned, but not run."""
 
     def __init__(self, functions: SqlFunctions, stages: list[str] | None) -> None:
         self._functions = functions
@@ -67,7 +67,7 @@ class _Run:
         return Workspace(self._functions, text, self._single)
 
     def _rewritten(self, text: Text) -> tuple[Workspace, Node] | None:
-        """The statement rewritten; None for one without remote aggregates and table functions."""
+        """Rewrite a statement; None if it has neither remote aggregates nor table functions."""
         functions = self._functions
         for name in functions.of_kind(FunctionKind.SCALAR, text.called):
             functions.register(name)
@@ -93,7 +93,7 @@ class _Run:
             self._stages += stages
 
     def _of_windows(self, text: Text) -> DataFrame | None:
-        """The DataFrame of a query over a view of a stream's windows; None if Spark can have the text as it is."""
+        """The DataFrame of a query over a view of a stream's windows; None if Spark can run the text unchanged."""
         if WINDOW_START not in text.sql.lower() or isinstance(text.args, (list, tuple)):
             return None
         workspace = self._workspace(text)
@@ -101,21 +101,21 @@ class _Run:
             tree = text.tree
             rewritten = Rewriting(workspace).statement(tree)
         except (PlanError, PySparkException):
-            return None  # Spark says what is wrong, or knows better
+            return None  # Spark runs the text, or reports the error
         self._explain(workspace.stages)
         if rewritten == tree or not isinstance(rewritten, exp.Query):
             return None
         return without_time(workspace.run(rewritten))
 
     def _of_scalar_calls(self, text: Text) -> DataFrame | None:
-        """The DataFrame of a text whose calls would be made more often than needed; None if Spark can have it."""
+        """The DataFrame of a text that would repeat calls unnecessarily; None if Spark can run the text unchanged."""
         called = Counter(name.casefold() for name in text.called if self._functions.is_remote_scalar(name))
         if isinstance(text.args, (list, tuple)) or not called:
             return None
         try:
             tree = text.tree
         except PlanError:
-            return None  # Spark says what is wrong, or knows better
+            return None  # Spark runs the text, or reports the error
         if not isinstance(tree, (exp.Query, exp.Insert, exp.Create)):
             return None
         workspace = self._workspace(text).as_is()
@@ -129,7 +129,7 @@ def _is_view(tree: Node) -> bool:
 
 
 def _create_view(workspace: Workspace, create: Node) -> DataFrame:
-    """A temporary view of a DataFrame, which Spark's own statement cannot make."""
+    """Create a temporary view of a DataFrame, which a statement of Spark cannot do."""
     kinds = create.args["properties"].expressions if create.args.get("properties") else []
     if not any(isinstance(kind, exp.TemporaryProperty) for kind in kinds):
         raise error_at(create, "a view with remote aggregates must be temporary: CREATE TEMPORARY VIEW")

@@ -1,8 +1,7 @@
-"""The time of a stream in SQL: the column with the watermark goes with the rows, whether the query names it or not.
+"""Keeps the time column of a stream, which has the watermark, with its rows, even if the query does not select it.
 
-A window aggregate, a top-N or a join of windows needs it, and a subquery such as `SELECT name,
-window_start, window_end, count(*) ...` leaves it out. So it is carried as a hidden column, which the
-result of the statement does not have.
+Window aggregates, top-N and joins of windows need it, but a subquery such as `SELECT name, window_start, window_end,
+count(*) ...` omits it. So it is added to subqueries as a hidden column, and removed from the result of the statement.
 """
 
 from collections.abc import Sequence
@@ -30,13 +29,13 @@ def time_fields(frame: DataFrame) -> list[StructField]:
 
 
 def time_name(frame: DataFrame) -> str | None:
-    """The name of the one column of a window's time that has the watermark; None if there is none, or several."""
+    """The name of the window time column that has the watermark; None if there is none, or several."""
     fields = [field.name for field in time_fields(frame)]
     return fields[0] if len(fields) == 1 and identifiers_of(frame).key(fields[0]) in (WINDOW_TIME, TIME) else None
 
 
 def is_stream(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> bool:
-    """Whether the rows of a SELECT are a stream's; False if Spark cannot say."""
+    """Whether the rows of a SELECT are a stream; False if Spark cannot analyze it."""
     try:
         return Source(workspace, select, ctes).frame.isStreaming
     except PySparkException:
@@ -44,7 +43,7 @@ def is_stream(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> bool:
 
 
 def is_carried_out(query: Node) -> bool:
-    """Whether the query stands where its columns are read by name: in FROM, in a join, in WITH."""
+    """Whether the columns of the query are read by name: in FROM, in a join, in WITH."""
     holder = query.parent
     if isinstance(holder, exp.CTE):
         return not (holder.args.get("alias") and holder.args["alias"].columns)
@@ -54,7 +53,7 @@ def is_carried_out(query: Node) -> bool:
 
 
 def carry(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
-    """The SELECT with the time as one more column, if it is of a stream of windows and does not have it."""
+    """Add the time as a column to a SELECT over a stream of windows, unless it has it already."""
     if select.args.get("distinct") or select.args.get("group") or select.args.get("limit"):
         return select
     try:
@@ -63,7 +62,7 @@ def carry(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
         if name is None or time_fields(workspace.run(select, ctes)):
             return select
     except PySparkException:
-        return select  # Spark says what is wrong with it when it is run
+        return select  # Spark reports the error when it runs the query
     select = select.copy()
     select.append("expressions", exp.alias_(column(name), TIME, quoted=True))
     return select

@@ -1,4 +1,4 @@
-"""Calls in FROM that are passed tables, of process table functions and of window functions."""
+"""Calls in FROM with table arguments, of process table functions and of window functions."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class GivenTable:
 
 
 def call_of_relation(node: Node) -> exp.Anonymous | None:
-    """The call that an item of FROM is: `f(...)`, `TABLE(f(...))` or `LATERAL f(...)`, which sees no more."""
+    """The call in an item of FROM: `f(...)`, `TABLE(f(...))` or `LATERAL f(...)`; here LATERAL has no effect."""
     plain = isinstance(node, exp.Table) and not node.db
     call = node.this if plain or (isinstance(node, exp.Lateral) and not node.args.get("view")) else None
     if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
@@ -33,7 +33,7 @@ def call_of_relation(node: Node) -> exp.Anonymous | None:
 
 
 def put_in_place(workspace: Workspace, node: Node, frame: DataFrame, name: str) -> exp.Table:
-    """Puts a DataFrame in the place of an item of FROM, under the alias of the item or else under a name."""
+    """Replace an item of FROM by a DataFrame, under the alias of the item, otherwise under `name`."""
     table = workspace.table(frame)
     alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name, quoted=True))
     table.set("alias", alias.copy())
@@ -44,7 +44,7 @@ def put_in_place(workspace: Workspace, node: Node, frame: DataFrame, name: str) 
 
 
 def given_table(value: Node) -> GivenTable | None:
-    """None for an argument that is no table. Raises PlanError for a column that is none."""
+    """Read a table argument; None for any other argument. Raises PlanError for an invalid column name."""
     if not isinstance(value, (TableArgument, exp.Query)):
         return None
     rows = (value.this if isinstance(value, TableArgument) else value).copy()
@@ -60,20 +60,20 @@ def given_table(value: Node) -> GivenTable | None:
 
 
 def described(value: Node) -> list[str] | None:
-    """The columns of a DESCRIPTOR; None for another argument. Raises PlanError for a column that is none."""
+    """The columns of a DESCRIPTOR; None for any other argument. Raises PlanError for an invalid column name."""
     if not isinstance(value, exp.Anonymous) or value.name.upper() != "DESCRIPTOR":
         return None
     return [column_name(each) for each in value.expressions]
 
 
 def column_name(node: Node) -> str:
-    """Raises PlanError for anything but a name without a qualifier."""
+    """Raises PlanError if the node is not an unqualified name."""
     if not isinstance(node, exp.Column) or node.table or node.is_star:
         raise PlanError(f"a name of a column is expected, not {generate(node)!r}")
     return str(node.name)
 
 
 def _order(ordered: exp.Ordered) -> str:
-    """As `RemoteSession.process` takes it."""
+    """A sort expression in the form that `RemoteSession.process` takes."""
     direction = "DESC" if ordered.args.get("desc") else "ASC"
     return f"{column_name(ordered.this)} {direction} NULLS {'FIRST' if ordered.args.get('nulls_first') else 'LAST'}"

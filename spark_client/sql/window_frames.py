@@ -1,4 +1,4 @@
-"""Windows in SQL as `spark_client.Window` has them: PARTITION BY, ORDER BY, ROWS and RANGE frames."""
+"""Reads windows in SQL as `spark_client.Window`: PARTITION BY, ORDER BY, ROWS and RANGE frames."""
 
 import datetime
 from collections.abc import Callable, Mapping
@@ -19,14 +19,14 @@ __all__ = ["named_windows", "read_window"]
 
 
 def named_windows(select: Node) -> dict[str, Node]:
-    """The windows of a WINDOW clause by name, which Spark compares as it is written."""
+    """The windows of a WINDOW clause by name. Spark compares these names with their case."""
     return {window.this.name: window for window in select.args.get("windows") or ()}
 
 
 def read_window(
     window: Node, named: Mapping[str, Node], workspace: Workspace, hide: Callable[[Node], str]
 ) -> WindowSpec:
-    """The window of an OVER; `hide` gives the column of an expression. Raises PlanError with the place."""
+    """Read the window of an OVER. `hide` returns the column of an expression. Raises PlanError with the position."""
     definition, seen = window, set()
     while (name := _refers_to(definition)) is not None:
         if name not in named or name in seen:
@@ -57,7 +57,7 @@ def read_window(
 
 
 def _refers_to(definition: Node) -> str | None:
-    """The name of the window a definition only names: `OVER w`, `OVER (w)`, `w2 AS w`."""
+    """The name of the window to which a definition only refers: `OVER w`, `OVER (w)`, `w2 AS w`."""
     alias = definition.args.get("alias")
     own = any(definition.args.get(part) for part in ("partition_by", "order", "spec"))
     if alias is None or own:
@@ -66,7 +66,7 @@ def _refers_to(definition: Node) -> str | None:
 
 
 def _order(ordered: Node, hide: Callable[[Node], str]) -> list[str | Descending]:
-    """The columns of one sort expression; nulls where Spark does not put them by itself are a column before it."""
+    """The columns of one sort expression. A column in front of it places nulls where Spark's default would not."""
     tree = ordered.this if isinstance(ordered, exp.Ordered) else ordered
     down = bool(ordered.args.get("desc"))
     first = bool(ordered.args.get("nulls_first", not down))
@@ -90,7 +90,7 @@ def _bound(frame: Node, side: str, window: Node, workspace: Workspace) -> int | 
 
 
 def _constant(tree: Node, window: Node, workspace: Workspace) -> int | float | datetime.timedelta | Months:
-    """The value of an offset: a number, a timedelta or months."""
+    """The value of a frame offset: a number, a timedelta or months."""
     if isinstance(tree, exp.Literal) and not tree.is_string and tree.is_int:
         return int(tree.this)
     try:

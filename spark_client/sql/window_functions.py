@@ -1,7 +1,7 @@
 """Window functions in FROM: `TABLE(TUMBLE(TABLE bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES))` (FLIP-145).
 
-Where the query around a call is rewritten, the call becomes the windowed DataFrame. `TABLE( )` around the
-call may be omitted; arguments go by position or by name.
+While the query around a call is rewritten, the call is replaced by the windowed DataFrame. `TABLE( )` around the call
+may be omitted; arguments are passed by position or by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,14 +32,14 @@ _PARAMETERS = {
     "SESSION": ("GAP",),
     "TUMBLE_ROW": ("SIZE",),
 }
-"""After DATA and TIMECOL, in their order."""
+"""The parameters after DATA and TIMECOL, in order."""
 _OPTIONAL = {"OFFSET", "EMITONLYONUPDATE"}
 _PARTITIONED = {"SESSION", "TUMBLE_ROW"}
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A call as written: its rows, the column of the time, the other arguments by name."""
+    """A call as written: its rows, the time column, and the other arguments by name."""
 
     function: str
     table: GivenTable
@@ -48,7 +48,7 @@ class _Call:
 
 
 def has_window_calls(tokens: Sequence[Token]) -> bool:
-    """Whether a call of a window function may stand in a text: a name of ours, a parenthesis, and a table."""
+    """Whether a text may contain a call of a window function: its name, a parenthesis, then TABLE or `name =>`."""
     places = zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
     return any(
         name.text.upper() in _PARAMETERS and opening.token_type is TokenType.L_PAREN
@@ -58,20 +58,20 @@ def has_window_calls(tokens: Sequence[Token]) -> bool:
 
 
 def is_window_call(node: Node | None) -> bool:
-    """Whether a node is a call of a window function: `session(x)` may be anyone's."""
+    """Whether a node is a call of a window function; `session(x)` could be another function."""
     if not isinstance(node, exp.Anonymous) or node.name.upper() not in _PARAMETERS:
         return False
     return isinstance(next(iter(node.expressions), None), (TableArgument, exp.Kwarg))
 
 
 def window_call_of(node: Node) -> exp.Anonymous | None:
-    """The call of a window function that an item of FROM is; None for any other item."""
+    """The call of a window function in an item of FROM; None for any other item."""
     call = call_of_relation(node)
     return call if is_window_call(call) else None
 
 
 def put_windows(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
-    """Puts the windowed DataFrame in the place of a call. Raises PlanError, with the place in the text."""
+    """Replace a call by the windowed DataFrame. Raises PlanError with the position in the text."""
     call = window_call_of(node)
     assert call is not None
     try:
@@ -86,14 +86,14 @@ def put_windows(workspace: Workspace, node: Node, ctes: Sequence[Node]) -> None:
 
 
 def read_window_call(call: exp.Anonymous) -> _Call:
-    """Raises PlanError for arguments that the function does not take."""
+    """Read the arguments of a call. Raises PlanError for arguments that the function does not take."""
     function = call.name.upper()
     names = ("DATA", "TIMECOL", *_PARAMETERS[function])
     arguments: dict[str, Node] = {}
     for position, part in enumerate(call.expressions):
         named = isinstance(part, exp.Kwarg)
         name = part.this.name.upper() if named else names[position] if position < len(names) else ""
-        # As Flink has it: the first two by name as well.
+        # As in Flink, the first two arguments keep their positions even if they are passed by name.
         if position < 2 and name != names[position]:
             ordinal = ("first", "second")[position]
             raise PlanError(f"Illegal {ordinal} argument to Window TVF {function}: Expecting {names[position]}")
@@ -123,7 +123,7 @@ def _table(value: Node, function: str) -> GivenTable:
 
 
 def _constants(workspace: Workspace, call: _Call) -> dict[str, Node]:
-    """Intervals as timedelta, as Spark computes them."""
+    """The constant arguments, evaluated by Spark; intervals become timedelta."""
     columns = list(call.arguments.values())
     try:
         constants = workspace.run(exp.select(*columns))

@@ -1,7 +1,7 @@
-"""GROUP BY over windows: what a SELECT whose keys are window_start and window_end has beyond any other (FLIP-145).
+"""Handles GROUP BY over windows, whose keys are window_start and window_end (FLIP-145).
 
-On a stream the time with the watermark becomes a key, so that Spark gives a window out once and forgets
-it. Rows of overlapping windows are grouped by panes where the windows are made in the same SELECT.
+On a stream, the time with the watermark becomes a key, so that Spark emits a window once and drops its state. If the
+windows are created in the same SELECT, rows of overlapping windows are grouped by panes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ __all__ = ["groups_windows", "key_names", "over_panes", "with_plain_grouping_id"
 
 
 def groups_windows(source: Source, keys: Sequence[Node]) -> bool:
-    """Whether the keys are those of a window aggregate."""
+    """Whether the keys contain the bounds of a window."""
     return {WINDOW_START, WINDOW_END} <= {_window_column(source, key) for key in keys}
 
 
 def key_names(workspace: Workspace, source: Source, keys: Sequence[Node]) -> dict[str, str]:
-    """The columns of keys, by what `Source.same` says of them: hidden ones, but for those of windows."""
+    """The columns of keys, by `Source.same`; they are hidden, except the columns of windows."""
     names: dict[str, str] = {}
     for key in keys:
         own = _window_column(source, key)
@@ -37,7 +37,7 @@ def key_names(workspace: Workspace, source: Source, keys: Sequence[Node]) -> dic
 
 
 def with_time(source: Source, grouping: Grouping) -> Grouping:
-    """With a stream's time as a key in every set that has the end of the window, if it is a window aggregate."""
+    """If this is a window aggregate of a stream, add its time as a key to every set that has the end of the window."""
     if not groups_windows(source, grouping.keys) or not source.frame.isStreaming:
         return grouping
     name = time_name(source.frame)
@@ -52,10 +52,10 @@ def with_time(source: Source, grouping: Grouping) -> Grouping:
 
 
 def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Node]) -> DataFrame | None:
-    """`source.base(items)`, of which the planner knows the panes; None where windows do not share panes.
+    """`source.base(items)` with panes that the planner knows; None if the windows do not share panes.
 
-    Everything but the window's own columns is computed before rows are spread over windows, which must
-    therefore not depend on them.
+    Everything except the columns of the window is computed before rows are assigned to windows, so it must not depend
+    on windows.
     """
     frame = workspace.frame_of(source.only_table)
     known = windowed(frame) if frame is not None else None
@@ -72,7 +72,7 @@ def over_panes(workspace: Workspace, source: Source, items: Mapping[str, Node]) 
 
 
 def with_plain_grouping_id(select: Node, keys: Sequence[Node]) -> Node:
-    """The SELECT with `grouping` for every `grouping_id` of some of the keys, which Spark does not know."""
+    """The SELECT with `grouping` in place of `grouping_id` of some of the keys, which Spark does not support."""
 
     def plain(node: Node) -> Node:
         if not isinstance(node, exp.Anonymous) or node.name.lower() != "grouping_id" or not node.expressions:

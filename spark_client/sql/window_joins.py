@@ -1,8 +1,8 @@
-"""Window join on streams, from its shape in SQL (FLIP-145): equality of window_start and of window_end.
+"""Window joins on streams, recognised by their form in SQL (FLIP-145): equality of window_start and of window_end.
 
-Spark forgets the rows of a join of streams by their watermark, which the query does not name: here the
-times of both sides are made equal as well, as those of equal windows are. In batch, and for a join that
-does not have the shape, the query stays as it is.
+Spark drops rows from the state of a join of streams by their watermark column, which the query does not mention. So
+the times of both sides are compared too; they are equal for equal windows. In batch, and if a join does not have this
+form, the query is not changed.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ __all__ = ["join_windows"]
 
 
 class _Side:
-    """One table of a join: its columns, and the one that has the watermark."""
+    """One table of a join: its columns, and the column that has the watermark."""
 
     def __init__(self, workspace: Workspace, table: Node, ctes: Sequence[Node]) -> None:
         self.table = table
@@ -42,7 +42,7 @@ class _Side:
         return table
 
     def qualified(self, tree: Node) -> Node:
-        """A copy in which plain names of its columns say whose they are."""
+        """A copy in which the unqualified names of its columns are qualified."""
 
         def visit(node: Node) -> Node:
             plain = isinstance(node, exp.Column) and not node.table and not isinstance(node.this, exp.Star)
@@ -52,7 +52,7 @@ class _Side:
 
 
 def join_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
-    """The SELECT with the times of both sides equal; the very same if it is no window join of two streams."""
+    """The SELECT with the times of both sides equal; the same object if it is not a window join of two streams."""
     source = select.args.get("from_")
     joins = select.args.get("joins") or ()
     if source is None or select.args.get("laterals") or len(joins) > 1:
@@ -93,7 +93,7 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     kind = (join.side or "").upper()
     parts = [join.args["on"], exp.EQ(this=one, expression=other)]
     if kind == "FULL":
-        # In a stream's state Spark finds null keys equal; in other joins it leaves them out before.
+        # In the state of a stream Spark treats null keys as equal; in other joins it removes them first.
         equal = [part for part in _parts_of(join.args["on"]) if isinstance(part, exp.EQ)]
         parts += [exp.Not(this=exp.Is(this=part.this.copy(), expression=exp.Null())) for part in equal]
     join.set("on", exp.and_(*parts))
@@ -101,7 +101,7 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     select.append("expressions", exp.alias_(time.copy(), TIME, quoted=True))
     frame = workspace.run(select, ctes)
     metadata = watermark_of(next(f for f in left.frame.schema.fields if f.name == left.time))
-    # By position: both sides may have columns of one name.
+    # By position, because both sides may have columns with the same name.
     names = [workspace.hidden("column") for _ in frame.columns]
     plain = frame.toDF(*names)
     for field in time_fields(plain):
@@ -115,7 +115,7 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
 
 
 def _missed(workspace: Workspace, select: Node, join: Node) -> str:
-    """Why a join that names a bound of windows is no window join; "" if it names none."""
+    """Why a join that refers to a bound of windows is not a window join; "" if it refers to none."""
     condition = join.args.get("on")
     if condition is None:
         using = workspace.identifiers.keys(each.name for each in join.args.get("using") or ())
@@ -131,7 +131,7 @@ def _missed(workspace: Workspace, select: Node, join: Node) -> str:
 def _filtered(
     workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Side, found: Sequence[tuple[Node, exp.Select]]
 ) -> Node:
-    """EXISTS and IN, which Spark does not know on streams: rows with a partner; their opposites: rows without one."""
+    """Replace EXISTS and IN, which Spark does not support on streams, by joins; their opposites by anti-joins."""
     changed = None
     for part, subquery in found:
         inner = subquery.args["from_"].this if subquery.args.get("from_") is not None else None
@@ -163,7 +163,7 @@ def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Si
         value, item = left.qualified(tested.this), right.qualified(subquery.expressions[0].unalias())
         equal: Node = exp.EQ(this=value, expression=item)
         if anti:
-            # What is unknown to be equal is not NOT IN either.
+            # If a comparison with null is unknown, NOT IN is not true either.
             equal = exp.or_(equal, *(exp.Is(this=each.copy(), expression=exp.Null()) for each in (value, item)))
         on = exp.and_(on, equal)
     rest = [left.qualified(each) for each in _parts(select.args["where"]) if each is not same]
@@ -184,7 +184,7 @@ def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Si
 
 
 def _with_partner(workspace: Workspace, ctes: Sequence[Node], left: _Side, right: _Side, on: Node) -> DataFrame:
-    """The rows of the left side that have a partner, once each."""
+    """The rows of the left side that have a partner, without repetitions."""
     assert left.time is not None
     equal = [_compared(part, left, right) for part in _parts_of(on)]
     once = all(equal)
@@ -199,7 +199,7 @@ def _with_partner(workspace: Workspace, ctes: Sequence[Node], left: _Side, right
 
 
 def _compared(part: Node, left: _Side, right: _Side) -> str:
-    """The key of the column of the right side that is equal to one of the left; "" for any other condition."""
+    """The key of the column of the right side that is compared with one of the left; "" for any other condition."""
     if not isinstance(part, exp.EQ) or not all(isinstance(each, exp.Column) for each in (part.this, part.expression)):
         return ""
     own = {left.key(each.table): left.key(each.name) for each in (part.this, part.expression)}

@@ -1,10 +1,10 @@
-"""Window top-N and deduplication on streams, from their shape in SQL (FLIP-145).
+"""Window top-N and deduplication on streams, recognised by their form in SQL (FLIP-145).
 
     SELECT ... FROM (
       SELECT ..., ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY price DESC) AS n FROM w
     ) WHERE n <= 3
 
-Spark ranks no rows of a stream, so the inner query becomes `window_top_n`. In batch Spark does it itself.
+Spark cannot rank rows of a stream, so the inner query becomes `window_top_n`. In batch Spark ranks the rows.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class _Ranking:
 
 
 def rank_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
-    """The SELECT over the ranked rows; the very same if it does not have the shape, or is not of a stream."""
+    """The SELECT over the ranked rows; the same object if it has another form, or is not over a stream."""
     subquery = select.args["from_"].this if select.args.get("from_") is not None else None
     if not isinstance(subquery, exp.Subquery) or not isinstance(subquery.this, exp.Select):
         return select
@@ -82,7 +82,7 @@ def rank_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> No
 def _missed(
     workspace: Workspace, inner: Node, ranked: Sequence[tuple[int, exp.Alias]], kept: tuple[int, int] | None
 ) -> str:
-    """Why a SELECT that ranks rows is no window top-N; "" if it is one, or ranks no rows at all."""
+    """Why a SELECT that ranks rows is not a window top-N; "" if it is one, or does not rank rows."""
     if not ranked:
         ranks = [each for item in inner.expressions for each in item.find_all(exp.Window) if _ranks_rows(each)]
         return _missed_window(workspace, ranks[0]) if ranks else ""
@@ -131,18 +131,18 @@ def _by_windows(workspace: Workspace, window: Node) -> bool:
 
 
 def _keys(workspace: Workspace, window: Node) -> list[str]:
-    """The columns of PARTITION BY, by their keys."""
+    """The keys of the columns in PARTITION BY."""
     columns = (each for each in window.args.get("partition_by") or () if isinstance(each, exp.Column))
     return [workspace.identifiers.key(each.name) for each in columns]
 
 
 def _is_plain(ordered: Node) -> bool:
-    """Nulls where Spark has them by default: they are the smallest."""
+    """Whether nulls are where Spark has them by default, as the smallest values."""
     return bool(ordered.args.get("nulls_first")) is not bool(ordered.args.get("desc"))
 
 
 def _ranks(workspace: Workspace, where: Node | None, name: str) -> tuple[tuple[int, int] | None, list[Node]]:
-    """The first and the last rank that a condition keeps, and what else there is in it."""
+    """The first and the last rank that a condition keeps, and the remaining conditions."""
     first, last, rest, bounded = 1, _MOST, [], False
     for part in where.this.flatten() if where is not None and isinstance(where.this, exp.And) else (
         [where.this] if where is not None else []
@@ -156,7 +156,7 @@ def _ranks(workspace: Workspace, where: Node | None, name: str) -> tuple[tuple[i
 
 
 def _bound(workspace: Workspace, part: Node, name: str) -> tuple[int, int] | None:
-    """The ranks from and to that `n <= 3`, `3 > n`, `n = 1` or `n BETWEEN 1 AND 3` keep."""
+    """The first and the last rank that `n <= 3`, `3 > n`, `n = 1` or `n BETWEEN 1 AND 3` keep."""
 
     def number(tree: Node) -> int | None:
         return int(tree.this) if isinstance(tree, exp.Literal) and tree.is_int else None
@@ -187,7 +187,7 @@ def _bound(workspace: Workspace, part: Node, name: str) -> tuple[int, int] | Non
 
 
 def _ranked(workspace: Workspace, inner: Node, ctes: Sequence[Node], source: Source, ranking: _Ranking) -> DataFrame:
-    """The columns of the inner SELECT, ranks among them, for the rows that are kept."""
+    """The columns of the inner SELECT, including the rank, for the rows that are kept."""
     before = inner.expressions[: ranking.place]
     others = [item for item in inner.expressions if item is not inner.expressions[ranking.place]]
     ahead = len(workspace.run(source.selecting([item.copy() for item in before]), ctes).columns) if before else 0
@@ -214,7 +214,7 @@ def _ranked(workspace: Workspace, inner: Node, ctes: Sequence[Node], source: Sou
         named, ranking.last, ordering, names[: len(keys) - 2], rank=ranking.window.this.name.lower(),
         first=ranking.first, rank_column=rank,
     )  # fmt: skip
-    # The time of the window stands for itself where the query shows it.
+    # A window time that the query selects is taken from the result of `window_top_n`, which has the watermark.
     columns = [
         F.col(WINDOW_TIME if is_time else place).alias(name)
         for place, name, is_time in zip(places, shown, timed, strict=False)

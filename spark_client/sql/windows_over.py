@@ -1,7 +1,7 @@
 """OVER with remote aggregates: a SELECT becomes one over a DataFrame that has their values as columns.
 
-As in Spark, an item without a remote aggregate is computed with the SELECT's rows. Of other expressions only columns,
-windows of Spark's own and subqueries are: what a CASE or an AND keeps from being computed stays where it is.
+As in Spark, an item without a remote aggregate is computed with the SELECT's rows. Of other items, only columns,
+windows of Spark's own and subqueries are computed there, so that CASE and AND can still prevent an evaluation.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -47,7 +47,7 @@ class WindowedSelect:
         self._overs: dict[str, OverExpression] = {}
 
     def rewritten(self) -> Node:
-        """The SELECT over the values. Raises PlanError, with the place in the text."""
+        """The SELECT over the values. Raises PlanError with the position in the text."""
         select = self._select
         ours = has_remote(self._functions)
         shown = output_names(self._source, select, ours)
@@ -71,7 +71,7 @@ class WindowedSelect:
         outer = without_rows(select)
         outer.set("windows", None)
         if (qualify := outer.args.pop("qualify", None)) is not None:
-            # What it is about are columns by then.
+            # QUALIFY becomes a WHERE over the values, which are columns there.
             written = {
                 self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
             }
@@ -96,18 +96,18 @@ class WindowedSelect:
         return copy
 
     def _lateral(self, aliases: Collection[str]) -> Callable[[Node], bool]:
-        """Whether a node is one of the items before its own."""
+        """Returns whether a node refers to an earlier item of the SELECT."""
         lateral = {alias for alias in aliases if not self._source.has(alias)}
         return lambda node: alias_in(node, lateral, self._source.key) and not self._source.is_of_relation(node)
 
     def _several(self, item: Node, aliases: Collection[str]) -> Node:
-        """An item of several columns with a remote aggregate in it. Raises PlanError for one that names no columns."""
+        """An item with several columns and a remote aggregate. Raises PlanError if it does not name its columns."""
         if not isinstance(item, exp.Aliases):
             raise error_at(item, several_columns(item))
         return exp.Aliases(this=self._outer(item.this, self._lateral(aliases)), expressions=item.expressions)
 
     def _written(self, tree: Node, aliases: Mapping[str, Node]) -> Node:
-        """With the items themselves in place of their aliases. Raises PlanError for the name of a column as well."""
+        """Replace aliases by their items. Raises PlanError if an alias is also the name of a column."""
 
         def visit(node: Node) -> Node:
             alias = aliases.get(self._source.key(node.name)) if is_column(node) else None
@@ -136,7 +136,7 @@ class WindowedSelect:
             return column(self._hidden.name(node)) if called else None
 
         if isinstance(tree, (exp.Literal, exp.Var)):
-            return tree.copy()  # in ORDER BY the place of an item
+            return tree.copy()  # in ORDER BY, the ordinal of an item
         if not has_remote(self._functions)(tree) and not names_output(tree):
             return column(self._hidden.name(tree))
         return self._hidden.over(tree, seen)

@@ -1,7 +1,7 @@
-"""Workspace: the DataFrames a query is rewritten over, and running pieces of SQL over them.
+"""Workspace: the DataFrames in a rewritten query, and the execution of parts of the query.
 
-A DataFrame stands in the tree as a table of a name nobody else uses, and goes to Spark as a value of
-`spark.sql`, which knows it for that text only: nothing is left in the user's catalog.
+In the tree, a DataFrame is a table with a unique name. It is passed to `spark.sql` as a value, which is valid for that
+text only, so nothing remains in the user's catalog.
 """
 
 import copy
@@ -21,11 +21,11 @@ from spark_client.sql.parsing import Text
 __all__ = ["HIDDEN", "Workspace"]
 
 HIDDEN = "__remote_sql_"
-"""What begins the name of a column or table that no user wrote."""
+"""The prefix of generated names of columns and tables."""
 
 
 class Workspace:
-    """Of one statement. `ready` has the last word on every tree that is run, with its common table expressions."""
+    """The workspace of one statement. `ready` transforms each tree, and its common table expressions, before it runs."""
 
     def __init__(
         self, functions: SqlFunctions, text: Text,
@@ -40,35 +40,35 @@ class Workspace:
         self._names: dict[str, str] = {}
         self._numbers = itertools.count()
         self.stages: list[str] = []
-        """What was made of parts of the text, in the order in which it was; for `RemoteSession.explain`."""
+        """The steps of the rewriting, in order; for `RemoteSession.explain`."""
         for identifier, field in text.field_names().items():
             self._values[field] = text.fields[field]
             self._names[identifier] = field
 
     def hidden(self, what: str) -> str:
-        """A new name."""
+        """Generate a new name."""
         return f"{HIDDEN}{what}_{next(self._numbers)}"
 
     def table(self, frame: DataFrame) -> exp.Table:
-        """The tree of a table that is this DataFrame."""
+        """Create a table in the tree for a DataFrame."""
         name = self.hidden("frame")
         self._values[name] = frame
         self._names[name] = name
         return exp.to_table(name)
 
     def frame_of(self, table: Node | None) -> DataFrame | None:
-        """The DataFrame that a table in the tree stands for, if it is one of `table`."""
+        """The DataFrame of a table that `table` created; None for any other table."""
         value = self._values.get(self._names.get(table.name, "")) if table is not None else None
         return value if isinstance(value, DataFrame) else None
 
     def as_is(self) -> "Workspace":
-        """The same, which runs trees as they are."""
+        """A copy that runs trees unchanged."""
         same = copy.copy(self)
         same.ready = None
         return same
 
     def run(self, tree: Node, ctes: Sequence[Node] = ()) -> DataFrame:
-        """The DataFrame of a query, or of what a statement returns, with these common table expressions."""
+        """Run a query or a statement with these common table expressions, and return its DataFrame."""
         if self.ready is not None:
             tree = self.ready(self.as_is(), tree, ctes)
         text = generate(_with(tree, ctes, self.identifiers))
@@ -86,7 +86,7 @@ def _with(tree: Node, ctes: Sequence[Node], identifiers: Identifiers) -> Node:
         return tree
     whole = tree.copy()
     own = whole.args.get("with_")
-    # Of one name the innermost counts.
+    # If several have the same name, the innermost one is visible.
     named = {identifiers.key(cte.alias): cte for cte in [*ctes, *(own.expressions if own else ())]}
     whole.set("with_", exp.With(expressions=[cte.copy() for cte in named.values()]))
     return whole
