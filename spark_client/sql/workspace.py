@@ -25,7 +25,7 @@ HIDDEN = "__remote_sql_"
 
 
 class Workspace:
-    """The workspace of one statement. `ready` transforms each tree, and its common table expressions, before it runs."""
+    """The workspace of one statement. `ready` transforms each tree before it runs; it receives the tree's CTEs, too."""
 
     def __init__(
         self, functions: SqlFunctions, text: Text,

@@ -1,12 +1,12 @@
 """Window functions of FLIP-145 on DataFrames, batch and streaming: `from spark_client.windows import tumble`.
 
 intervals  lengths of windows
-columns    the columns a window function adds, and the watermark
-panes      the arithmetic of windows that are cut from time; tumble, hop, cumulate on top of it
-session    windows cut by gaps; rows: windows cut by counting
+columns    the columns that a window function adds, and the watermark
+panes      the arithmetic of windows that consist of panes; tumble, hop, cumulate use it
+session    windows separated by gaps; rows: windows with a number of rows
 joining    window join; partners: semi join of streams; ranking: window top-N and deduplication
-netting    what is left of a changelog's windows; updates: windows that are emitted only if rows came in their last step
-emitting   when windows of a stream fire; watermarks: a watermark that moves on beside an idle source
+netting    net rows of a changelog over windows; updates: windows that are emitted only if their last step has rows
+emitting   when windows of a stream fire; watermarks: a watermark that advances although a source is idle
 """
 
 from spark_client.windows.cumulate import cumulate

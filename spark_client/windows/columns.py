@@ -1,8 +1,8 @@
-"""The columns a window function adds, and the watermark that goes with them.
+"""The columns that a window function adds, and their watermark.
 
-window_start and window_end are wall clock times without zone; window_time is the last millisecond of the
-window, of the time column's type. A watermark of the time column moves to window_time, which no row of the
-window is ahead of: Spark wants one such column per stream, and a time without zone cannot be compared with a
+window_start and window_end are wall clock times without time zone. window_time is the last millisecond of the window,
+in the type of the time column. The watermark of the time column moves to window_time, which is never before a row of
+the window: Spark allows one watermark column per stream, and a time without time zone cannot be compared with a
 watermark, which is an instant.
 """
 
@@ -30,11 +30,11 @@ WATERMARK = "spark.watermarkDelayMs"
 """The key in a column's metadata by which Spark knows the column of the watermark (EventTimeWatermark.delayKey)."""
 _DAY = 86_400_000_000
 _PLAIN = "remote_udf.plain_time"
-"""In the metadata of a time column that had the watermark."""
+"""The key in the metadata of a time column that had the watermark."""
 
 
 def hidden(name: str) -> str:
-    """The name of a column that is gone again before the caller sees the frame."""
+    """The name of a column that is removed before the caller receives the frame."""
     return identifiers.hidden(f"window_{name}")
 
 
@@ -52,7 +52,7 @@ def field_named(frame: DataFrame, name: str, what: str) -> T.StructField:
 
 
 def check_input(frame: DataFrame, time_col: str, function: str) -> T.StructField:
-    """The time column. Raises PlanError if it is no timestamp or the frame has a column a window function adds."""
+    """The time column. Raises PlanError if it is no timestamp, or if the frame has a column that would be added."""
     field = field_named(frame, time_col, f"{function}: time column")
     if not isinstance(field.dataType, (T.TimestampType, T.TimestampNTZType)):
         raise PlanError(
@@ -68,14 +68,14 @@ def check_input(frame: DataFrame, time_col: str, function: str) -> T.StructField
 
 
 def wall_clock(field: T.StructField) -> Column:
-    """The time as a clock on the wall shows it: of an instant, in the session's time zone."""
+    """The wall clock time; that of an instant is in the session's time zone."""
     return _shown(column_named(field.name), field.dataType)
 
 
 def elapsed(time: Column, type_: T.DataType, micros: int) -> Column:
-    """The time this many microseconds later, of a `type_` with or without zone.
+    """The time this many microseconds later. `type_` is its type, with or without time zone.
 
-    A day has 24 hours here. Spark's own addition of an interval uses the calendar for whole days.
+    A day always has 24 hours. Spark's own addition of an interval uses the calendar for whole days.
     """
     if isinstance(type_, T.TimestampType):
         return F.timestamp_micros(F.unix_micros(time) + F.lit(micros))
@@ -83,30 +83,30 @@ def elapsed(time: Column, type_: T.DataType, micros: int) -> Column:
 
 
 def last_millisecond(end: Column, type_: T.DataType) -> Column:
-    """The last millisecond of a window that ends then on the clock, as a `type_`.
+    """The last millisecond, as a `type_`, of a window that ends at a wall clock time.
 
-    If that millisecond comes twice, because clocks are set back, this is the second one: rows of the window come
-    after the first, and would be late.
+    If that millisecond occurs twice, because clocks are set back, the second one is returned: rows of the window can
+    follow the first one, and would be late.
     """
     last = end - interval_column(MILLISECOND)
     first = last.cast(type_)
     if not isinstance(type_, T.TimestampType):
         return first
-    # By the offset of the next day, which is the one after a change.
+    # Computed with the time zone offset of the next day, which is the one after the change.
     second = elapsed((last + interval_column(_DAY)).cast(type_), type_, -_DAY)
     return F.when(_shown(second, type_) == last, second).otherwise(first)
 
 
 def with_bounds(frame: DataFrame, field: T.StructField, start: Column, end: Column) -> DataFrame:
-    """All columns but the hidden ones, then the window's, with the watermark of the time column.
+    """The frame without hidden columns, followed by the columns of the window, with the watermark of the time column.
 
-    `start` and `end` are without zone.
+    `start` and `end` have no time zone.
     """
     return _bounded(frame, field, start, end, last_millisecond(end, field.dataType))
 
 
 def with_times(frame: DataFrame, field: T.StructField, start: Column, end: Column) -> DataFrame:
-    """The same for windows of elapsed time: `start` and `end` are of the field's type."""
+    """Like `with_bounds`, for windows of elapsed time: `start` and `end` have the type of the field."""
     last = elapsed(end, field.dataType, -MILLISECOND)
     return _bounded(frame, field, _shown(start, field.dataType), _shown(end, field.dataType), last)
 
@@ -126,7 +126,7 @@ def _shown(time: Column, type_: T.DataType) -> Column:
 
 
 def with_metadata(frame: DataFrame, name: str, metadata: dict[str, object]) -> DataFrame:
-    """As DataFrame.withMetadata, for a column of any name: Spark's own cannot have a dot or a backtick in it."""
+    """Like DataFrame.withMetadata, which does not support a dot or a backtick in the name of the column."""
     if are_plain([name]):
         return frame.withMetadata(name, metadata)
     names = frame.columns
@@ -135,14 +135,14 @@ def with_metadata(frame: DataFrame, name: str, metadata: dict[str, object]) -> D
 
 
 def watermark_of(field: T.StructField) -> dict[str, object] | None:
-    """The metadata that makes another column the one with the field's watermark; None if it has none."""
+    """The metadata that gives another column the watermark of the field; None if it has none."""
     return {WATERMARK: field.metadata[WATERMARK]} if WATERMARK in field.metadata else None
 
 
 def without_watermark(frame: DataFrame, field: T.StructField) -> DataFrame:
-    """The frame with that column a plain time: the stream's time is another column now."""
+    """The frame with that column as a plain time, because another column has the watermark now."""
     if WATERMARK not in field.metadata:
         return frame
     kept: dict[str, object] = {key: value for key, value in field.metadata.items() if key != WATERMARK}
-    # Spark takes a column that is given no metadata for one that keeps what it has.
+    # If Spark receives empty metadata for a column, the column keeps its old metadata.
     return with_metadata(frame, field.name, kept or {_PLAIN: True})

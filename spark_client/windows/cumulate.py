@@ -17,7 +17,7 @@ _MOST = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Cumulate(PaneWindows):
-    """Panes are steps. Raises PlanError for lengths it cannot have."""
+    """CUMULATE: each step is a pane. Raises PlanError for invalid lengths."""
 
     step: int
     size: int
@@ -43,7 +43,7 @@ class Cumulate(PaneWindows):
 
     @property
     def most(self) -> int:
-        """In how many windows a row is at most."""
+        """The maximum number of windows that contain a row."""
         return self.size // self.step
 
     @property

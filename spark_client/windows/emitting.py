@@ -1,4 +1,4 @@
-"""Options of early fire, late fire and allowed lateness (FLIP-392), checked; `Firing` is what they mean."""
+"""Options of early firing, late firing and allowed lateness (FLIP-392), validated; `Firing` implements them."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -12,7 +12,7 @@ from spark_client.executor.aggregate.firing import EmitOptions
 __all__ = ["EMIT_OPTIONS", "EMIT_PREFIX", "emit_options"]
 
 EMIT_PREFIX = "spark.remoteudf.emit"
-"""`<prefix>.<option>` in the Spark session is for every window aggregate on a stream."""
+"""`<prefix>.<option>` in the Spark session applies to every window aggregate on a stream."""
 
 
 def _switch(value: object) -> bool:
@@ -60,13 +60,13 @@ _ALL = (
     ),
 )  # fmt: skip
 EMIT_OPTIONS: Mapping[str, Option] = {option.name: option for option in _ALL}
-"""Options of `RemoteGrouping.emit` and of the session, by name; Flink has them below `table.exec.emit`."""
+"""Options of `RemoteGrouping.emit` and of the session, by name; in Flink they are below `table.exec.emit`."""
 
 
 def emit_options(given: Mapping[str, object], session: Mapping[str, str]) -> EmitOptions:
-    """The options of a call over those of the session, which stand below EMIT_PREFIX.
+    """The options of a call, which override those of the session below EMIT_PREFIX.
 
-    Raises InvalidOption for what is unknown or malformed, PlanError for what makes no sense together.
+    Raises InvalidOption for unknown or malformed options, PlanError for options that contradict each other.
     """
     merged: dict[str, str] = {}
     for key, value in session.items():
@@ -95,7 +95,7 @@ def emit_options(given: Mapping[str, object], session: Mapping[str, str]) -> Emi
 
 
 def _fire(values: Mapping[str, float], name: str, shown: str) -> int | None:
-    """Milliseconds, None if it is off."""
+    """The delay in milliseconds; None if it is off."""
     delay = values.get(f"{name}-delay")
     if not values.get(f"{name}-enabled", delay is not None):
         return None

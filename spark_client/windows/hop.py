@@ -20,7 +20,7 @@ _MOST = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Hop(PaneWindows):
-    """Panes are as long as size and slide have in common. Raises PlanError for lengths it cannot have."""
+    """HOP: a pane is the greatest common divisor of size and slide. Raises PlanError for invalid lengths."""
 
     slide: int
     size: int
@@ -36,7 +36,7 @@ class Hop(PaneWindows):
 
     @property
     def most(self) -> int:
-        """In how many windows a row is at most."""
+        """The maximum number of windows that contain a row."""
         return -(-self.size // self.slide)
 
     @property
@@ -56,7 +56,7 @@ class Hop(PaneWindows):
         start = later(last, -self.slide, number) if self.most > 1 else last
         end = later(last, self.size) if self.most == 1 else later(start, self.size)
         spread = frame.select("*", start.alias(PANE_START), end.alias(PANE_END))
-        # The earliest window may end before the pane; the only one, if there are gaps, before it begins.
+        # The earliest window may end before the pane begins; if there are gaps, it may be the only one.
         return spread if self.pane == self.slide else spread.where(F.col(PANE_END) > F.col(PANE))
 
 

@@ -1,4 +1,4 @@
-"""Lengths of windows: text such as "10 minutes", or a timedelta, as whole microseconds."""
+"""Lengths of windows: text such as "10 minutes", or a timedelta, converted to whole microseconds."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -15,17 +15,17 @@ __all__ = ["MILLISECOND", "Interval", "interval_column", "micros_of", "shown"]
 Interval = timedelta | str
 
 MILLISECOND = 1000
-"""Microseconds of the shortest length: window_time is a millisecond before the end (FLIP-145)."""
+"""Microseconds of the shortest length, because window_time is a millisecond before the end (FLIP-145)."""
 
 _LONGEST_DAYS = 100_000
-"""The arithmetic of Spark's intervals ends at 106,751,991 days; no one means more than this."""
+"""An upper limit: Spark's intervals overflow after 106,751,991 days."""
 
 
 def micros_of(length: Interval, what: str) -> int:
-    """Microseconds, a multiple of MILLISECOND, negative for "-1 second". `what` names the argument in errors.
+    """Microseconds, a multiple of MILLISECOND; negative for "-1 second". `what` names the argument in errors.
 
-    Raises PlanError for what is no length of days, hours, minutes, seconds or milliseconds; months and
-    years have none.
+    Raises PlanError if it is not a length of days, hours, minutes, seconds or milliseconds. Months and years have
+    no fixed length.
     """
     if isinstance(length, timedelta):
         micros = length // timedelta(microseconds=1)
@@ -49,17 +49,17 @@ def _parsed(text: str, what: str) -> int:
         raise PlanError(
             f"{what} {text!r} is not an interval of days, hours, minutes, seconds or milliseconds, such as '10 minutes'"
         ) from None
-    # Floating point keeps 15 digits: enough for milliseconds of the longest interval.
+    # Floating point numbers keep 15 digits: enough for milliseconds of the longest interval.
     return sign * int(Decimal(f"{seconds:.15g}") * 1_000_000)
 
 
 def interval_column(micros: int) -> Column:
-    """The interval as a literal of Spark's, without time zone or calendar in it."""
+    """The interval as a literal of Spark's that depends on neither time zone nor calendar."""
     sign = "-" if micros < 0 else ""
     seconds, rest = divmod(abs(micros), 1_000_000)
     return F.expr(f"interval '{sign}{seconds}.{rest:06}' second")
 
 
 def shown(micros: int) -> str:
-    """As errors write it: `600000 ms`."""
+    """The form for error messages: `600000 ms`."""
     return f"{micros // MILLISECOND} ms"

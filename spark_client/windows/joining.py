@@ -74,7 +74,7 @@ def window_join(
         one, other = column_named(field.name), F.col(hidden(f"right_{index}"))
         equal.append(one.eqNullSafe(other) if null_safe and index >= len(windows) else one == other)
         if kind == "full" and not null_safe:
-            # In a stream's state Spark finds null keys equal; in other joins it leaves them out before.
+            # In the state of a stream Spark treats null keys as equal; in other joins it removes them first.
             equal.append(one.isNotNull())
     if condition is not None:
         equal.append(condition)
@@ -101,13 +101,13 @@ def window_join(
 
 
 def _settled(frame: DataFrame, changelog: bool | None) -> DataFrame:
-    """The rows that are left of a changelog; the frame as it is if it is none."""
+    """The net rows of a changelog; any other frame unchanged."""
     kind = None if changelog is False else kind_column(frame)
     return frame if kind is None else settled(frame, kind).drop(ARRIVAL)
 
 
 def _semi(left: DataFrame, right: DataFrame, matches: Column, equal: Sequence[str] | None) -> DataFrame:
-    """`equal` are the columns of the right frame that are compared, unless something else is as well."""
+    """`equal` are the compared columns of the right frame; None if there is another condition."""
     if equal is not None:
         return left.join(without_repeats(right, equal), matches)
     both = told_apart(left)
@@ -115,7 +115,7 @@ def _semi(left: DataFrame, right: DataFrame, matches: Column, equal: Sequence[st
 
 
 def _anti(left: DataFrame, right: DataFrame, matches: Column, equal: Sequence[str] | None) -> DataFrame:
-    """Spark has no such join of streams: rows without a match are those an outer join pads."""
+    """An outer join without the matched rows, because Spark has no anti join of streams."""
     marked = right.select("*", F.lit(True).alias(_MATCHED))
     return left.join(marked, matches, "left").where(F.col(_MATCHED).isNull())
 

@@ -1,8 +1,8 @@
-"""Changelogs over windows: what is left of the changes of a window when it is over.
+"""Changelogs over windows: the net rows of a window when it ends.
 
--U and -D retract one row of the same values in the windows of their own time. Spark sums up the kinds of equal
-rows; on a stream it does so until the watermark has passed the window, and forgets them then, so that what comes
-after it, another aggregate, a join or a ranking, gets every row of a window once and in time.
+-U and -D retract one row with the same values from the window of their own time. Spark sums up the kinds of equal rows.
+On a stream it does so until the watermark has passed the window, and then drops the state. So the next operator, such
+as an aggregate, a join or a ranking, receives each row of a window once and not late.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -17,13 +17,13 @@ from spark_client.windows.columns import WINDOW_TIME, hidden, watermark_of
 __all__ = ["ARRIVAL", "changes_of", "net_changes", "settled", "sign_of"]
 
 ARRIVAL = hidden("first_arrival")
-"""When the first of equal rows came: a position, on a stream the micro-batch."""
+"""When the first of equal rows arrived: its position; on a stream the time of its micro-batch."""
 _NET = hidden("net")
 _RETRACTS = [kind.code for kind in RowKind if kind.is_retract]
 
 
 def changes_of(frame: DataFrame, changelog: bool | None, what: str) -> str | None:
-    """The column with the kinds of a changelog; None if the frame is none. Raises PlanError if it should be one."""
+    """The column with the kinds of a changelog; None if the frame is none. Raises PlanError if one is required."""
     found = kind_column(frame)
     if changelog and found is None:
         raise PlanError(f"{what}: no column {ROW_KIND!r} or '_change_type' makes this a changelog")
@@ -39,9 +39,10 @@ def sign_of(kind: str) -> Column:
 
 
 def net_changes(frame: DataFrame, kind: str) -> DataFrame:
-    """A windowed changelog with rows that cancel out removed; the rest is +I, or -D where more were retracted.
+    """A windowed changelog without rows that cancel out. The others are +I, or -D if more were retracted than added.
 
-    The same columns, and ARRIVAL. On a stream rows come when their window is over. Raises PlanError.
+    The result has the same columns, and ARRIVAL. On a stream, rows are emitted when their window ends. Raises
+    PlanError.
     """
     fields = frame.schema.fields
     for field in fields:
@@ -52,7 +53,7 @@ def net_changes(frame: DataFrame, kind: str) -> DataFrame:
         raise PlanError(f"changelog over windows on a stream needs a watermark on {WINDOW_TIME}")
     names = [hidden(str(place)) for place in range(len(fields))]
     own = [name for name, field in zip(names, fields, strict=True) if field.name != kind]
-    # A stream has no positions: rows of one micro-batch come together.
+    # A stream has no positions, so rows of one micro-batch share a time.
     arrival = F.current_timestamp() if frame.isStreaming else F.monotonically_increasing_id()
     signed = frame.select("*", sign_of(kind).alias(_NET), arrival.alias(ARRIVAL)).toDF(*names, _NET, ARRIVAL)
     summed = signed.groupBy(*own).agg(F.sum(_NET).cast("int").alias(_NET), F.min(ARRIVAL).alias(ARRIVAL))
@@ -65,8 +66,8 @@ def net_changes(frame: DataFrame, kind: str) -> DataFrame:
 
 
 def settled(frame: DataFrame, kind: str) -> DataFrame:
-    """The rows a windowed changelog leaves behind, without the column of their kinds, and with ARRIVAL.
+    """The rows that remain after a windowed changelog, with ARRIVAL instead of the column of their kinds.
 
-    Deletions of what was never there leave nothing. Raises PlanError as `net_changes`.
+    A retraction of a row that was never added is ignored. Raises PlanError as `net_changes`.
     """
     return net_changes(frame, kind).where(sign_of(kind) > 0).drop(kind)

@@ -1,8 +1,8 @@
 """Windows made of panes: the arithmetic that TUMBLE, HOP and CUMULATE share.
 
-Time is cut into panes of equal length that begin at an offset from 1970-01-01T00:00. Every window is a
-number of whole panes, so all rows of a pane are in the same windows. Times are wall clock times without
-zone; a row on a border belongs to the pane that begins there, before 1970 as well.
+Time is divided into panes of equal length that begin at an offset from 1970-01-01T00:00. Every window consists of whole
+panes, so all rows of a pane are in the same windows. Times are wall clock times without time zone. A row on the border
+of two panes belongs to the later one, also before 1970.
 
     CUMULATE step 2, size 6     |--a--|--b--|--c--|   panes
                                 [-----)               windows, all from one start:
@@ -30,10 +30,10 @@ _NUMBER = hidden("number")
 
 @dataclasses.dataclass(frozen=True)
 class PaneWindows(ABC):
-    """A way to make windows of panes; lengths are microseconds."""
+    """A window function that consists of panes. Lengths are in microseconds."""
 
     name: str = dataclasses.field(init=False, default="")
-    """What SQL calls it."""
+    """Its name in SQL."""
 
     @property
     @abstractmethod
@@ -43,7 +43,7 @@ class PaneWindows(ABC):
     @property
     @abstractmethod
     def pane_offset(self) -> int:
-        """Where a pane begins, counted from 1970-01-01T00:00."""
+        """The start of a pane, relative to 1970-01-01T00:00."""
 
     @property
     def one_pane(self) -> bool:
@@ -52,12 +52,12 @@ class PaneWindows(ABC):
 
     @property
     def only_updated(self) -> bool:
-        """Whether a window is emitted only if a row came in its last pane."""
+        """Whether a window is emitted only if its last pane has a row."""
         return False
 
     @property
     def most(self) -> int:
-        """In how many windows a row is at most."""
+        """The maximum number of windows that contain a row."""
         return 1
 
     @property
@@ -67,34 +67,34 @@ class PaneWindows(ABC):
 
     @abstractmethod
     def windows(self, frame: DataFrame) -> DataFrame:
-        """The frame with a column PANE, where a pane begins, becomes one with PANE_START and PANE_END.
+        """Replace PANE, the start of a pane, by PANE_START and PANE_END of a window.
 
-        A row per window that the pane is in.
+        The result has a row for each window that contains the pane.
         """
 
 
 def floor(time: Column, step: int, offset: int) -> Column:
-    """Where the step begins that a time without zone is in. It wants a projection of its own."""
+    """The start of the step that contains a time without time zone. It must be in a projection of its own."""
     return _step(time, step, offset)["start"]
 
 
 def _step(time: Column, step: int, offset: int) -> Column:
-    """The step that a time without zone is in, as Spark's own window(), whose code is the fastest there is."""
+    """The step that contains a time without time zone, as Spark's window(), which has the fastest implementation."""
     return F.window(time, f"{step} microseconds", f"{step} microseconds", f"{offset % step} microseconds")
 
 
 def in_panes(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
-    """The frame with a column PANE; rows without time are skipped. Raises PlanError, as `check_input`."""
+    """The frame with a column PANE, without rows whose time is null. Raises PlanError as `check_input`."""
     field = check_input(frame, time_col, windows.name)
     time = wall_clock(field)
     return frame.where(time.isNotNull()).select("*", floor(time, windows.pane, windows.pane_offset).alias(PANE))
 
 
 def assign(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
-    """The frame with a row per row and window it is in. Raises PlanError, as `check_input`."""
+    """The frame with a row for each row and each window that contains it. Raises PlanError as `check_input`."""
     field = check_input(frame, time_col, windows.name)
     if windows.one_pane:
-        # Spark's arithmetic of times and intervals would take as long again as all the rest.
+        # With Spark's arithmetic of times and intervals, this would take twice as long.
         time = wall_clock(field)
         step = _step(time, windows.pane, windows.pane_offset).alias(PANE)
         spread = (
@@ -109,13 +109,13 @@ def assign(frame: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
 
 
 def numbered(frame: DataFrame, count: int) -> tuple[DataFrame, Column]:
-    """Every row `count` times, and the column with the number, from 0, of each."""
+    """Repeat each row `count` times; also return the column with the number of the repetition, from 0."""
     if count == 1:
         return frame, F.lit(0)
     return frame.select("*", F.explode(F.sequence(F.lit(0), F.lit(count - 1))).alias(_NUMBER)), F.col(_NUMBER)
 
 
 def later(time: Column, micros: int, times: Column | None = None) -> Column:
-    """The time so much later, or as many times as much."""
+    """The time plus `micros`, or plus a multiple of `micros`."""
     step = interval_column(micros)
     return time + (step if times is None else step * times)

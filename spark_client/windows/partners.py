@@ -1,7 +1,7 @@
-"""Semi join of two streams: rows that have a partner, once each, by an inner join.
+"""A semi join of two streams: each row that has a partner is returned once, by an inner join.
 
-Spark's own keeps no row of the right side whose window ends with the micro-batch it comes in, and since 4.3 it looks
-at the left side after that (SPARK-55973): windows that an aggregate gives out at their end would find no partner.
+Spark's semi join does not keep a row of the right side if its window ends in the same micro-batch, and since 4.3 it
+joins the left side after that (SPARK-55973). So windows that an aggregate emits at their end would find no partner.
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ _ROW = hidden("row")
 
 
 def without_repeats(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The columns of that name, equal rows once; among them the time with the watermark, which frees the state.
+    """These columns without repeated rows. They include the time with the watermark, so that the state is dropped.
 
-    A row on the left has one partner at most if these are compared for equality and nothing else is.
+    If only these columns are compared, and for equality, a row on the left has at most one partner.
     """
     return frame.select(*map(column_named, names)).dropDuplicates(list(names))
 
 
 def told_apart(frame: DataFrame) -> DataFrame:
-    """The left frame with a column that `each_once` knows its rows by, where a row may have several partners."""
+    """The left frame with a column by which `each_once` identifies its rows if they may have several partners."""
     return frame.select("*", F.expr("uuid()").alias(_ROW))
 
 
 def each_once(joined: DataFrame, time: str) -> DataFrame:
-    """The rows of `told_apart`, of each but one, without its column. `time` is the column with the watermark."""
+    """Each row of `told_apart` once, without the added column. `time` is the column with the watermark."""
     return joined.dropDuplicates([_ROW, time]).drop(_ROW)

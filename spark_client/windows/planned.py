@@ -1,8 +1,7 @@
-"""What is known of a windowed DataFrame: the rows it was made from, and how.
+"""Records how a windowed DataFrame was created: from which rows, and by which windows.
 
-`remote.group_by` computes the panes of overlapping windows once instead of every window. That is right
-for all rows of all windows only, so it is known of the very DataFrame a window function returned, and
-not of what a filter or a join has made of it.
+With this, `remote.group_by` computes each pane of overlapping windows once. This is correct only for all rows of all
+windows, so it applies only to the DataFrame object that a window function returned, not to a DataFrame derived from it.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ __all__ = ["Windowed", "remember", "windowed"]
 
 @dataclasses.dataclass(frozen=True)
 class Windowed:
-    """`rows` is the frame before its rows were spread over windows."""
+    """`rows` is the frame before its rows were assigned to windows."""
 
     rows: DataFrame
     time_col: str
@@ -28,11 +27,11 @@ _KNOWN: weakref.WeakKeyDictionary[DataFrame, Windowed] = weakref.WeakKeyDictiona
 
 
 def remember(spread: DataFrame, rows: DataFrame, time_col: str, windows: PaneWindows) -> DataFrame:
-    """Returns `spread`, of which `windowed` knows from then on."""
+    """Return `spread`, and record how it was created, for `windowed`."""
     _KNOWN[spread] = Windowed(rows, time_col, windows)
     return spread
 
 
 def windowed(frame: DataFrame) -> Windowed | None:
-    """How the frame was made, if a function of overlapping windows returned it."""
+    """How the frame was created, if a function of overlapping windows returned it."""
     return _KNOWN.get(frame)

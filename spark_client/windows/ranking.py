@@ -85,7 +85,7 @@ def window_deduplicate(
 
 
 def _groups(frame: DataFrame, partition_by: Sequence[str] | str, what: str) -> list[str]:
-    """The columns by which rows are ranked; on a stream with the one that has the watermark."""
+    """The columns within which rows are ranked; on a stream they include the column with the watermark."""
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     names = [field_named(frame, name, f"{what}: partition_by").name for name in names]
     windows = [field_named(frame, name, what).name for name in (WINDOW_START, WINDOW_END)]
@@ -100,7 +100,7 @@ def _groups(frame: DataFrame, partition_by: Sequence[str] | str, what: str) -> l
 
 
 def _ordering(frame: DataFrame, order_by: Order) -> list[tuple[str, bool]]:
-    """Names of columns, and whether they go from the largest down."""
+    """Names of columns, each with whether it is descending."""
     given = [order_by] if isinstance(order_by, (str, Descending)) else list(order_by)
     if not given:
         raise PlanError("window_top_n: order_by is empty")
@@ -119,14 +119,14 @@ def _ranked(frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, 
     if rank != "row_number":
         window = Window.partitionBy(*map(column_named, groups)).orderBy(*by)
         return frame.select("*", _RANKS[rank]().over(window).alias(_RANK))
-    # Here and not in the window, where it would be what the row's place is after the shuffle.
+    # Computed before the shuffle: afterwards it would be another position.
     placed = frame.select("*", F.monotonically_increasing_id().alias(_ARRIVAL))
     window = Window.partitionBy(*map(column_named, groups)).orderBy(*by, _ARRIVAL)
     return placed.select("*", F.row_number().over(window).alias(_RANK)).drop(_ARRIVAL)
 
 
 def _ranked_stream(frame: DataFrame, groups: Sequence[str], order: Sequence[tuple[str, bool]], rank: str) -> DataFrame:
-    """Spark gathers the rows of a window in its state; they are ranked as they leave it."""
+    """Rank rows when Spark emits them from its state, in which it gathers the rows of a window."""
     names = [hidden(str(place)) for place in range(len(frame.columns))]
     place = {name: names[index] for index, name in enumerate(frame.columns)}
     keys = [F.col(place[name]).alias(hidden(f"key_{index}")) for index, name in enumerate(groups)]
@@ -157,7 +157,7 @@ def _ranked_stream(frame: DataFrame, groups: Sequence[str], order: Sequence[tupl
 
 
 def _compared(one: Column, other: Column, down: Sequence[bool]) -> Column:
-    """-1, 0 or 1 by the order of two rows; nulls are the smallest."""
+    """Compare two rows by the order: -1, 0 or 1; nulls are the smallest."""
 
     def part(index: int, descends: bool, rest: Column) -> Column:
         left, right = one[_ORDER][str(index)], other[_ORDER][str(index)]

@@ -1,7 +1,7 @@
-"""SESSION: a window per stretch of rows with no gap in it (FLIP-145, FLIP-392).
+"""SESSION: a window for each sequence of rows without a gap (FLIP-145, FLIP-392).
 
-A row at t holds the time from t to t + gap; rows whose times touch are in one session, so two rows
-exactly a gap apart are:
+A row at t covers the time from t to t + gap. Rows whose times overlap or touch are in one session, also two rows that
+are exactly a gap apart:
 
     gap 5     8:05 ==========
               8:08       ==========         one session, [8:05, 8:13)
@@ -34,7 +34,7 @@ from spark_client.windows.intervals import MILLISECOND, Interval, interval_colum
 __all__ = ["SESSION", "session"]
 
 SESSION = "remote_udf.session"
-"""In the metadata of the window_start of a stream's sessions, which fire at their end only."""
+"""The key in the metadata of window_start for sessions of a stream, which fire only at their end."""
 
 _WALL, _NEW, _SESSION, _ROWS = hidden("wall"), hidden("new"), hidden("session"), hidden("rows")
 
@@ -78,22 +78,22 @@ def session(
 
 
 def _on_stream(frame: DataFrame, field: T.StructField, micros: int, keys: Sequence[str]) -> DataFrame:
-    """By Spark's session_window, which keeps rows as lists until the watermark has passed their session."""
+    """Use Spark's session_window, which keeps rows as lists until the watermark has passed their session."""
     if WATERMARK not in field.metadata:
         raise PlanError(
             f"SESSION on a stream needs a watermark on its time column: frame.withWatermark({field.name!r}, ...)"
         )
-    # By position: a frame may have two columns of one name.
+    # By position, because a frame may have two columns with the same name.
     names = [hidden(str(place)) for place in range(len(frame.columns))]
     place = {name: names[index] for index, name in enumerate(frame.columns)}
     renamed = frame.toDF(*names)
     timed = without_watermark(renamed, renamed.schema[place[field.name]])
-    # A window is over with its last millisecond, a session of Spark's with its end.
+    # A window is complete at its last millisecond; Spark completes a session at its end, a millisecond later.
     millisecond = interval_column(MILLISECOND)
     before = (F.col(place[field.name]) - millisecond).alias(_WALL, metadata=watermark_of(field))
     window = F.session_window(F.col(_WALL), f"{micros} microseconds")
     by = [F.col(place[key]).alias(hidden(f"key_{index}")) for index, key in enumerate(keys)]
-    # Spark has no sessions of a stream without a key, and would find out that a literal is none.
+    # Spark rejects sessions of a stream without a key, and would recognise a literal as none.
     by = by or [F.pmod(F.hash(place[field.name]), F.lit(1)).alias(hidden("key_0"))]
     gathered = (
         timed.select("*", before)

@@ -15,7 +15,7 @@ __all__ = ["Tumble", "tumble"]
 
 @dataclasses.dataclass(frozen=True)
 class Tumble(PaneWindows):
-    """Every pane is a window. Raises PlanError for lengths it cannot have."""
+    """TUMBLE: each pane is a window. Raises PlanError for invalid lengths."""
 
     size: int
     offset: int = 0

@@ -5,8 +5,8 @@
                        [-----------)        skipped: the same as before
                        [-----------------)  emitted
 
-A window function gives out rows, and which windows have some of a key is known where they are grouped. So the columns
-remember, in their metadata, that this is asked for.
+A window function returns rows; only the aggregation knows which windows of a key have new rows. So this option is
+recorded in the metadata of the columns.
 """
 
 from functools import reduce
@@ -23,26 +23,26 @@ from spark_client.windows.intervals import interval_column
 __all__ = ["is_only_updated", "only_updated", "update_times", "updates", "without_updates"]
 
 _STEP = "remote_udf.only_updated"
-"""In the metadata of window_end: microseconds of the last step."""
+"""The key in the metadata of window_end for the length of the last step, in microseconds."""
 _TIME = "remote_udf.update_time"
-"""In the metadata of the time column."""
+"""The key in the metadata of the time column."""
 _PLAIN = "remote_udf.emitted"
 
 
 def only_updated(frame: DataFrame, time_col: str, step: int) -> DataFrame:
-    """The windowed frame, of whose windows aggregates emit those with a row in their last `step`, of microseconds."""
+    """Mark a windowed frame so that aggregates emit only windows with a row in their last `step`, in microseconds."""
     for name, mark in ((WINDOW_END, {_STEP: step}), (time_col, {_TIME: True})):
         frame = with_metadata(frame, name, {**frame.schema[name].metadata, **mark})
     return frame
 
 
 def is_only_updated(frame: DataFrame) -> bool:
-    """Whether that is asked for."""
+    """Whether the frame is marked so."""
     return _end(frame) is not None
 
 
 def update_times(frame: DataFrame) -> list[str]:
-    """The columns that tell in which step a row is, one but for copies and joins. Raises PlanError if there is none."""
+    """The marked time columns, which show the step of a row; copies and joins add more. Raises PlanError without one."""
     times = [field.name for field in frame.schema.fields if _TIME in field.metadata]
     if not times:
         raise PlanError(
@@ -53,7 +53,7 @@ def update_times(frame: DataFrame) -> list[str]:
 
 
 def updates(frame: DataFrame) -> Column | None:
-    """Whether a row makes its window be emitted; None if all are. Raises PlanError as `update_times`."""
+    """Whether a row causes its window to be emitted; None if all windows are. Raises PlanError as `update_times`."""
     end = _end(frame)
     if end is None:
         return None
@@ -63,11 +63,11 @@ def updates(frame: DataFrame) -> Column | None:
 
 
 def without_updates(frame: DataFrame) -> DataFrame:
-    """The frame whose window_end is as any other: its windows have been emitted."""
+    """The frame with a plain window_end, because its windows have been emitted."""
     end = _end(frame)
     if end is None:
         return frame
-    # Spark takes a column that is given no metadata for one that keeps what it has.
+    # If Spark receives empty metadata for a column, the column keeps its old metadata.
     kept: dict[str, object] = {key: value for key, value in end.metadata.items() if key != _STEP}
     return with_metadata(frame, end.name, kept or {_PLAIN: True})
 

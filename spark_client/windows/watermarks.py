@@ -1,7 +1,7 @@
-"""A watermark that moves on when no rows come, so that the last windows of a quiet stream are closed.
+"""A watermark that advances without rows, so that the last windows of an idle stream are closed.
 
-Spark's watermark follows the rows. Beside an idle source this one is driven by a clock: a row a second that has
-nothing but a time, so long ago as the source may be idle, which counts for the watermark and is skipped then.
+Spark's watermark follows the rows. Here a clock also advances it: once a second it adds a row with only a time, which
+is `idle_timeout` ago. Such a row counts for the watermark and is then removed.
 """
 
 from pyspark.sql import DataFrame
@@ -49,7 +49,7 @@ def with_watermark(
     idle = micros_of(idle_timeout, "with_watermark: idle_timeout")
     if idle <= 0:
         raise PlanError(f"with_watermark: idle_timeout {idle_timeout!r} is not longer than zero")
-    # Of one tick a second all but the latest are the same to the watermark.
+    # The watermark depends only on the latest of the ticks.
     clock = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
     ticks = clock.select(
         *(
@@ -65,10 +65,10 @@ def with_watermark(
 
 
 def guarded(frame: DataFrame, time_col: str) -> DataFrame:
-    """The frame with a barrier behind its watermark: conditions stay behind it.
+    """The frame with a barrier behind its watermark, which conditions cannot pass.
 
-    Spark would move them in front, and rows that count for the watermark alone would not get there. What is left to
-    chance is not moved; this one always comes out the same.
+    Otherwise Spark would move them in front, and the rows that only advance the watermark would be removed before it.
+    Spark does not move nondeterministic expressions; this one always has the same result.
     """
     metadata = frame.schema[time_col].metadata
     time = F.when(F.randn() < 1e9, column_named(time_col)).alias(time_col, metadata=metadata)
