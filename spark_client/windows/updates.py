@@ -42,7 +42,7 @@ def is_only_updated(frame: DataFrame) -> bool:
 
 
 def update_times(frame: DataFrame) -> list[str]:
-    """The marked time columns, which show the step of a row; copies and joins add more. Raises PlanError without one."""
+    """The marked time columns, which show the step of a row; copies and joins add more. Raises PlanError if none."""
     times = [field.name for field in frame.schema.fields if _TIME in field.metadata]
     if not times:
         raise PlanError(

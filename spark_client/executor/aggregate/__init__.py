@@ -1,1 +1,1 @@
-"""What runs inside Spark's Python workers for aggregate functions."""
+"""Runs aggregate functions inside Spark's Python workers."""

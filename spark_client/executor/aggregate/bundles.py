@@ -1,4 +1,4 @@
-"""Bundles of step (a): from a table of rows to the segments of each call, and from their outcomes to output."""
+"""Bundles of step (a): a table of rows becomes segments for each call, and their outcomes become output."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,14 +31,13 @@ _SIGNS = np.array([-1 if kind.is_retract else 1 for kind in RowKind])
 
 @dataclass(frozen=True)
 class PartialPlan:
-    """What one partial aggregation does.
+    """The plan of a partial aggregation.
 
-    `keys` are the columns of the key, `key_names` what they are called for the function and in errors,
-    `kinds` is the column of row kinds of a changelog. Without `passed`, output has a row per segment: the
-    key's columns, then an accumulator per call, then an error per call that does not fail the job. With
-    it, output has every input row with these columns, and accumulators and errors are null but in the last
-    row of their segment. `names` are those of the output's columns. Keys with fewer rows than none are left
-    out unless `below_zero`.
+    `keys` are the columns of the key, `key_names` their names for the function and in errors, `kinds` is the column of
+    row kinds of a changelog. Without `passed`, the output has a row per segment: the columns of the key, then an
+    accumulator per call, then an error per call whose errors do not fail the job. With `passed`, the output has these
+    columns of every input row; accumulators and errors are null except in the last row of each segment. `names` are the
+    names of the output columns. Keys with a negative number of net rows are skipped unless `below_zero`.
     """
 
     inputs: tuple[AggregateInput, ...]
@@ -52,14 +51,14 @@ class PartialPlan:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Rows and how they fall into segments; `keys` has a row per segment."""
+    """Rows grouped into segments; `keys` has a row per segment."""
 
     table: pa.Table
     grouping: Grouping
     keys: list[pa.Array]
 
     def batch(self, plan: PartialPlan) -> pa.RecordBatch:
-        """What the engine sends: the key, and the rows for each call."""
+        """The batch that the engine sends: the key, and the rows for each call."""
         kinds = None if plan.kinds is None else self.table.column(plan.kinds)
         columns = [key_struct(self.keys, plan.key_names, self.grouping.segments)]
         for source in plan.inputs:
@@ -76,13 +75,13 @@ class Bundle:
 
 
 def bundle_of(plan: PartialPlan, table: pa.Table, grouping: Grouping) -> Bundle:
-    """The bundle of a table whose rows fall into these segments."""
+    """The bundle of a table with a given grouping into segments."""
     firsts = pa.array(grouping.first_rows())
     return Bundle(table, grouping, [combined(table.column(key)).take(firsts) for key in plan.keys])
 
 
 def planned_calls(plan: PartialPlan) -> list[PlannedCall]:
-    """The calls over batches of bundles."""
+    """The calls for the batches of bundles."""
     calls = []
     error = 1 + len(plan.inputs)
     for index, source in enumerate(plan.inputs):
@@ -104,11 +103,11 @@ def output_of(
     *,
     ends: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The output for a bundle. With `counts`, net rows per segment, those at zero are skipped.
+    """The output for a bundle. If `counts`, the net rows per segment, is given, segments with no net rows are skipped.
 
-    A part of a key that does not end with it has no results yet, only rows that are handed on.
+    If `ends` is false, this part of the key has no results yet, only rows that are passed on.
 
-    Raises FunctionFailed where the policy says so.
+    Raises FunctionFailed if the policy requires it.
     """
     for source, errors in zip(plan.inputs, completed.errors, strict=True):
         check_policy(source.call, errors, bundle.keys, plan.key_names)
@@ -142,7 +141,7 @@ def signs(kinds: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def _net_rows(plan: PartialPlan, bundle: Bundle) -> npt.NDArray[np.int64]:
-    """Per segment of a changelog, rows added less retracted rows."""
+    """Added rows minus retracted rows of each segment of a changelog."""
     assert plan.kinds is not None
     found = signs(bundle.table.column(plan.kinds))
     totals = np.zeros(bundle.grouping.segments, np.int64)
@@ -151,7 +150,7 @@ def _net_rows(plan: PartialPlan, bundle: Bundle) -> npt.NDArray[np.int64]:
 
 
 def _at_rows(values: pa.Array, rows: npt.NDArray[np.int64], count: int) -> pa.Array:
-    """A column of `count` rows with these values at these rows and null elsewhere."""
+    """A column of `count` rows with these values at these positions and null elsewhere."""
     places = np.full(count, -1, np.int64)
     places[rows] = np.arange(len(values))
     return values.take(pa.array(places, mask=places < 0))

@@ -1,4 +1,4 @@
-"""Chain: the parts of one large key, one after another, each applied to the accumulator of the part before."""
+"""Chain: the parts of one large key in sequence; each is applied to the accumulator of the previous part."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,11 +24,11 @@ from spark_client.executor.segments.keys import combined
 __all__ = ["Chain"]
 
 _COLUMNS = 3
-"""Columns of a call in a batch: accumulators, rows, and the error of an earlier part."""
+"""The columns of a call in a batch: accumulators, rows, and the error of an earlier part."""
 
 
 class Chain:
-    """Applies parts of one key at a time. Streams of its own are opened when a key first needs them."""
+    """Applies the parts of one key at a time. Its own streams are opened when a key first needs them."""
 
     def __init__(self, plan: PartialPlan, opening: OpenStream) -> None:
         self._plan = plan
@@ -36,11 +36,11 @@ class Chain:
         self._accumulators: list[pa.Array | None] = []
         self._errors: list[RowError | None] = []
         self.started = False
-        """A part of the key has been applied and there is more to come."""
+        """Whether a part of the key has been applied and more parts follow."""
         self._used = False
 
     def apply(self, part: pa.Table) -> tuple[Bundle, Completed]:
-        """Applies rows of the one key, and remembers what comes of them for the next part."""
+        """Apply rows of the key, and keep the accumulators and errors for the next part."""
         plan = self._plan
         if not self.started:
             self.forget()
@@ -68,18 +68,18 @@ class Chain:
         return bundle, completed
 
     def forget(self) -> None:
-        """What comes next has nothing before it."""
+        """Forget the accumulators and errors, because a new key follows."""
         self.started = False
         self._accumulators = [None] * len(self._plan.inputs)
         self._errors = [None] * len(self._plan.inputs)
 
     def finish(self) -> None:
-        """Ends the streams and compares accounts."""
+        """End the streams and compare the counts."""
         if self._used:
             self._engine.finish()
 
     def close(self) -> None:
-        """Cancels what is in flight. Safe to call twice."""
+        """Cancel the calls in flight. Safe to call twice."""
         self._engine.close()
 
 
@@ -98,5 +98,5 @@ def _planned(plan: PartialPlan) -> Sequence[PlannedCall]:
 
 
 def _more(applied: Sequence[AppliedField]) -> list[AppliedField]:
-    """What is wanted besides the accumulator, which every part needs."""
+    """The requested fields besides the accumulator, which every part needs."""
     return [field for field in applied if field is not AppliedField.ACCUMULATOR]

@@ -1,6 +1,6 @@
 """A running changelog inside mapInArrow: rows sorted by key become the changes of each key's values.
 
-The rows of a key are held in memory, as those of a window's partition are.
+The rows of a key are held in memory, like those of a window's partition.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,12 +32,11 @@ Marks = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ChangesPlan:
-    """What one operator does.
+    """The plan of an operator.
 
-    A key's values are compared after each `rows` rows of it (None: after each bundle's size), and where
-    `version` is a column, instead wherever that changes. `kinds` is the column of row kinds, if the input is
-    a changelog itself. Output has the kind, the key's columns, then per call its values and, with on-error
-    `column`, its errors.
+    A key's values are compared after every `rows` rows (None: the size of a bundle), or, if `version` is a column,
+    wherever its value changes. `kinds` is the column of row kinds, if the input is itself a changelog. The output has
+    the kind, the columns of the key, then per call its values and, if on-error is `column`, its errors.
     """
 
     inputs: tuple[AggregateInput, ...]
@@ -52,7 +51,7 @@ class ChangesPlan:
 def map_changes(
     plan: ChangesPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
-    """Input batches, sorted by key, to output batches. Raises FunctionFailed, and what streams raise."""
+    """Turn input batches, sorted by key, into output batches. Raises FunctionFailed, and errors of streams."""
     retracting = plan.kinds is not None
     with ExitStack() as cleanup:
         evaluations = [
@@ -72,7 +71,7 @@ def map_changes(
 
 
 class _History:
-    """Whole keys: their rows that count, one after another, and how many rows the key has after each."""
+    """Complete keys: their rows without orphaned retractions, and the number of rows that the key has after each."""
 
     def __init__(self, plan: ChangesPlan, table: pa.Table, starts: Integers) -> None:
         self._plan = plan
@@ -87,7 +86,7 @@ class _History:
         self._table = table
         self.rows = table.num_rows
         self._firsts = np.diff(owners, prepend=-1) > 0
-        """Which rows are the first of their key."""
+        """Whether each row is the first of its key."""
         self._starts = np.flatnonzero(self._firsts)
         self._segment = np.cumsum(self._firsts) - 1
         self._place = np.arange(self.rows) - self._starts[self._segment]
@@ -96,7 +95,7 @@ class _History:
         self._count = total - (total - sign)[self._starts][self._segment]
 
     def values(self, evaluations: Sequence[Evaluation]) -> list[Iterator[list[pa.Array]]]:
-        """Per call its columns after each row, in pieces."""
+        """The columns of each call after each row, in pieces."""
         table = self._table
         steps = Steps(
             np.arange(self.rows), self._retracts, np.append(self._starts, self.rows), self._segment, self._place + 1
@@ -114,7 +113,7 @@ class _History:
             yield found.columns(source.call.policy.on_error)
 
     def looks(self, size: int) -> Integers:
-        """The rows after which values are compared; the last of each key is one of them."""
+        """The rows after which values are compared; they include the last row of each key."""
         last = np.append(self._firsts[1:], np.True_)
         if self._plan.version is None:
             return np.flatnonzero(last | ((self._place + 1) % size == 0))
@@ -123,7 +122,7 @@ class _History:
         return np.flatnonzero(last)
 
     def changes(self, pieces: Iterator[list[pa.Array]], evaluations: Sequence[Evaluation]) -> Iterator[pa.Table]:
-        """The output for the calls' columns after each row, in pieces of bounded size."""
+        """The output for the columns of the calls after each row, in pieces of bounded size."""
         keys = [Column(self._table.column(key)) for key in self._plan.keys]
         widths = sum((key.row_bytes() for key in keys), np.zeros(self.rows, np.int64))
         looks: Integers | None = None
@@ -131,7 +130,7 @@ class _History:
         begin = at = 0
         for columns in pieces:
             if looks is None:
-                # The size of a bundle is known once something has been evaluated.
+                # The size of a bundle is known after the first evaluation.
                 looks = self.looks(self._plan.rows or min(evaluation.size for evaluation in evaluations))
             end = begin + len(columns[0])
             to = int(np.searchsorted(looks, end))
@@ -149,7 +148,7 @@ class _History:
     def _compared(
         self, keys: Sequence[Column], widths: Integers, values: Sequence[pa.Array], looks: Integers, *, follows: bool
     ) -> Iterator[pa.Table]:
-        """The output for values after these rows; the first of them has been before if these follow others."""
+        """The output for values after these rows. If `follows`, the first row belongs to the previous piece."""
         codes, _ = key_codes([pa.chunked_array([column]) for column in values], len(looks))
         here = self._count[looks] > 0
         same = np.diff(self._segment[looks], prepend=-1) == 0

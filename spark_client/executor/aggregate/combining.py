@@ -1,7 +1,7 @@
-"""Combining: the accumulators of several bundles of one task, merged before they are shuffled.
+"""Merges the accumulators of several bundles of one task before they are shuffled.
 
-To Spark a row on its way from one stage to the next is many times the work that merging it is, so a key
-leaves its task once, as far as memory allows, and not once per bundle.
+Passing a row from one stage of Spark to the next costs many times more than merging it. So, as far as memory allows, a
+task emits a key once, and not once per bundle.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,15 +17,15 @@ from spark_client.executor.segments.keys import key_codes
 __all__ = ["HELD_BYTES", "can_combine", "combined_bundles"]
 
 HELD_BYTES = 64 << 20
-"""Accumulators of a task that wait for those of its next bundles."""
+"""The maximum size of accumulators of a task that wait for its next bundles."""
 WORTH = 0.75
-"""Accumulators are merged if this share of them or less will be left."""
+"""Accumulators are merged if at most this share of them remains."""
 
 Batches = list[pa.RecordBatch]
 
 
 def can_combine(plan: PartialPlan) -> bool:
-    """Whether the plan's output is accumulators by key that can be merged, and nothing else."""
+    """Whether the plan's output consists only of accumulators by key that can be merged."""
     mergeable = (
         source.call.spec.supports_merging and source.call.applied == (AppliedField.ACCUMULATOR,)
         for source in plan.inputs
@@ -40,10 +40,10 @@ def combined_bundles(
     *,
     held_bytes: int = HELD_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The output of a task's bundles, with as few rows per key as fit `held_bytes`.
+    """The output of a task's bundles, with as few rows per key as `held_bytes` allow.
 
-    `merge` runs a plan over accumulators. Once merging turns out not to be worth it, because keys hardly
-    come back, bundles are handed on as they come.
+    `merge` runs a plan over accumulators. If merging is not worthwhile, because few keys recur, the remaining bundles
+    are passed on unchanged.
     """
     held: Batches = []
     several = False
@@ -68,7 +68,7 @@ def combined_bundles(
 
 
 def _merging(plan: PartialPlan) -> PartialPlan:
-    """The plan that takes the first one's output and has output of the same columns."""
+    """A plan whose input is the output of `plan`, and whose output has the same columns."""
     keys, error = len(plan.keys), len(plan.keys) + len(plan.inputs)
     inputs = []
     for index, source in enumerate(plan.inputs):
@@ -79,7 +79,7 @@ def _merging(plan: PartialPlan) -> PartialPlan:
 
 
 def _repeats(plan: PartialPlan, held: Batches) -> bool:
-    """Whether enough keys came in more than one bundle."""
+    """Whether enough keys occur in more than one bundle."""
     table = pa.Table.from_batches(held)
     _, distinct = key_codes([table.column(index) for index in range(len(plan.keys))], table.num_rows)
     return distinct <= WORTH * table.num_rows

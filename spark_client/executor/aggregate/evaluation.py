@@ -1,4 +1,4 @@
-"""Evaluation: applies the steps of frames and picks each row's value."""
+"""Evaluation: applies the steps of frames and selects the value of each row."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,31 +24,31 @@ __all__ = ["Evaluated", "Evaluation"]
 
 Integers = npt.NDArray[np.int64]
 _STEP_BYTES = 8
-"""What a step takes besides its arguments, at most."""
+"""The maximum size of a step, without its arguments."""
 _FIRST_VALUES = 16_384
-"""Values of the first bundle; how large they are is known afterwards."""
+"""The number of values in the first bundle; later bundles use the measured size of values."""
 _GROWTH = 4
 _CODES = np.array([RowKind.INSERT.code, RowKind.DELETE.code], np.int8)
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The values of some rows, one after another, and the errors of those whose segment failed, by place."""
+    """The values of consecutive rows, and the errors of rows whose segment failed, by position."""
 
     values: pa.Array
     errors: Mapping[int, RowError]
 
     def columns(self, on_error: OnError) -> list[pa.Array]:
-        """The values, and the errors if they are to have a column."""
+        """The values, and the errors if on-error is `column`."""
         errors = [error_array(len(self.values), self.errors)] if on_error is OnError.COLUMN else []
         return [self.values, *errors]
 
 
 class Evaluation:
-    """One call over frames, for one task. Streams are opened when first needed.
+    """One call over frames, for one task. Streams are opened when they are first needed.
 
-    With `each_row` values may stand after any step of a segment, otherwise after its last one. With
-    `retracting` steps may retract rows.
+    If `each_row`, a row's value may be that after any step of its segment, otherwise it is that after the last step. If
+    `retracting`, steps may retract rows.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class Evaluation:
         self._chained = self._new_engine((AppliedField.ACCUMULATOR, *wanted), chained=True)
         self._chain_used = False
         self._values_within = _FIRST_VALUES
-        """Values of a bundle that are not too many bytes, as far as can be told."""
+        """An estimate of the number of values that fit in a bundle."""
 
     @property
     def size(self) -> int:
-        """Rows of a bundle, as agreed with the server; known once something has been evaluated."""
+        """The number of rows of a bundle, as agreed with the server; known after the first evaluation."""
         return self._engine.bundles().size
 
     def evaluate(self, table: pa.Table, steps: Steps, owners: Integers) -> Iterator[Evaluated]:
-        """A value per row of the table, in pieces of bounded size, in order.
+        """Yield a value per row of the table, in order, in pieces of bounded size.
 
-        `owners` has a row of the table per segment, which tells its key. Raises FunctionFailed where the policy says
-        so.
+        `owners` has a row of the table for each segment, from which its key is read. Raises FunctionFailed if the
+        policy requires it.
         """
         bundles = _Bundles(table, self._source, steps, owners, self._keys, self._key_names, retracting=self._retracting)
         results = _Results(steps, self._source.call.spec.result, each_row=self._each_row)
@@ -92,25 +92,25 @@ class Evaluation:
                 yield from self._collect(results, bundles, self._engine.send(bundles.batch(first, last)))
                 first = last
             else:
-                # Larger than a bundle: in parts, after everything before it.
+                # A segment that is larger than a bundle is sent in parts, after all earlier segments.
                 yield from self._collect(results, bundles, self._engine.drain())
                 yield from self._chain(results, bundles, first, most)
                 first += 1
         yield from self._collect(results, bundles, self._engine.drain())
 
     def finish(self) -> None:
-        """Ends the streams and compares accounts."""
+        """End the streams and compare the counts."""
         self._engine.finish()
         if self._chain_used:
             self._chained.finish()
 
     def close(self) -> None:
-        """Cancels what is in flight. Safe to call twice."""
+        """Cancel the calls in flight. Safe to call twice."""
         self._engine.close()
         self._chained.close()
 
     def _new_engine(self, applied: tuple[AppliedField, ...], *, chained: bool) -> RowEngine:
-        """An engine over what `_Bundles` makes."""
+        """An engine for the batches of `_Bundles`."""
         call = replace(self._source.call, applied=applied)
         columns, names = ([0], [KEY]) if call.spec.sees_key else ([], [])
         columns, names = [*columns, 1], [*names, ROWS]
@@ -120,7 +120,7 @@ class Evaluation:
         return RowEngine([planned], self._opening, ordered=True, merging=False)
 
     def _collect(self, results: "_Results", bundles: "_Bundles", completed: Iterator[Completed]) -> Iterator[Evaluated]:
-        """The rows of bundles that are complete."""
+        """The rows of completed bundles."""
         for each in completed:
             fields = each.values[0].flatten()
             starting, values = fields if self._each_row else (None, fields[0])
@@ -130,7 +130,7 @@ class Evaluation:
                 yield from self._whole(results, starting, values, begin, segment)
                 number = results.segment
                 if self._each_row and error.code == ErrorCode.RESULT_TOO_LARGE and bundles.steps_of(number) > 1:
-                    # Its values after each row fit no message together.
+                    # The values after each of its rows do not fit into a message together.
                     yield from self._chain(results, bundles, number, bundles.steps_of(number) // 2)
                 else:
                     yield from self._failed(results, bundles, error)
@@ -148,24 +148,25 @@ class Evaluation:
         yield from results.of_segments(before, part.flatten() if self._each_row else part, end - begin)
 
     def _failed(self, results: "_Results", bundles: "_Bundles", error: RowError) -> Iterator[Evaluated]:
-        """The rows of the next segment, which has."""
+        """The rows of the next segment, which has failed."""
         check_policy(self._source.call, {0: error}, bundles.keys(results.segment, 1), self._key_names)
         yield from results.of_failed(error)
 
     def _sized(self, size: int, values: int) -> None:
-        """Learns from the bytes of a bundle's values how many the next one may have."""
+        """Adapt the number of values of the next bundle to the measured size of values."""
         if values:
             within = int(PIECE_BYTES / max(size / values, 1))
             self._values_within = max(1, min(self._values_within * _GROWTH, within))
 
     def _chain(self, results: "_Results", bundles: "_Bundles", segment: int, most: int) -> Iterator[Evaluated]:
-        """The rows of one segment, in parts of `most` steps, each applied to the accumulator of the part before."""
+        """The rows of one segment, in parts of at most `most` steps, each applied to the previous accumulator."""
         spec = self._source.call.spec
         assert spec.accumulator is not None
         accumulator: pa.Array | None = None
         begin: pa.Array | None = None
         last: pa.Array | None = None
-        # A segment fails as a whole, wherever it is cut. If that does not fail the job, its values wait for its end.
+        # A segment fails as a whole. Unless that fails the job, its values are therefore held back until it is
+        # complete.
         waits = self._source.call.policy.on_error is not OnError.FAIL
         waiting: list[Evaluated] = []
         done, count = 0, bundles.steps_of(segment)
@@ -200,7 +201,7 @@ class Evaluation:
 
 
 class _Bundles:
-    """Segments as batches: the key, the rows."""
+    """Converts segments to batches with the columns key and rows."""
 
     def __init__(
         self, table: pa.Table, source: AggregateInput, steps: Steps, owners: Integers, keys: Sequence[int],
@@ -214,13 +215,13 @@ class _Bundles:
         self._retracting = retracting
 
     def rows_within(self, size: int) -> int:
-        """How many steps take this many bytes, by the average row of the table; at least one."""
+        """The number of steps that fit into `size` bytes, estimated by the average row of the table; at least one."""
         rows = max(len(self._arguments[0]), 1) if self._arguments else 1
         width = sum(argument.bytes for argument in self._arguments) / rows + _STEP_BYTES
         return max(1, int(size / width))
 
     def steps_of(self, segment: int) -> int:
-        """How many steps a segment has."""
+        """The number of steps of a segment."""
         return int(self._steps.offsets[segment + 1] - self._steps.offsets[segment])
 
     def keys(self, first: int, count: int) -> list[pa.Array]:
@@ -228,11 +229,11 @@ class _Bundles:
         return [column.take(self._owners[first : first + count]) for column in self._keys]
 
     def batch(self, first: int, last: int) -> pa.RecordBatch:
-        """Segments `first` up to `last`."""
+        """The segments from `first` to `last`, without the last one."""
         return self._batch(first, self._steps.offsets[first : last + 1])
 
     def part(self, segment: int, begin: int, end: int) -> pa.RecordBatch:
-        """Some steps of one segment."""
+        """Some of the steps of one segment."""
         return self._batch(segment, self._steps.offsets[segment] + np.array([begin, end]))
 
     def _batch(self, first: int, offsets: Integers) -> pa.RecordBatch:
@@ -257,18 +258,18 @@ class _Bundles:
 
 
 class _Results:
-    """From the values of segments and steps, as they come, to those of rows, in the same order."""
+    """Converts the values of segments and steps to the values of rows, in the same order."""
 
     def __init__(self, steps: Steps, type_: pa.DataType, *, each_row: bool) -> None:
         self._steps = steps
         self._type = type_
         self._each_row = each_row
         self.segment = 0
-        """The next one."""
+        """The number of the next segment."""
         self._row = 0
 
     def of_segments(self, starting: pa.Array | None, values: pa.Array, segments: int) -> Iterator[Evaluated]:
-        """The rows of the next segments, of which these are all values after each step, or the one after the last."""
+        """The rows of the next segments; `values` has the value after each step, or only after the last one."""
         first, steps = self.segment, self._steps
         self.segment += segments
         rows = self._rows_before(self.segment)
@@ -280,7 +281,7 @@ class _Results:
         yield from self._picked(starting, values, after, segment - first, steps.position[rows] == 0)
 
     def of_steps(self, starting: pa.Array | None, values: pa.Array, done: int) -> Iterator[Evaluated]:
-        """Rows of the next segment, whose values stand after these steps or before the first of them."""
+        """Rows of the next segment whose values are those after these steps, or before the first step."""
         segment_end = int(np.searchsorted(self._steps.segment, self.segment, side="right"))
         here = self._steps.position[self._row : segment_end]
         count = int(np.searchsorted(here, done + len(values), side="right"))
@@ -289,7 +290,7 @@ class _Results:
         yield from self._picked(starting, values, after, np.zeros(count, np.int64), after == 0)
 
     def end_segment(self) -> None:
-        """All steps of the next segment have been given."""
+        """End the next segment, all of whose steps have been passed."""
         self.segment += 1
 
     def of_failed(self, error: RowError) -> Iterator[Evaluated]:
@@ -302,7 +303,7 @@ class _Results:
             yield Evaluated(pa.nulls(count, self._type), dict.fromkeys(range(count), error))
 
     def _rows_before(self, segment: int) -> slice:
-        """The rows from the next one up to those of a segment."""
+        """The rows from the next one up to the first row of a segment."""
         begin, self._row = self._row, int(np.searchsorted(self._steps.segment, segment, side="left"))
         return slice(begin, self._row)
 
@@ -314,7 +315,7 @@ class _Results:
         segment: Integers,
         at_start: npt.NDArray[np.bool_],
     ) -> Iterator[Evaluated]:
-        """The value after this many steps of all, or of a segment before its first."""
+        """The value after this number of steps, or, if `at_start`, the starting value of the segment."""
         if at_start.any():
             assert starting is not None
             places = np.where(at_start, len(values) + segment, after - 1)

@@ -1,8 +1,8 @@
-"""Windows of a bucket of keys on a stream that fire early or late: state in, changes and state out.
+"""Windows of a bucket of keys on a stream that fire early or late: state in, changes and new state out.
 
-All windows of a bucket have one last millisecond. State is an Arrow table with a row per key: the key, net rows,
-accumulators, the value now and the value last emitted, and the times of `Firing`. Values are compared when a
-window fires: +I for the first, -U and +U where it changed, -D where no rows are left, nothing where it is as it was.
+All windows of a bucket have the same last millisecond. The state is an Arrow table with a row per key: the key, net
+rows, accumulators, the current value, the last emitted value, and the times of `Firing`. When a window fires, the
+values are compared: the first value gives +I, a changed one -U and +U, no remaining rows -D, an equal one nothing.
 """
 
 import dataclasses
@@ -34,9 +34,9 @@ __all__ = ["FirePlan", "FiredBucket", "Step"]
 
 @dataclasses.dataclass(frozen=True)
 class FirePlan:
-    """What is computed: `remotes` and `runnings` of the rows' columns, shown in the order of `shown`.
+    """The aggregates to compute: `remotes` and `runnings` over columns of the rows, returned in the order of `shown`.
 
-    `keys` and `kinds` are places of the rows' columns. `shown` holds (is remote, number) per value.
+    `keys` and `kinds` are positions of columns of the rows. `shown` contains (is remote, number) for each value.
     """
 
     options: EmitOptions
@@ -47,11 +47,11 @@ class FirePlan:
     key_names: tuple[str, ...]
     kinds: int | None
     names: tuple[str, ...]
-    """Of the output's columns: the kind, the keys, the values."""
+    """The names of the output columns: the kind, the keys, the values."""
 
     @property
     def value_types(self) -> list[pa.DataType]:
-        """The types of the values as shown."""
+        """The types of the values, in the order of `shown`."""
         return [
             self.remotes[number].call.spec.result if remote else self.runnings[number].result
             for remote, number in self.shown
@@ -60,7 +60,7 @@ class FirePlan:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Where the stream stands: milliseconds of watermark and clock; `last` is the windows' last millisecond."""
+    """The watermark and the clock in milliseconds; `last` is the last millisecond of the windows."""
 
     last: int
     watermark: int
@@ -69,7 +69,7 @@ class Step:
 
 @dataclasses.dataclass
 class _Window:
-    """A key's window. Values and accumulators as Python has them."""
+    """A key's window. Values and accumulators are Python values."""
 
     count: int
     accumulators: list[object]
@@ -80,7 +80,7 @@ class _Window:
 
 
 class FiredBucket:
-    """Made from the state that was saved, or None. Ask for `changes` once, then for `saved`."""
+    """Created from saved state, or None. Call `changes` once, then read `saved`."""
 
     def __init__(self, plan: FirePlan, saved: bytes | None, opening: OpenStream = open_stream) -> None:
         self._plan = plan
@@ -92,7 +92,7 @@ class FiredBucket:
             self._load(pa.ipc.open_stream(saved).read_all())
 
     def changes(self, step: Step, rows: pa.Table | None) -> pa.Table | None:
-        """The changes that time and these rows bring. Rows come after the watermark: late ones are dropped."""
+        """Apply time and rows, and return the changes. Rows follow the watermark, so late rows are dropped."""
         plan = self._plan
         for index, window in enumerate(self._windows):
             if window.firing.time_passed(plan.options, step.last, step.watermark, step.now):
@@ -107,12 +107,12 @@ class FiredBucket:
         return self._emitted(self._keys)
 
     def is_over(self, step: Step) -> bool:
-        """Whether rows are late from now on and the state can go."""
+        """Whether further rows would be late, so that the state can be removed."""
         return step.watermark >= step.last + self._plan.options.lateness
 
     @property
     def saved(self) -> bytes | None:
-        """The state; None if there is none."""
+        """The state to save; None if there is none."""
         if not self._windows:
             return None
         plan, windows = self._plan, self._windows
@@ -155,7 +155,7 @@ class FiredBucket:
             )
 
     def _accept(self, rows: pa.Table) -> list[int]:
-        """Adds rows to the windows of their keys, and returns which windows these are."""
+        """Add rows to the windows of their keys, and return the positions of these windows."""
         plan, before = self._plan, len(self._windows)
         grouping = group_by_key([rows.column(key) for key in plan.keys], rows.num_rows)
         firsts = pa.array(grouping.first_rows())
@@ -172,14 +172,14 @@ class FiredBucket:
         return places
 
     def _places(self, new: Sequence[pa.Array], count: int) -> list[int]:
-        """The window of each of these keys, made again where there is none."""
+        """The position of the window of each key; missing windows are created."""
         plan, before = self._plan, len(self._windows)
         if not before:
             self._keys, codes = list(new), np.arange(count)
         else:
             both = [pa.chunked_array([old, more.cast(old.type)]) for old, more in zip(self._keys, new, strict=True)]
             together = group_by_key(both, before + count)
-            # By their first rows: the windows that are there keep their places.
+            # Sorted by their first rows, so existing windows keep their positions.
             firsts = together.first_rows()
             order = np.argsort(firsts)
             codes = np.argsort(order)[together.codes[before:]]
@@ -194,7 +194,7 @@ class FiredBucket:
         self, rows: pa.Table, grouping: Grouping, keys: list[pa.Array], windows: Sequence[_Window],
         kinds: pa.ChunkedArray | None,
     ) -> None:  # fmt: skip
-        """One call per function, with the rows and the accumulators of all keys."""
+        """Make one call per function, with the rows and the accumulators of all keys."""
         plan = self._plan
         if not plan.remotes:
             return
@@ -248,7 +248,7 @@ class FiredBucket:
                 self._out.append((RowKind.DELETE, index, window.emitted))
             window.emitted = None
         elif window.emitted is None:
-            # A copy: rows that come later in this micro-batch change the window's values.
+            # A copy, because later rows of this micro-batch change the values of the window.
             window.emitted = list(window.values)
             self._out.append((RowKind.INSERT, index, window.emitted))
         elif not _same(window.emitted, window.values):

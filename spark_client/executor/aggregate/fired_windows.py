@@ -1,4 +1,4 @@
-"""Buckets of windows inside Spark's operators: rows packed by window and bucket, then the state of one bucket."""
+"""Runs buckets of windows in Spark's operators: packs rows by window and bucket, then updates the state of a bucket."""
 
 from collections.abc import Iterator
 
@@ -14,13 +14,13 @@ from spark_client.executor.packed_batches import read, written
 __all__ = ["BUCKET", "LAST", "OVER", "ROWS", "fired", "packed_windows"]
 
 LAST, OVER, BUCKET, ROWS = (hidden(name) for name in ("last", "over", "bucket", "rows"))
-"""Columns of what Spark groups: a window's last millisecond, when it is over, the bucket of the key, its rows."""
+"""The columns by which Spark groups: a window's last millisecond, the time when it ends, the bucket, and the rows."""
 
 
 def packed_windows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a window and bucket as one packed batch: the columns LAST, OVER, BUCKET and ROWS.
+    """The rows of each window and bucket as one packed batch, in the columns LAST, OVER, BUCKET and ROWS.
 
-    The first three columns of the batches are LAST, OVER and BUCKET.
+    The first three columns of the input batches are LAST, OVER and BUCKET.
     """
     for batch in batches:
         if not batch.num_rows:
@@ -41,7 +41,7 @@ def packed_windows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def fired(plan: FirePlan, last: int, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     """The changes of one bucket of one window in one micro-batch, if any: a packed batch in the column ROWS.
 
-    `last` is the window's last millisecond. State and timeout are set in Spark's `state`.
+    `last` is the window's last millisecond. The new state and its timeout are set in Spark's `state`.
     """
     packed_batches = [] if state.hasTimedOut else [bytes(each) for frame in frames for each in frame[ROWS]]
     batches = [batch for each in packed_batches for batch in read(each)]
@@ -57,10 +57,11 @@ def fired(plan: FirePlan, last: int, frames: Iterator[pd.DataFrame], state: Grou
         if after != saved:
             state.update((after,))
         if plan.options.needs_clock:
-            # The watermark may pass the window's end at any time, and the clock wakes by time alone.
+            # With a processing time timeout, Spark does not react to the watermark, which may pass the window at any
+            # time.
             state.setTimeoutDuration(1)
         else:
-            # Spark wakes what is before the watermark, not what is at it.
+            # Spark fires timeouts that are before the watermark, not those that are equal to it.
             due = last if step.watermark < last else last + plan.options.lateness
             state.setTimeoutTimestamp(due - 1)
     if changes is not None:

@@ -1,6 +1,6 @@
-"""Firing: the one rule by which a window of a key fires on a stream (FLIP-392).
+"""Firing: decides when the window of a key fires on a stream (FLIP-392).
 
-It has no clock and does no I/O: watermark and processing time come in, milliseconds since 1970.
+It has no clock and does no I/O: watermark and processing time are arguments, in milliseconds since 1970.
 
     early fire 1 s, late fire 0 s, lateness 3 s; the window [0 s, 3 s) of a key whose first row came at 0.2 s
 
@@ -17,7 +17,7 @@ __all__ = ["EmitOptions", "Firing"]
 
 @dataclasses.dataclass(frozen=True)
 class EmitOptions:
-    """Delays in milliseconds, None for what is off; `lateness` is 0 without late fire."""
+    """Delays in milliseconds, None if off; `lateness` is 0 without late firing."""
 
     early: int | None = None
     late: int | None = None
@@ -25,32 +25,32 @@ class EmitOptions:
 
     @property
     def fires(self) -> bool:
-        """Whether windows are emitted at other times than their end."""
+        """Whether windows are also emitted before or after their end."""
         return self.early is not None or self.late is not None
 
     @property
     def needs_clock(self) -> bool:
-        """Whether a fire may be due without a row and without a watermark."""
+        """Whether a window may fire without a row and without progress of the watermark."""
         return bool(self.early) or bool(self.late)
 
 
 @dataclasses.dataclass
 class Firing:
-    """The times of one key and window; `early_at` and `late_at` are the next periodic fires, None before any."""
+    """The times of one key and window; `early_at` and `late_at` are the next periodic fires, None if not scheduled."""
 
     early_at: int | None = None
     late_at: int | None = None
     on_time: bool = False
-    """The window has fired because the watermark reached its last millisecond."""
+    """Whether the window has fired because the watermark reached its last millisecond."""
 
     def rows_came(self, options: EmitOptions, last: int, watermark: int, now: int) -> bool:
-        """Rows that are not late came; whether the window fires at once. `last` is its last millisecond."""
+        """Record rows that are not late; return whether the window, whose last millisecond is `last`, fires at once."""
         if watermark < last:
             if options.early:
                 self.early_at = now + options.early if self.early_at is None else self.early_at
             return options.early == 0
         if not self.on_time:
-            # A window first seen after its end: nothing was emitted when its time came.
+            # The window is new but has already ended, so nothing was emitted at its end.
             self.on_time = True
             return True
         if options.late:
@@ -58,7 +58,7 @@ class Firing:
         return options.late == 0
 
     def time_passed(self, options: EmitOptions, last: int, watermark: int, now: int) -> bool:
-        """Whether the window fires because of the watermark or of the clock."""
+        """Whether the window fires because of the watermark or the clock."""
         fires = False
         if self.early_at is not None and self.early_at <= now and options.early:
             self.early_at = _next(self.early_at, options.early, now)
@@ -72,5 +72,5 @@ class Firing:
 
 
 def _next(due: int, delay: int, now: int) -> int:
-    """The first time after now that is a whole number of delays after `due`."""
+    """The first time after `now` that is a multiple of `delay` after `due`."""
     return due + ((now - due) // delay + 1) * delay

@@ -1,4 +1,4 @@
-"""Frames: which rows each row's window holds, and the steps that lead from one frame to the next."""
+"""Frames: the rows in the frame of each row, and the steps that lead from one frame to the next."""
 
 import itertools
 import math
@@ -28,10 +28,10 @@ _MOST = 1 << 63
 
 @dataclass(frozen=True)
 class Steps:
-    """Rows to apply, segment by segment, and where in them each row's value stands.
+    """The rows to apply, by segment, and the step after which each row's value is taken.
 
-    `rows` are row numbers of the table, `retracts` says which are retracted (None: none), `offsets` are
-    those of the segments. A row's value is the one after `position` steps of its `segment`.
+    `rows` are row numbers of the table, `retracts` tells which of them are retracted (None: none), `offsets` are the
+    offsets of the segments. A row's value is that after `position` steps of its `segment`.
     """
 
     rows: Integers
@@ -41,7 +41,7 @@ class Steps:
     position: Integers
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> "Steps":
-        """Without the rows that are not chosen; `chosen` has an entry per row of the table."""
+        """The steps of chosen rows only; `chosen` has an entry per row of the table."""
         kept = chosen[self.rows]
         before = np.concatenate(([0], np.cumsum(kept)))
         start = self.offsets[:-1][self.segment]
@@ -57,10 +57,10 @@ class Steps:
 def bounds_of(
     frame: Frame, starts: Integers, order: list[pa.ChunkedArray], rows: int, limits: Limits = (None, None)
 ) -> tuple[Integers, Integers]:
-    """Per row, the first row of its frame and the one after its last; equal where the frame is empty.
+    """For each row, the first row of its frame and the one after its last row; these are equal if the frame is empty.
 
-    Rows are sorted by partition, whose first rows are `starts`, and within it by `order`. `limits` hold the order plus
-    the offset of the frame's start and end, where that is no plain addition.
+    Rows are sorted by partition, which begin at `starts`, then by `order`. If the offset is not a plain addition,
+    `limits` are columns with the order plus the offset, for the start and the end of the frame.
     """
     lengths = np.diff(np.append(starts, rows))
     first, last = np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
@@ -77,8 +77,8 @@ def bounds_of(
             frame.end, last, np.repeat(peers + peer_lengths, peer_lengths), values, limits[1], side="right"
         )
         if any(limit is not None for limit in limits):
-            # A day before 02:30 may come after a day before 02:10 if clocks were set back between the two. A frame of
-            # Spark's loses no row that it has got and gets none again that it has lost; so bounds never fall.
+            # If clocks are set back between the two, a day before 02:30 may be later than a day before 02:10. In Spark
+            # a frame never loses a row and gets it again, so its bounds never decrease.
             high = np.maximum.accumulate(high)
             low = np.maximum.accumulate(np.minimum(low, high))
     return low, np.maximum(low, high)
@@ -87,14 +87,14 @@ def bounds_of(
 def slid(low: Integers, high: Integers, starts: Integers) -> Steps:
     """Steps that add the rows which enter a frame and retract those which leave it, row by row.
 
-    Both bounds must not fall within a partition. A frame that only grows takes nothing back.
+    Within a partition, neither bound may decrease. A frame that only grows retracts nothing.
     """
     rows = len(low)
     firsts = np.zeros(rows, np.bool_)
     firsts[starts] = True
     low_before, high_before = np.roll(low, 1), np.roll(high, 1)
     low_before[firsts] = high_before[firsts] = low[firsts]
-    # A frame that jumps over rows passes through them.
+    # If the frame jumps over rows, they are added and then retracted.
     added = np.maximum(high - high_before, 0)
     removed = low - low_before
     total = np.cumsum(added + removed)
@@ -112,7 +112,7 @@ def slid(low: Integers, high: Integers, starts: Integers) -> Steps:
 
 
 def recomputed(low: Integers, high: Integers) -> Steps:
-    """Every frame from its first row on, by itself; rows with one frame share it."""
+    """Steps that compute each frame separately, from its first row; rows with equal frames share a segment."""
     fresh = _fresh(low, high)
     lengths = (high - low)[fresh]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
@@ -121,7 +121,7 @@ def recomputed(low: Integers, high: Integers) -> Steps:
 
 
 def stretches(low: Integers, high: Integers, most: int) -> Iterator[tuple[int, int]]:
-    """Rows, from one up to another, whose frames together have about `most` rows; rows with one frame stay together."""
+    """Ranges of rows whose frames together have about `most` rows; rows with equal frames stay together."""
     fresh = _fresh(low, high)
     total = np.cumsum(np.where(fresh, high - low, 0))
     stretch = np.maximum.accumulate(np.where(fresh, total // most, 0))
@@ -130,20 +130,20 @@ def stretches(low: Integers, high: Integers, most: int) -> Iterator[tuple[int, i
 
 
 def _fresh(low: Integers, high: Integers) -> npt.NDArray[np.bool_]:
-    """Which rows have another frame than the row before."""
+    """Whether each row's frame differs from that of the previous row."""
     fresh = np.ones(len(low), np.bool_)
     fresh[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
     return fresh
 
 
 def _spread(begin: Integers, counts: Integers) -> Integers:
-    """begin[0], begin[0] + 1, ... counts[0] times, then the same of the next."""
+    """begin[0], begin[0] + 1, ... with counts[0] elements, then the same for the next ones."""
     ends = np.cumsum(counts)
     return np.repeat(begin - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def _peer_starts(starts: Integers, order: list[pa.ChunkedArray], rows: int) -> Integers:
-    """Where rows begin that differ in their order from the row before; all rows of a partition are peers without."""
+    """The positions of rows that are not peers of the previous row. Without an order, all rows of a partition are."""
     if not order:
         return starts
     changes = np.zeros(rows, np.bool_)
@@ -152,7 +152,7 @@ def _peer_starts(starts: Integers, order: list[pa.ChunkedArray], rows: int) -> I
 
 
 class _Offsets:
-    """The values of the order, per partition, as numbers that can be searched."""
+    """The values of the order as numbers, which can be searched within a partition."""
 
     def __init__(self, frame: Frame, column: pa.ChunkedArray, starts: Integers, rows: int) -> None:
         array = combined(column)
@@ -163,9 +163,9 @@ class _Offsets:
         self.starts, self.rows, self.of_time = starts, rows, frame.of_time
 
     def search(self, offset: float, plain: Integers, limit: pa.ChunkedArray | None, side: Side) -> Integers:
-        """Per row, where `its value + offset` would stand, which is the `limit` if there is one.
+        """For each row, the position of `its value + offset`, or of `limit` if it is given.
 
-        Nulls see each other only, and so do NaNs: `plain`.
+        The frame of a null contains only nulls, and that of NaN only NaNs; it is taken from `plain`.
         """
         found = plain.copy()
         numbers = self.values
@@ -182,21 +182,21 @@ class _Offsets:
             present = np.flatnonzero(~self.alone[start:end])
             if not len(present):
                 continue
-            # Nulls stand together, before or after, and NaNs at the other end.
+            # Nulls are adjacent, at one end of the partition, and NaNs are at the other end.
             begin, stop = start + int(present[0]), start + int(present[-1]) + 1
             values = numbers[begin:stop]
             targets = values if sought is None else sought[begin:stop]
             down = values[0] > values[-1] if sought is None else (targets[0] > values[0]) != (offset > 0)
-            if down:  # the largest first
+            if down:  # in descending order
                 values, targets = -values, -targets
             found[begin:stop] = begin + np.searchsorted(values, targets + shift, side=side)
         return found
 
     def _shift(self, offset: float, side: Side) -> float:
-        """The offset in the unit of the values: for whole numbers the last one that is still within it."""
+        """The offset in the unit of the values; for integers it is rounded towards the row."""
         if self.unit is None:
             return offset
-        # Seconds come from text by way of floats, so they are exact to the microsecond and no further.
+        # Seconds are parsed from text as floats, so they are exact only to the microsecond.
         exact = Fraction(round(offset * 1_000_000), 1_000_000) if self.of_time else Fraction(repr(offset))
         exact *= self.unit
         return math.ceil(exact) if side == "left" else math.floor(exact)
@@ -214,12 +214,12 @@ def _range_bound(
 
 
 def _numbers(array: pa.Array, *, of_time: bool) -> tuple[Numbers, Fraction | None]:
-    """The values as numbers to compute with, and what one of the frame's offset is in them; None for floats."""
+    """The values as numbers, and the size of the frame's unit in these numbers; None for floats."""
     type_ = array.type
     if pa.types.is_floating(type_):
         return pc.fill_null(array, 0).to_numpy(zero_copy_only=False), None
     if pa.types.is_decimal(type_):
-        # As whole numbers of the last digit: floats would not be exact, and 64 bits not always enough.
+        # As integers in units of the last digit, because floats are not exact and 64 bits may not suffice.
         unscaled = [0 if value is None else int(value.scaleb(type_.scale, _WIDE)) for value in array.to_pylist()]
         return np.array(unscaled, np.int64 if type_.precision <= 18 else object), Fraction(10**type_.scale)
     unit = Fraction(1_000_000 if of_time else 1)

@@ -1,8 +1,8 @@
-"""Aggregation of rows that are sorted by key, inside mapInArrow: one accumulator per key.
+"""Aggregates rows that are sorted by key, inside mapInArrow: one accumulator per key.
 
-Keys that end within a bundle are segments of their own, and many bundles are in flight at once. A key
-with more rows than a bundle goes on in a chain: each part is applied to the accumulator of the part
-before, so that memory does not grow with the key.
+Keys that end within a bundle are separate segments, and many bundles are in flight at once. A key with more rows than a
+bundle continues in a chain: each part is applied to the accumulator of the previous part, so memory does not grow with
+the size of a key.
 """
 
 import itertools
@@ -32,7 +32,7 @@ Integers = npt.NDArray[np.int64]
 def map_grouped(
     plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
-    """Input batches, sorted by key, to output batches. Raises FunctionFailed, and what streams raise."""
+    """Turn input batches, sorted by key, into output batches. Raises FunctionFailed, and errors of streams."""
     return run_sorted(lambda cleanup: _Task(plan, opening, cleanup), batches)
 
 
@@ -45,7 +45,7 @@ class _Task:
         cleanup.callback(self._chain.close)
         self._under_way: deque[tuple[Bundle, Integers | None]] = deque()
         self._count = 0
-        """Net rows of the chain so far, in a changelog."""
+        """The net rows of the current chain, in a changelog."""
 
     def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = self._plan
@@ -66,7 +66,7 @@ class _Task:
             yield from output_of(self._plan, bundle, each, counts)
 
     def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator["Bundle | list[pa.RecordBatch]"]:
-        """Bundles of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
+        """Bundles of complete keys, and the output of keys in a chain, which are processed on the way."""
         most_bytes = min(BUNDLE_BYTES, self._engine.segment_bytes())
         for rows in rows_by_key(batches, self._plan.keys, self._engine.bundles(), most_bytes):
             if rows.is_part:
@@ -84,7 +84,7 @@ class _Task:
             yield bundle
 
     def _part(self, table: pa.Table, *, ends: bool) -> list[pa.RecordBatch]:
-        """Output for a part of the key that is in a chain, or now begins one."""
+        """The output for a part of the key in the current chain, or in a new one."""
         output: list[pa.RecordBatch] = []
         if self._plan.kinds is not None:
             before = self._count if self._chain.started else 0
@@ -100,7 +100,7 @@ class _Task:
         return output
 
     def _without_orphans(self, table: pa.Table, starts: Integers) -> tuple[pa.Table, Integers, Integers]:
-        """The rows that count, where their keys start, and the net rows of each key."""
+        """The rows without orphaned retractions, the positions where keys begin, and the net rows of each key."""
         assert self._plan.kinds is not None
         kept, net = net_rows(signs(table.column(self._plan.kinds)), starts, 0)
         if kept.all():
@@ -112,16 +112,16 @@ class _Task:
 
 
 def net_rows(signs: Integers, starts: Integers, before: int) -> tuple[npt.NDArray[np.bool_], Integers]:
-    """Which rows of a changelog count, and the net rows of each key, of which there were `before` already.
+    """Which rows of a changelog are kept, and the net rows of each key. Each key begins with `before` rows.
 
-    A row retracted from a key that has none is dropped (Flink: a retraction without state). Counting
-    down from what is there, those are the rows that reach a new depth below zero.
+    A retraction of a row of a key that has no rows is dropped (Flink: a retraction without state). If the number of
+    rows is counted, these are the retractions that reach a new minimum below zero.
     """
     lengths = np.diff(np.append(starts, len(signs)))
     key = np.repeat(np.arange(len(starts)), lengths)
     total = np.cumsum(signs)
     depth = total - np.repeat(total[starts] - signs[starts], lengths) + before
-    # Each key's depths in a band of their own, lower than the one before: so one running minimum serves all.
+    # The depths of each key are in a range of their own, below that of the previous key: one running minimum suffices.
     band = key * (2 * len(signs) + abs(before) + 2)
     lowest = np.minimum(np.minimum.accumulate(depth - band) + band, 0)
     previous = np.concatenate(([0], lowest[:-1]))

@@ -1,4 +1,4 @@
-"""Finishing inside mapInArrow: the accumulators of a key, or its rows, become its values."""
+"""The last step, inside mapInArrow: the accumulators of a key, or its rows, become its values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ __all__ = ["FinishPlan", "map_finish", "without_repeats"]
 
 @dataclass(frozen=True)
 class FinishPlan:
-    """What one finishing operator does: its input has a row per key, and so has its output.
+    """The plan of a final operator: both its input and its output have a row per key.
 
-    `distinct` are the columns of lists whose equal rows count once.
+    `distinct` are the columns of lists in which equal rows count once.
     """
 
     calls: tuple[PlannedCall, ...]
@@ -36,7 +36,7 @@ class FinishPlan:
 def map_finish(
     plan: FinishPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
-    """Input batches to output batches. Raises FunctionFailed, and what streams raise."""
+    """Turn input batches into output batches. Raises FunctionFailed, and errors of streams."""
     engine = RowEngine(plan.calls, opening, ordered=True, most_bytes=WHOLE_BYTES)
     for completed in engine.run(_settled(plan, batch) for batch in batches):
         table = completed.table
@@ -58,8 +58,8 @@ def map_finish(
 def _settled(plan: FinishPlan, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch without the equal rows that Spark leaves in a set.
 
-    Where Spark's hash aggregation falls back to sorting, a struct that was collected before that and an equal one
-    that was collected after it are two elements of a collect_set.
+    If Spark's hash aggregation falls back to sorting, a struct that was collected before and an equal one that was
+    collected afterwards are two elements of a collect_set.
     """
     for column in plan.distinct:
         batch = batch.set_column(column, batch.schema.field(column), without_repeats(batch.column(column)))
@@ -67,7 +67,7 @@ def _settled(plan: FinishPlan, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def without_repeats(lists: pa.Array) -> pa.Array:
-    """The lists of structs with the first of equal elements of each list."""
+    """The lists of structs without repetitions; the first of equal elements of a list is kept."""
     flat = lists.flatten()
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     owners = np.repeat(np.arange(len(lists)), lengths)

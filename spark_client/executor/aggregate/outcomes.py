@@ -1,4 +1,4 @@
-"""What happens to segments that failed: the caller's policy, applied to bundles."""
+"""Applies the caller's error policy to the failed segments of bundles."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,13 +13,13 @@ from spark_client.base.errors import FunctionFailed
 __all__ = ["check_policy"]
 
 KEY_LIMIT = 200
-"""Characters of a key shown in an error."""
+"""The maximum number of characters of a key in an error message."""
 
 
 def check_policy(
     call: AggregateCall, errors: Mapping[int, RowError], keys: Sequence[pa.Array], names: Sequence[str]
 ) -> None:
-    """Raises FunctionFailed for the first failed segment if the policy is to fail; `keys` has a row per segment."""
+    """Raises FunctionFailed for the first failed segment if on-error is `fail`; `keys` has a row per segment."""
     if not errors or call.policy.on_error is not OnError.FAIL:
         return
     segment, error = min(errors.items())

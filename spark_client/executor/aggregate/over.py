@@ -1,6 +1,6 @@
-"""OVER inside mapInArrow: rows sorted by partition and order, with the value of each row's frame.
+"""OVER inside mapInArrow: adds the value of each row's frame to rows that are sorted by partition and order.
 
-The rows of a partition are held in memory, as Spark's own Python windows do.
+The rows of a partition are held in memory, as in Spark's own Python window functions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,15 +23,16 @@ __all__ = ["OverInput", "OverPlan", "aligned", "map_over"]
 
 Integers = npt.NDArray[np.int64]
 TABLE_STEPS = 1 << 22
-"""Steps that are laid out together, about: frames that are computed one by one may be as many times their rows."""
+"""The approximate maximum of steps that are computed at once: separate frames may have many times more steps than rows.
+"""
 
 
 @dataclass(frozen=True)
 class OverInput:
     """A call over a frame.
 
-    `limits` are the columns that hold, for the start and the end of the frame, the row's order plus the offset; None
-    where plain arithmetic tells it.
+    `limits` are the columns with the row's order plus the offset, for the start and the end of the frame; None if the
+    offset is a plain addition.
     """
 
     source: AggregateInput
@@ -40,21 +41,21 @@ class OverInput:
 
     @property
     def grows(self) -> bool:
-        """Rows enter the frame and never leave it."""
+        """Whether rows enter the frame and never leave it."""
         return self.frame.start is None
 
     @property
     def slides(self) -> bool:
-        """One frame is had from the one before; otherwise each is computed from its first row on."""
+        """Whether each frame is derived from the previous one; otherwise each is computed from its first row."""
         whole = self.grows and self.frame.end is None
         return not whole and (self.grows or self.source.call.spec.supports_retracting)
 
 
 @dataclass(frozen=True)
 class OverPlan:
-    """What one operator does: calls over windows of one partitioning and order.
+    """The plan of an operator: calls over windows with the same partitioning and order.
 
-    Output has the `passed` columns, then per call its values and, with on-error `column`, its errors.
+    The output has the `passed` columns, then per call its values and, if on-error is `column`, its errors.
     """
 
     inputs: tuple[OverInput, ...]
@@ -68,7 +69,7 @@ class OverPlan:
 def map_over(
     plan: OverPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
-    """Input batches to output batches with the same rows. Raises FunctionFailed, and what streams raise."""
+    """Turn input batches into output batches with the same rows. Raises FunctionFailed, and errors of streams."""
     with ExitStack() as cleanup:
         evaluations = [_evaluation(each, plan, opening) for each in plan.inputs]
         for evaluation in evaluations:
@@ -111,7 +112,7 @@ def _columns(
 
 
 def aligned(calls: Sequence[Iterator[list[pa.Array]]]) -> Iterator[list[pa.Array]]:
-    """The columns of several calls side by side. Each gives those of the same rows, in pieces of its own."""
+    """The columns of several calls side by side. Each call yields columns of the same rows, in pieces of any size."""
     held: list[list[pa.Array]] = [[pa.nulls(0)] for _ in calls]
     while True:
         for number, call in enumerate(calls):

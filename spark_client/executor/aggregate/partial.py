@@ -1,7 +1,7 @@
 """Partial aggregation inside mapInArrow: rows become segments, segments become accumulators.
 
-Every bundle is by itself, so that many are in flight at once. A key that comes out of several bundles of
-a task is merged before the shuffle if that fits in memory; what is left is for the merge after it.
+Bundles are independent, so many are in flight at once. If a key occurs in several bundles of a task, its accumulators
+are merged before the shuffle, as far as memory allows; the final merge handles the rest.
 """
 
 import itertools
@@ -25,15 +25,15 @@ __all__ = ["map_partial"]
 FIRST_ROWS = 262_144
 GROWTH = 4
 ROWS_PER_KEY = 8
-"""With fewer rows per key than this, bundles grow."""
+"""If bundles have fewer rows per key than this, they grow."""
 GROWN_BYTES = 64 << 20
-"""Input of one bundle at most. Its segments go out in several messages."""
+"""The maximum input of a bundle. Its segments are sent in several messages."""
 
 
 def map_partial(
     plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
-    """Input batches to output batches. Raises FunctionFailed, and what streams raise."""
+    """Turn input batches into output batches. Raises FunctionFailed, and errors of streams."""
     with closing(_applied(plan, batches, opening)) as bundles:
         if can_combine(plan):
             yield from combined_bundles(plan, bundles, partial(_merged, opening))
@@ -42,7 +42,7 @@ def map_partial(
 
 
 def _merged(opening: OpenStream, plan: PartialPlan, held: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The output of a plan over accumulators, which are one bundle."""
+    """The output of a plan over accumulators, which form one bundle."""
     rows = iter([pa.Table.from_batches(held).combine_chunks().to_batches()[0]])
     return list(itertools.chain.from_iterable(_applied(plan, rows, opening, whole=True)))
 
@@ -50,7 +50,7 @@ def _merged(opening: OpenStream, plan: PartialPlan, held: list[pa.RecordBatch]) 
 def _applied(
     plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream, *, whole: bool = False
 ) -> Generator[list[pa.RecordBatch]]:
-    """The output of each bundle; of a bundle per batch if these are to stay whole."""
+    """The output of each bundle; if `whole`, each batch is a bundle."""
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return
@@ -80,7 +80,7 @@ def _applied(
 
 
 class _GrowingSize:
-    """Rows of the next bundle: more where keys hardly repeat within one, since what comes out has a row per key."""
+    """The number of rows of the next bundle: it grows if few keys repeat, because the output has a row per key."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -90,13 +90,13 @@ class _GrowingSize:
         return self._rows
 
     def saw(self, rows: int, segments: int) -> None:
-        """A bundle of this many rows had this many keys."""
+        """Record the numbers of rows and of keys of a bundle."""
         if segments * ROWS_PER_KEY > rows >= self._rows:
             self._rows = min(self._rows * GROWTH, self._most)
 
 
 def _bundles(plan: PartialPlan, table: pa.Table, segment_bytes: int) -> Iterator[Bundle]:
-    """The rows as one bundle; as two or more where a key would not fit a message: only segments go out alone."""
+    """The rows as one bundle, or as several if a key would not fit into a message, because segments are not divided."""
     bundle = _grouped(plan, table)
     largest = int(np.diff(bundle.grouping.offsets).max())
     if largest == 1 or largest * (table.nbytes / table.num_rows) <= segment_bytes:

@@ -1,6 +1,6 @@
-"""Spark's own aggregates as running values, for windows that fire early or late: state that takes rows and gives back.
+"""Spark's own aggregates as running values, for windows that fire early or late: rows are added and retracted.
 
-State is Arrow: the sum and the count of the values that are not null, or the values and how often each is there.
+The state is Arrow: sum and count of the non-null values, or the values with their counts.
 """
 
 import decimal
@@ -17,9 +17,9 @@ _WIDE = decimal.Context(prec=76)
 
 @dataclass(frozen=True)
 class Running:
-    """One aggregate: `function` is count, sum, avg, min or max of the column at `column`; None counts rows.
+    """An aggregate: `function` is count, sum, avg, min or max of the column at `column`; None counts rows.
 
-    `keeps_all` says that rows may be retracted, so that all values are kept where the function asks for one.
+    `keeps_all` tells that rows may be retracted, so min and max keep all values.
     """
 
     function: str
@@ -31,7 +31,7 @@ class Running:
 
     @property
     def has_values(self) -> bool:
-        """Whether the state holds values and not their sum."""
+        """Whether the state contains values instead of a sum."""
         return self.distinct or self.function in ("min", "max")
 
     @property
@@ -49,7 +49,7 @@ class Running:
         return pa.float64() if pa.types.is_floating(type_) else pa.decimal128(38, 0)
 
     def added(self, state: Any, values: Sequence[Any], signs: Sequence[int]) -> Any:
-        """The state with these values added (1) or retracted (-1); values are ignored for count(*)."""
+        """The state after these values are added (1) or retracted (-1); values are ignored for count(*)."""
         if self.has_values:
             return self._with_values(state, values, signs)
         counted = [(value, sign) for value, sign in zip(values, signs, strict=True)
@@ -72,7 +72,7 @@ class Running:
         return [{"value": value, "count": count} for value, count in counts.items() if count]
 
     def value(self, state: Any) -> Any:
-        """What the aggregate is now; null of no values, but for count."""
+        """The current value of the aggregate; without values it is null, except for count."""
         if not self.has_values:
             if self.function == "count":
                 return state["count"]

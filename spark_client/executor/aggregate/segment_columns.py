@@ -1,4 +1,4 @@
-"""Builds bundles: rows that have been told apart by key become Arrow columns of segments."""
+"""Builds bundles: rows grouped by key become Arrow columns of segments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,10 +29,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AggregateInput:
-    """An aggregate call, and where in the input its arguments and its condition (a boolean column) stand.
+    """An aggregate call, with the positions of its arguments and its condition (a boolean column) in the input.
 
-    Or, to merge: where its accumulators stand, null in rows that have none, and the errors of those that
-    is not available.
+    To merge, it has the positions of its accumulators, which are null in rows without one, and of their errors.
     """
 
     call: AggregateCall
@@ -42,9 +41,9 @@ class AggregateInput:
     error: int | None = None
 
     def takes(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
-        """Which rows the function gets; None for all of them.
+        """Which rows the function receives; None for all of them.
 
-        Rows whose condition is not true are skipped, and with `nulls="skip"` those with a null argument.
+        Rows whose condition is not true are skipped, and if nulls are "skip", rows with a null argument.
         """
         chosen = None
         if self.condition is not None:
@@ -59,28 +58,28 @@ class AggregateInput:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Rows by key: `order` lists them segment by segment, each in input order; None if they stand so already."""
+    """Rows by key: `order` lists them by segment, each in input order; None if they are in this order already."""
 
     segments: int
     order: Integers | None
     offsets: Integers
     codes: Integers
-    """Per row, its segment."""
+    """The segment of each row."""
 
     def first_rows(self) -> Integers:
-        """Per segment, its first row."""
+        """The first row of each segment."""
         return self.offsets[:-1] if self.order is None else self.order[self.offsets[:-1]]
 
     def last_rows(self) -> Integers:
-        """Per segment, its last row."""
+        """The last row of each segment."""
         return self.offsets[1:] - 1 if self.order is None else self.order[self.offsets[1:] - 1]
 
 
 def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> Grouping:
-    """One segment per key that is there, in no particular order."""
+    """One segment per key, in no particular order."""
     codes, count = key_codes(keys, rows)
     lengths = np.bincount(codes, minlength=count)
-    if not lengths.all():  # a dictionary may hold what no row has
+    if not lengths.all():  # a dictionary may contain values of no row
         encoded = pc.dictionary_encode(pa.array(codes))
         codes, count = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
         lengths = np.bincount(codes, minlength=count)
@@ -89,7 +88,7 @@ def group_by_key(keys: Sequence[pa.ChunkedArray], rows: int) -> Grouping:
 
 
 def group_by_runs(starts: Integers, rows: int) -> Grouping:
-    """One segment per run of rows."""
+    """One segment per run of equal rows."""
     offsets = np.append(starts, rows)
     return Grouping(len(starts), None, offsets, np.repeat(np.arange(len(starts)), np.diff(offsets)))
 
@@ -116,7 +115,7 @@ def rows_column(source: AggregateInput, table: pa.Table, grouping: Grouping, kin
 
 
 def accumulators_column(accumulators: pa.ChunkedArray, grouping: Grouping) -> pa.Array:
-    """The `accumulators` of each segment: those of its rows that are not null."""
+    """The `accumulators` of each segment: the non-null ones of its rows."""
     flat = _taken(accumulators, grouping.order)
     offsets = grouping.offsets
     if flat.null_count:
@@ -130,7 +129,7 @@ def errors_column(errors: pa.ChunkedArray, grouping: Grouping) -> pa.Array:
     """The first error among each segment's rows, or null."""
     present = np.flatnonzero(errors.is_valid().to_numpy())
     places = np.full(grouping.segments, -1, np.int64)
-    # From the last, so that the first one stays.
+    # In reverse order, so that the first error remains.
     places[grouping.codes[present[::-1]]] = present[::-1]
     return combined(errors).take(pa.array(places, mask=places < 0))
 
@@ -144,7 +143,7 @@ def key_struct(keys: Sequence[pa.Array], names: Sequence[str], segments: int) ->
 
 
 def accumulator_lists(accumulators: Sequence[pa.Array | None], type_: pa.DataType) -> pa.Array:
-    """The `accumulators` of one segment: those of the arrays that are given."""
+    """The `accumulators` of one segment: those of the given arrays."""
     offsets = np.array([0, sum(len(each) for each in accumulators if each is not None)])
     present = [each for each in accumulators if each is not None]
     flat = pa.concat_arrays(present) if present else pa.array([], type_)
@@ -157,9 +156,10 @@ def _taken(column: pa.ChunkedArray, order: Integers | None) -> pa.Array:
 
 
 def _stable_order(codes: Integers, count: int) -> Integers:
-    """The rows by code, those of one code in the order they have.
+    """The rows sorted by code; rows with equal codes keep their order.
 
-    By 16 bits at a time, which numpy sorts by counting instead of comparing, several times as fast.
+    Sorted by 16 bits at a time, because numpy then sorts by counting instead of comparing, which is several times
+    faster.
     """
     order = np.argsort(codes.astype(np.uint16), kind="stable")
     for shift in range(16, count.bit_length(), 16):
