@@ -1,1 +1,1 @@
-"""What runs inside Spark's Python workers: plain threads and blocking calls, no pyspark but for task.py."""
+"""Code that runs inside Spark's Python workers: plain threads and blocking calls, pyspark only in task.py."""

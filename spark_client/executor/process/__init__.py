@@ -1,1 +1,1 @@
-"""What runs inside Spark's Python worker for process table functions."""
+"""Runs process table functions inside Spark's Python workers."""

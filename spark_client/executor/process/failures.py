@@ -1,4 +1,4 @@
-"""Segments that failed fail the job: a row that is missing might have changed everything after it."""
+"""A failed segment fails the job, because its missing rows might have changed all later results."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ def require_success(segments: Segments, completed: Completed) -> None:
 
 
 def require_segments(plan: ProcessPlan, keys: Callable[[], Sequence[pa.Array]], completed: Completed) -> None:
-    """The same, for segments with these columns of keys."""
+    """Like `require_success`, for segments with these key columns."""
     errors = completed.errors[0]
     if not errors:
         return

@@ -1,4 +1,4 @@
-"""Rows of the result from what segments emitted, as batches of bounded size."""
+"""Converts the output of segments to rows of the result, in batches of bounded size."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,15 +16,16 @@ __all__ = ["OutputRows", "cast"]
 
 Integers = npt.NDArray[np.int64]
 BATCH_BYTES = 8 << 20
-"""Of a batch of the result: one that repeats a long text for each of many rows would not fit an Arrow array."""
+"""The size of a batch of the result. If a long text is repeated for many rows, all of them do not fit an Arrow array.
+"""
 _KIND_NAMES = pa.array([kind.value for kind in RowKind])
 
 
 class OutputRows:
-    """Makes the rows of the result of one batch of segments.
+    """Creates the rows of the result for one batch of segments.
 
-    `keys` has a value per segment. `through` are the rows of the table whose columns are passed through; a segment's
-    begin at `starts`.
+    `keys` has a value per segment. `through` has the rows of the table whose columns are passed through; those of a
+    segment begin at its entry in `starts`.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class OutputRows:
             self._through, self._through_bytes = through.flatten(), row_bytes(through)
 
     def batches(self, completed: Completed) -> Iterator[pa.RecordBatch]:
-        """The rows of some of the segments, by segment, in the order they were emitted."""
+        """The rows of some segments, by segment, in the order in which they were emitted."""
         values, done = completed.values[0], 0
         for row, parts in sorted(completed.parts.items(), key=lambda each: each[0]):
             yield from self._batches(values.slice(done, row - done), completed.first + done)
@@ -54,7 +55,7 @@ class OutputRows:
         yield from self._batches(values.slice(done), completed.first + done)
 
     def _batches(self, processed: pa.StructArray, first: int) -> Iterator[pa.RecordBatch]:
-        """Of consecutive segments from this one on."""
+        """The rows of consecutive segments, beginning with segment `first`."""
         lists: pa.ListArray = processed.field(OUTPUT)
         segment = first + np.repeat(np.arange(len(processed)), np.diff(lists.offsets.to_numpy()))
         flat = lists.flatten()
@@ -70,8 +71,8 @@ class OutputRows:
             )
 
     def _sizes(self, flat: pa.StructArray, segment: Integers, origins: Integers | None) -> Integers:
-        """Bytes of each row of the result, about."""
-        # What was emitted came in messages of bounded size, so their average is good enough.
+        """The approximate size in bytes of each row of the result."""
+        # The average suffices, because the output was received in messages of bounded size.
         sizes = np.full(len(flat), flat.nbytes // len(flat) + 1, np.int64)
         if self._key_bytes is not None:
             sizes += self._key_bytes[segment]
@@ -101,10 +102,10 @@ class OutputRows:
 
 
 def cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The column in this type, which differs in time zone, names and nullability at most, or widens.
+    """The column in this type, which differs at most in time zone, names and nullability, or is wider.
 
-    Fields of structs go by position at every depth: those of typed rows have names of their own, and a cast of Arrow's
-    makes nulls of what it does not find by name.
+    Fields of structs are matched by position at every depth, because typed rows have their own names, and Arrow's cast
+    replaces fields that it does not find by name with nulls.
     """
     found = column.type
     if found.equals(type_):
@@ -126,7 +127,7 @@ def cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _offsets(column: pa.ListArray | pa.MapArray) -> tuple[pa.Array, int, int]:
-    """Offsets from 0 on, and which of the values they are about."""
+    """The offsets relative to the first value, and the range of the values to which they refer."""
     offsets = column.offsets.to_numpy()
     begin = int(offsets[0]) if len(offsets) else 0
     return pa.array(offsets - begin), begin, int(offsets[-1]) - begin if len(offsets) else 0

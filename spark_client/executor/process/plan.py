@@ -27,9 +27,9 @@ class OutputSource(Enum):
 class ProcessPlan:
     """Positions of columns in the input. `table`, `row_kind` and `time` may be missing.
 
-    `rows` has the struct column of each table, which is null in rows of the others. `output` says for each
-    column of the result where it comes from, and which one it is there. `by_key` is false for row
-    semantics, where rows are cut as it suits. With `bounded` the input ends, and with it all timers fire.
+    `rows` has the struct column of each table, which is null in rows of other tables. `output` has the source of each
+    column of the result, and its position there. If `by_key` is false, the table has row semantics, and rows may be
+    divided anywhere. If `bounded`, the input ends, and all timers fire then.
     """
 
     call: ProcessTableCall

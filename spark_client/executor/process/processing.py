@@ -1,8 +1,8 @@
-"""Process table functions inside mapInArrow: rows sorted by key, bundled over keys.
+"""Process table functions inside mapInArrow: rows are sorted by key, and bundles have rows of many keys.
 
-Keys that end within a bundle are segments of their own, and many bundles are in flight at once. A key with
-more rows than a bundle goes on in a chain: each part gets the state and timers that the part before left,
-so that memory does not grow with the key. The end of the input is the watermark at the end of time.
+Keys that end within a bundle are separate segments, and many bundles are in flight at once. A key with more rows than a
+bundle continues in a chain: each part receives the state and timers of the previous part, so memory does not grow with
+the size of a key. At the end of the input, the watermark moves to the end of time.
 """
 
 import itertools
@@ -30,13 +30,13 @@ __all__ = ["END_OF_INPUT", "map_processed"]
 Integers = npt.NDArray[np.int64]
 END_OF_INPUT = 2**63 - 1
 ROWS_PER_SEGMENT = 1024
-"""Of row semantics, where rows do not depend on each other."""
+"""The size of segments with row semantics, whose rows do not depend on each other."""
 
 
 def map_processed(
     plan: ProcessPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
 ) -> Iterator[pa.RecordBatch]:
-    """Input batches, sorted by key, to rows of the result. Raises FunctionFailed, and what streams raise."""
+    """Turn input batches, sorted by key, into rows of the result. Raises FunctionFailed, and errors of streams."""
     return run_sorted(lambda cleanup: _Task(plan, opening, cleanup), batches)
 
 
@@ -50,7 +50,7 @@ class _Task:
         cleanup.callback(self._chain.close)
         self._chained = False
         self._before: Before | None = None
-        """Of the key in a chain."""
+        """State and timers of the key in the current chain."""
         self._under_way: deque[Segments] = deque()
         self._now = int(time.time() * 1000)
 
@@ -76,7 +76,7 @@ class _Task:
                 self._under_way.popleft()
 
     def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Segments | pa.RecordBatch]:
-        """Segments of keys that are complete, and the output of keys in a chain, which are seen to on the way."""
+        """Segments of complete keys, and the output of keys in a chain, which are processed on the way."""
         bounds = self._engine.bundles()
         if not self._plan.by_key:
             for table in tables_of(batches, lambda: bounds.size, bounds.allow_latency):
@@ -94,10 +94,10 @@ class _Task:
         return Segments(self._plan, table, starts, self._now, self._before, advance_to, [None] * tables)
 
     def _part(self, table: pa.Table, *, ends: bool) -> Iterator[pa.RecordBatch]:
-        """The output for a part of the key that is in a chain, or now begins one."""
+        """The output for a part of the key in the current chain, or in a new one."""
         segments = self._segments(table, np.zeros(1, np.int64), ends=ends)
         self._chained = True
-        # Of one segment, so it is one piece.
+        # A batch of one segment is one piece.
         (completed,) = self._chain.exchange_pieces(segments.batch())
         require_success(segments, completed)
         self._before = None if ends else after(completed.values[0])

@@ -1,4 +1,4 @@
-"""Rows of tables as segments of a process table function, and what came of them as rows of the result."""
+"""Converts rows of tables to segments of a process table function, and their output to rows of the result."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Before:
-    """State and timers of segments, one each; None for segments that are the first of their key."""
+    """State and timers, each with one entry per segment; null for the first segment of a key."""
 
     state: pa.Array
     timers: pa.Array
@@ -31,7 +31,7 @@ class Before:
 
 @dataclass(frozen=True)
 class Segments:
-    """Rows cut into segments, which begin at `starts`. `advance_to` is the watermark after them, if one comes."""
+    """Rows divided into segments, which begin at `starts`. `advance_to` is the watermark after them, or None."""
 
     plan: ProcessPlan
     table: pa.Table
@@ -51,7 +51,7 @@ class Segments:
         return [combined(self.table.column(key)).take(firsts) for key in self.plan.keys]
 
     def batch(self) -> pa.RecordBatch:
-        """What is sent."""
+        """The batch to send."""
         schema, count = self.plan.segments, self.count
         key = schema.field(KEY).type
         return segment_batch(
@@ -66,7 +66,7 @@ class Segments:
         )
 
     def output(self, completed: Completed) -> Iterator[pa.RecordBatch]:
-        """The rows of the result of some segments, by segment, in the order they were emitted."""
+        """The rows of the result of some segments, by segment, in the order in which they were emitted."""
         return self._output_rows.batches(completed)
 
     @functools.cached_property
@@ -80,7 +80,7 @@ def segment_batch(
     plan: ProcessPlan, keys: pa.Array, rows: pa.StructArray, starts: Integers, before: Before, *,
     now: int, advance_to: int | None, watermarks: Sequence[int | None],
 ) -> pa.RecordBatch:  # fmt: skip
-    """The columns of segments, one row each, whose rows begin at `starts`; see message.proto."""
+    """The columns of segments, with a row for each. Its rows begin at `starts`; see message.proto."""
     schema, count = plan.segments, len(starts)
     offsets = pa.array(np.append(starts, len(rows)).astype(np.int32))
     parts = {
@@ -94,7 +94,7 @@ def segment_batch(
 
 
 def rows_of(plan: ProcessPlan, table: pa.Table) -> pa.StructArray:
-    """The rows of an input as segments have them: a struct of the table's number, kind, time and a row per table."""
+    """The rows in the form of segments: a struct of the number of the table, kind, time, and a row per table."""
     type_ = plan.segments.field(ROWS).type.value_type
     parts: dict[str, pa.Array] = {}
     if plan.table is None:
@@ -106,7 +106,7 @@ def rows_of(plan: ProcessPlan, table: pa.Table) -> pa.StructArray:
     if plan.time is not None:
         parts[TIME] = combined(table.column(plan.time)).cast(pa.int64())
     for index, column in enumerate(plan.rows):
-        # Rows of broadcast tables do not come this way.
+        # Rows of broadcast tables are sent in other calls.
         missing = pa.nulls(table.num_rows, type_.field(str(index)).type)
         parts[str(index)] = missing if column < 0 else combined(table.column(column))
     fields = list(type_)
@@ -114,7 +114,7 @@ def rows_of(plan: ProcessPlan, table: pa.Table) -> pa.StructArray:
 
 
 def after(processed: pa.StructArray) -> Before:
-    """State and timers that segments leave, for the next ones of the same keys."""
+    """State and timers after segments, for the next segments of the same keys."""
     return Before(processed.field(STATE), processed.field(TIMERS))
 
 
@@ -131,6 +131,6 @@ def _struct(columns: list[pa.Array], type_: pa.DataType, count: int) -> pa.Array
 
 
 def empty_lists(count: int, type_: pa.DataType) -> pa.Array:
-    """This many empty lists."""
+    """A list array of `count` empty lists."""
     offsets = pa.array(np.zeros(count + 1, np.int32))
     return pa.ListArray.from_arrays(offsets, pa.array([], type_.value_type), type=type_)

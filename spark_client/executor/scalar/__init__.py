@@ -1,1 +1,1 @@
-"""What runs inside the Python workers of Spark for scalar functions: `rows` in mapInArrow, `column` as an Arrow UDF."""
+"""Runs scalar functions inside Spark's Python workers: `rows` in mapInArrow, `column` as an Arrow UDF."""

@@ -1,4 +1,4 @@
-"""Inside a scalar Arrow-iterator UDF: ordered, one call, arrays in and arrays out."""
+"""A scalar Arrow-iterator UDF: one call, ordered, arrays in and arrays out."""
 
 import itertools
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ __all__ = ["evaluate_scalar", "result_type"]
 
 
 def result_type(call: ScalarCall) -> pa.DataType:
-    """The type of the call's column: the function's, or `struct<value, error>` with on-error `column`."""
+    """The type of the call's column: the function's, or `struct<value, error>` if on-error is `column`."""
     if call.policy.on_error is not OnError.COLUMN:
         return call.spec.result
     return pa.struct([pa.field(VALUE, call.spec.result), pa.field("error", ERROR_TYPE)])
 
 
 def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-    """The function's values, an array per array, in order and of its length. A tuple holds one array per argument.
+    """Yield the function's values: an array for each input array, in order. A tuple has one array per argument.
 
-    Reads ahead of what it has given back as far as the window allows: that is how many calls are under
-    way at once. Raises FunctionFailed, ErrorBudgetExceeded, StreamError or ServerUnavailable.
+    Input is read ahead of the output as far as flow control allows, so that many calls are in flight at once. Raises
+    FunctionFailed, ErrorBudgetExceeded, StreamError or ServerUnavailable.
     """
     rows = (_batch(call, arrays) for arrays in batches)
     first = next(rows, None)
@@ -47,12 +47,12 @@ def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Arra
             values = pa.StructArray.from_arrays([values, error_array(len(values), errors)], fields=list(type_))
         yield from boundaries.cut(values)
     keeper.finish()
-    # Batches without rows are not sent.
+    # Batches without rows are not sent, so they are still missing in the output.
     yield from boundaries.cut(pa.nulls(0, type_))
 
 
 def _batch(call: ScalarCall, arrays: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
-    """The arguments as a batch. A call without arguments comes with one column, for its length. Raises PlanError."""
+    """The arguments as a batch. A call without arguments has one column, for its length. Raises PlanError."""
     columns = list(arrays) if isinstance(arrays, tuple) else [arrays]
     if not columns:
         raise PlanError(

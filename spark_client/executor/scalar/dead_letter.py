@@ -1,4 +1,4 @@
-"""DeadLetterWriter: failed rows as Parquet, one file per task, there in full or not at all."""
+"""DeadLetterWriter: failed rows as Parquet, one file per task, which is either complete or missing."""
 
 import contextlib
 import datetime
@@ -32,19 +32,19 @@ LETTER_COLUMNS = pa.schema(
         pa.field("_partition", pa.int32()),
     ]
 )
-"""What a dead letter has besides the columns of the input: the function as name@version, the error, when it was
-written, and which run, micro-batch (null outside of streaming queries) and partition it is of."""
+"""The columns of a dead letter besides those of the input: the function as name@version, the error, when it was
+written, and its run, micro-batch (null outside of streaming queries) and partition."""
 SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark looks for its own schema in a Parquet file."""
+"""The key in the metadata of a Parquet file under which Spark stores its own schema."""
 PROBLEM_LIMIT = 1_000
-"""Characters of what a file system says."""
+"""The maximum number of characters of a file system's error message."""
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a plan: the id of its `with_columns` or `select`, and which of the operators of that it is.
+    """An operator of a plan: the id of its `with_columns` or `select`, and its level in that plan.
 
-    `driver` is an id of the process that made the plan.
+    `driver` identifies the process that made the plan.
     """
 
     operation: str
@@ -53,12 +53,12 @@ class Operator:
 
 
 class DeadLetterWriter:
-    """Writes into the directory `path`, a local path or a URI pyarrow.fs knows (file, s3, gs, hdfs).
+    """Writes into the directory `path`, a local path or a URI that pyarrow.fs supports (file, s3, gs, hdfs).
 
-    The file's name comes from the run, the micro-batch, the partition and the operator, so that a task that is run
-    again replaces its own file instead of adding one. It appears under that name when the task ends; a task that
-    fails leaves nothing. A run is an operation of a batch job, or a streaming query with all its restarts: the
-    micro-batch that a restarted query runs again replaces the files it had before the restart.
+    The name of the file contains the run, the micro-batch, the partition and the operator, so a task that is repeated
+    replaces its file instead of adding one. The file appears under its name when the task ends; a task that fails
+    leaves no file. A run is an operation of a batch job, or a streaming query with all its restarts: if a restarted
+    query repeats a micro-batch, the files of that micro-batch are replaced.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class DeadLetterWriter:
             parts = [self._run, task.micro_batch, *parts[1:], self._earlier.restart]
         name = f"part-{'-'.join(map(str, parts))}.parquet"
         self._file = posixpath.join(self._base, name)
-        # Hidden from Spark, which passes over names that start with an underscore.
+        # Spark ignores files whose names begin with an underscore.
         self._temporary = posixpath.join(self._base, f"_{name}.{uuid.uuid4().hex}")
         self._sink: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.Table, functions: Sequence[str], errors: Sequence[RowError]) -> None:
-        """Adds rows that failed: per row, whose function and why. Raises DeadLetterFailed."""
+        """Add rows that failed, with the function and the error of each. Raises DeadLetterFailed."""
         count, task = len(errors), self._task
         own = [
             pa.array(functions, pa.string()),
@@ -104,7 +104,7 @@ class DeadLetterWriter:
             self._open(letters.schema).write_table(letters)
 
     def commit(self) -> None:
-        """The task has ended well: its file appears, and an earlier attempt's is gone. Raises DeadLetterFailed."""
+        """End a successful task: its file appears and replaces that of an earlier attempt. Raises DeadLetterFailed."""
         with self._naming_the_path():
             if self._writer is not None and self._sink is not None:
                 self._writer.close()
@@ -117,10 +117,10 @@ class DeadLetterWriter:
                 self._earlier.delete()
 
     def abort(self) -> None:
-        """The task has failed: nothing of it stays. Safe to call after commit."""
+        """End a failed task: its file is removed. Safe to call after commit."""
         if self._sink is None:
             return
-        # The task fails for another reason, which these must not hide.
+        # The task fails for another reason, which errors of the clean-up must not hide.
         for last in (self._close_writer, self._sink.close, self._delete_temporary):
             with contextlib.suppress(OSError, pa.ArrowException):
                 last()

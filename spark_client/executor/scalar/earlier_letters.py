@@ -1,8 +1,8 @@
-"""EarlierLetters: dead letters of a micro-batch from before its streaming query was restarted.
+"""EarlierLetters: dead letters of a micro-batch that were written before its streaming query was restarted.
 
-A query that ended in the middle of a micro-batch runs it again when it is restarted, perhaps with other
-partitions. What the tasks of the first time wrote is then written again, so the old files have to go. A query
-runs at most its last micro-batch again, so a process looks into the directory once per restart, not per task.
+If a query ends in the middle of a micro-batch, its restart repeats that micro-batch, perhaps with other partitions.
+The dead letters are then written again, so the old files must be deleted. A query repeats at most its last
+micro-batch, so a process lists the directory once per restart, not per task.
 """
 
 import hashlib
@@ -18,24 +18,24 @@ from spark_client.executor.stream.task import TaskInfo
 __all__ = ["EarlierLetters"]
 
 QUERIES_KEPT = 64
-"""Restarts of queries whose directories this process remembers."""
+"""The number of restarts of queries whose directories this process remembers."""
 
 _Found = dict[int, list[str]]
-"""Micro-batch to the names of its files."""
+"""The names of files by micro-batch."""
 
 
 class EarlierLetters:
-    """The files of one micro-batch that an earlier run of the query has left. Looks only when they are deleted."""
+    """The files of one micro-batch that an earlier run of the query has left. They are listed when they are deleted."""
 
     def __init__(self, system: fs.FileSystem, base: str, task: TaskInfo, driver: str) -> None:
-        # Spark's id alone would do, but a function of foreachBatch may name the group of its jobs as it likes.
+        # Spark's id does not suffice, because a function of foreachBatch may set any group for its jobs.
         self.restart = hashlib.sha256(f"{task.query_run} {driver}".encode()).hexdigest()[:8]
-        """Ends the names of files of this run of the query."""
+        """The suffix in the names of files of this run of the query."""
         self._system, self._base = system, base
         self._query, self._micro_batch = task.query, task.micro_batch
 
     def delete(self) -> None:
-        """Deletes them; another task may do the same meanwhile. Raises OSError."""
+        """Delete the files; another task may do the same concurrently. Raises OSError."""
         for name in self._known().get(self._micro_batch, ()):
             path = posixpath.join(self._base, name)
             if self._system.get_file_info(path).type is not fs.FileType.NotFound:
@@ -45,7 +45,7 @@ class EarlierLetters:
         try:
             self._system.delete_file(path)
         except OSError:
-            # Another task was faster.
+            # Another task has deleted it first.
             if self._system.get_file_info(path).type is not fs.FileType.NotFound:
                 raise
 
@@ -59,7 +59,7 @@ class EarlierLetters:
             return _directories[key]
 
     def _look(self) -> _Found:
-        """Files of this micro-batch and later ones that no task of this run has written, temporary ones among them."""
+        """Files of this and later micro-batches that another run of the query has written, also temporary files."""
         wanted = re.compile(rf"_?part-{re.escape(self._query)}-(\d+)-.*-([0-9a-f]{{8}})\.parquet.*")
         found: _Found = {}
         for file in self._system.get_file_info(fs.FileSelector(self._base, allow_not_found=True)):

@@ -1,4 +1,4 @@
-"""Inside mapInArrow: whole rows, several calls at once, ordered or not, every policy."""
+"""Whole rows in mapInArrow: several calls at once, ordered or unordered, with every error policy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from spark_client.executor.stream.task import current_task
 __all__ = ["OutputColumn", "RowPlan", "Source", "map_rows"]
 
 NO_OPERATOR = Operator("")
-"""Of a plan without dead letters."""
+"""The operator of a plan without dead letters."""
 
 
 class Source(Enum):
-    """Where an output column comes from."""
+    """The source of an output column."""
 
     INPUT = auto()
     VALUE = auto()
@@ -32,7 +32,7 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """`index` is a column of the input, or a call."""
+    """`index` is the position of a column of the input, or of a call."""
 
     name: str
     source: Source
@@ -41,10 +41,11 @@ class OutputColumn:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """What one mapInArrow does: its calls, its output columns, and the names of the input columns, the first ones,
-    that go into a dead letter.
+    """The plan of a mapInArrow: its calls, its output columns, and the columns of a dead letter.
 
-    `letter_schema` is Spark's schema of a dead letter as JSON, for the types that Parquet has no name for.
+    `letter` has the names of the first columns of the input, which a dead letter contains.
+
+    `letter_schema` is Spark's schema of a dead letter as JSON, because Parquet cannot express all of Spark's types.
     """
 
     calls: tuple[PlannedCall, ...]
@@ -56,7 +57,7 @@ class RowPlan:
 
 
 def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Input batches to output batches. Raises what the policies and streams raise."""
+    """Turn input batches into output batches. Raises the errors of the policies and of the streams."""
     engine = RowEngine(plan.calls, open_stream, ordered=plan.ordered, most_bytes=WHOLE_BYTES)
     keepers = [PolicyKeeper(planned.call, planned.columns) for planned in plan.calls]
     letters = _Letters(plan)
@@ -102,7 +103,7 @@ class _Letters:
             self._writers.append(by_path[path])
 
     def sort_out(self, completed: Completed) -> Completed:
-        """Writes the rows of which a call failed that has this policy; the others remain."""
+        """Write rows in which a call with this policy failed; return the others."""
         guilty: dict[int, int] = {}
         for call, (writer, errors) in enumerate(zip(self._writers, completed.errors, strict=True)):
             if writer is not None:
@@ -129,12 +130,12 @@ class _Letters:
         )
 
     def commit(self) -> None:
-        """The task has ended well."""
+        """End a successful task."""
         for writer in self._distinct():
             writer.commit()
 
     def abort(self) -> None:
-        """Nothing of a task that failed stays. Safe after commit."""
+        """End a failed task: its files are removed. Safe after commit."""
         for writer in self._distinct():
             writer.abort()
 

@@ -1,4 +1,4 @@
-"""In process: functions run in the process of their caller, as a server runs them; nothing goes over a network."""
+"""LocalTransport runs functions in the process of their caller, as a server does, without a network."""
 
 import asyncio
 import contextlib
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["LocalTransport", "local_transport"]
 
 MESSAGES_QUEUED = 4
-"""Messages of one stream that wait for the other end, each way; a network holds about as much."""
+"""Messages of one stream that wait for the other end, in each direction, as many as a network would buffer."""
 
 
 class LocalTransport:
-    """Streams to functions in this process, run as a server runs them: hooks, options, deadlines and all.
+    """Streams to functions in this process, which are run as on a server, including hooks, options and deadlines.
 
-    Starts a thread with an event loop at once; `close` stops it, after the functions' `close` hooks.
+    It starts a thread with an event loop at once. `close` calls the functions' `close` hooks and stops the thread.
     """
 
     def __init__(self, *functions: "Function", seed: int = 0, message_bytes: int = 64 << 20) -> None:
-        """`seed` is for the jitter of retries. Raises FunctionClash for two functions of one name and version."""
-        # The server's package is installed where its functions are tested, and nowhere else.
+        """`seed` is for the jitter of retries. Raises FunctionClash if two functions have the same name and version."""
+        # Imported here, because the server's package is installed only where functions are tested.
         from udf_server.base.metrics import ServerMetrics  # noqa: PLC0415
         from udf_server.hosting.function_host import FunctionHost  # noqa: PLC0415
         from udf_server.hosting.registry import Registry  # noqa: PLC0415
@@ -41,7 +41,7 @@ class LocalTransport:
 
         self._host = FunctionHost(Registry([("local", function) for function in functions]))
         self.metrics = ServerMetrics()
-        """What a server would show of these functions; `metrics.registry` is Prometheus's."""
+        """The metrics that a server would publish for these functions; `metrics.registry` is a Prometheus registry."""
         limits = StreamLimits(message_bytes=message_bytes)
         self._new_stream = functools.partial(
             ExecuteStream, self._host, self.metrics, limits, random=random.Random(seed)
@@ -55,7 +55,7 @@ class LocalTransport:
 
     @classmethod
     def load(cls, plugin: str) -> "LocalTransport":
-        """The functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, naming it."""
+        """Load the functions of a module ("geo_udfs") or file ("./geo_udfs.py"). Raises PluginError, which names it."""
         from udf_server.plugins.loading import build_plugin_manager, load_functions  # noqa: PLC0415
 
         manager = build_plugin_manager([plugin], entry_points=False)
@@ -82,7 +82,7 @@ class LocalTransport:
         return [answer]
 
     def close(self) -> None:
-        """Cancels open streams, runs the `close` hooks of functions that were used, and stops. Safe to call twice."""
+        """Cancel open streams, run the `close` hooks of functions that were used, and stop. Safe to call twice."""
         with self._lock:
             if self._closed:
                 return
@@ -119,9 +119,9 @@ Run = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Await
 
 
 class _LocalStream:
-    """One stream: a task on the loop, a thread that feeds it, and what waits between the two."""
+    """One stream: a task on the event loop, a thread that feeds it, and the queues between them."""
 
-    same_host = False  # The server is this process: there is nothing to share.
+    same_host = False  # In one process, memory need not be shared.
     server = "local"
 
     def __init__(
@@ -135,7 +135,7 @@ class _LocalStream:
         self._given = requests
         self._run = run
         self._ended = ended
-        # Both are bounded by the semaphore beside them.
+        # Both queues are bounded by their semaphores.
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._room_for_requests = threading.Semaphore(MESSAGES_QUEUED)
         self._responses: queue.SimpleQueue[bytes | TransportLost | None] = queue.SimpleQueue()
@@ -145,7 +145,7 @@ class _LocalStream:
 
     def start(self) -> None:
         self._task = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
-        # Not in _serve, which does not even begin if it is cancelled at once.
+        # Not in _serve, which does not start at all if it is cancelled at once.
         self._task.add_done_callback(lambda _: self._end())
         threading.Thread(target=self._feed, name="local-requests", daemon=True).start()
 
@@ -211,7 +211,7 @@ _lock = threading.Lock()
 
 
 def local_transport(plugin: str) -> LocalTransport:
-    """This process's transport to the functions of a module or file: what the target "local:..." means."""
+    """The transport of this process to the functions of a module or file, for the target "local:..."."""
     key = (os.getpid(), plugin)
     with _lock:
         if key not in _locals:

@@ -1,1 +1,1 @@
-"""Process table functions on streams: buckets of keys, whose state and timers are in Spark's state store."""
+"""Runs process table functions on streams: the state and timers of buckets of keys are in Spark's state store."""

@@ -1,7 +1,7 @@
-"""BucketWork: what happens in one bucket of keys when rows come or the watermark advances.
+"""BucketWork: processes one bucket of keys when rows arrive or the watermark advances.
 
-What was due by the watermark comes first, then the rows, as a watermark is there before the rows of its
-micro-batch; `rows_first` turns that around. Each of the two is one exchange with the server for all keys.
+Timers and rows that the watermark reaches are processed before new rows, because a watermark exists before the rows of
+its micro-batch; with `rows_first` the order is reversed. Both are one exchange with the server for all keys.
 """
 
 import itertools
@@ -26,17 +26,17 @@ __all__ = ["Arrived", "BucketWork", "Moment"]
 
 Integers = npt.NDArray[np.int64]
 Exchange = Callable[[pa.RecordBatch, Sequence[pa.Array]], Iterator[Completed]]
-"""Segments, and the columns of their keys, to what processing them gave, in pieces."""
+"""Sends segments, given the columns of their keys, and returns the results in pieces."""
 Batches = Generator[pa.RecordBatch, None, None]
 """Rows of the result."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Watermarks in microseconds, None before the first; `now` in milliseconds."""
+    """Watermarks in microseconds, None before the first one; `now` in milliseconds."""
 
     before: int | None
-    """What this bucket saw last."""
+    """The watermark when this bucket was last processed."""
     watermark: int | None
     now: int
 
@@ -47,7 +47,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Arrived:
-    """Rows of a bucket in their order, with key and hash of each."""
+    """New rows of a bucket in order, with the key and hash of each."""
 
     rows: pa.StructArray
     keys: pa.StructArray
@@ -60,7 +60,7 @@ class BucketWork:
     def __init__(
         self, plan: StatePlan, pages: Pages, due: Integers, moment: Moment, size: int, exchange: Exchange
     ) -> None:
-        """`due` says for each page when something in it is; `size` bounds the rows of an exchange."""
+        """`due` has the earliest due time of each page; `size` bounds the rows of an exchange."""
         self._plan = plan
         self._pages = pages
         self.due = due
@@ -70,7 +70,7 @@ class BucketWork:
         self._schema = page_schema(plan.plan, orders=plan.orders)
 
     def run(self, arrived: Arrived) -> Batches:
-        """The rows of the result; the pages that changed are written after the last of them."""
+        """Yield the rows of the result. Changed pages are written after the last row."""
         moment = self._moment
         grown = set(self._pages.grow())
         count = len(self.due)
@@ -95,7 +95,7 @@ class BucketWork:
                 rows.field(TABLE).to_numpy(zero_copy_only=False),
                 [i for i, t in enumerate(process.tables) if t.order_by],
             )
-            # Spark's watermark is a time that rows may still have.
+            # Rows at Spark's watermark are not late.
             late = ordered & (order_times(process, rows) < (-NEVER if seen is None else seen))
             kept = ordered & ~late
             more = (rows.filter(pa.array(kept)), of_row[kept])
@@ -116,7 +116,7 @@ class BucketWork:
     def _flushed(
         self, held: HeldRows | None, like: pa.StructArray
     ) -> tuple[tuple[pa.StructArray, Integers], HeldRows | None]:
-        """The rows that are no longer held by this watermark, with their entries, and what is still held."""
+        """The rows that this watermark releases, with their entries, and the rows that are still held."""
         if held is None or not self._moment.advanced:
             return (like.slice(0, 0), np.zeros(0, np.int64)), held
         assert self._moment.watermark is not None
@@ -126,7 +126,7 @@ class BucketWork:
     def _rows(
         self, entries: Entries, rows: pa.StructArray, of_row: Integers, seen: int | None, *, advance: bool
     ) -> Batches:
-        """Processes rows, and with `advance` the timers that the watermark reaches, a segment for each entry."""
+        """Process rows and, if `advance`, the timers that the watermark reaches, with a segment for each entry."""
         watermark = self._moment.watermark
         numbers = np.unique(of_row)
         if advance and watermark is not None:
@@ -143,7 +143,7 @@ class BucketWork:
             begin, end = int(starts[first]), int(stops[last - 1])
             to = watermark if advance else None
             if last - first == 1 and end - begin > limit:
-                # A key with more rows than a bundle goes in parts, each from what the one before left.
+                # A key with more rows than a bundle is processed in parts, each with the state of the previous part.
                 cuts = [*range(begin, end, limit), end]
                 for one, two in itertools.pairwise(cuts):
                     part, so_far = rows.slice(one, two - one), np.zeros(1, np.int64)
@@ -195,7 +195,7 @@ def _joined(
 
 
 def _bundles(starts: Integers, stops: Integers, limit: int) -> list[tuple[int, int]]:
-    """Ranges of segments with this many rows at most; one that has more is alone."""
+    """Ranges of segments with at most this many rows; a segment with more rows is in its own range."""
     bundles, first = [], 0
     while first < len(starts):
         last = max(int(np.searchsorted(stops, starts[first] + limit, side="right")), first + 1)

@@ -1,4 +1,4 @@
-"""Entries: the keys of a bucket that a call is about, with what is kept of each."""
+"""Entries: the keys of a bucket in one call, with the stored state of each."""
 
 from collections.abc import Sequence
 
@@ -17,22 +17,22 @@ __all__ = ["HASH", "HELD", "Entries", "earliest", "page_schema"]
 
 HASH = "hash"
 HELD = "held"
-"""Rows that ORDER BY holds back."""
+"""The column with rows that ORDER BY holds back."""
 Integers = npt.NDArray[np.int64]
 
 
 def page_schema(plan: ProcessPlan, *, orders: bool) -> pa.Schema:
-    """The columns of a page: a row per key."""
+    """The columns of a page, which has a row per key."""
     segments = plan.segments
     fields = [pa.field(HASH, pa.int64()), segments.field(KEY), segments.field(STATE), segments.field(TIMERS)]
     return pa.schema([*fields, pa.field(HELD, segments.field(ROWS).type)] if orders else fields)
 
 
 class Entries:
-    """Keys that are stored, and then those that are new. Everything else uses their numbers."""
+    """Stored keys, followed by new ones. Other code refers to them by their numbers."""
 
     def __init__(self, stored: pa.Table, keys: pa.StructArray, hashes: Integers) -> None:
-        """`keys` and `hashes` are of rows; `of_row` then says which entry each row belongs to."""
+        """`keys` and `hashes` are those of rows; `of_row` is then the number of each row's entry."""
         known, schema = stored.num_rows, stored.schema
         before = combined(stored.column(KEY))
         both = [pa.chunked_array([one, two]) for one, two in zip(before.flatten(), keys.flatten(), strict=True)]
@@ -41,7 +41,7 @@ class Entries:
         number[codes[:known]] = np.arange(known)
         of_row = codes[known:]
         fresh = np.flatnonzero(number[of_row] < 0)
-        # In the order they came, so that results do not depend on how keys hash.
+        # In order of arrival, so that results do not depend on the hashes of keys.
         first_rows = fresh[np.sort(np.unique(of_row[fresh], return_index=True)[1])]
         new = of_row[first_rows]
         number[new] = known + np.arange(len(new))
@@ -76,12 +76,12 @@ class Entries:
         return Before(self._kept[STATE].take(wanted), self._kept[TIMERS].take(wanted))
 
     def update(self, numbers: Integers, after: Before) -> None:
-        """Takes on what processing left of these entries."""
+        """Replace state and timers of these entries after they were processed."""
         self._replace(STATE, numbers, after.state)
         self._replace(TIMERS, numbers, after.timers)
 
     def hold(self, held: pa.ListArray) -> None:
-        """Takes on the rows that are held, of all entries."""
+        """Replace the held rows of all entries."""
         self._kept[HELD] = held
 
     def _replace(self, name: str, numbers: Integers, values: pa.Array) -> None:
@@ -91,12 +91,12 @@ class Entries:
         self.changed[numbers] = True
 
     def earliest(self, held_times: Integers | None = None) -> Integers:
-        """When something is due for each entry: a timer, or a row that is held."""
+        """The earliest due time of each entry, of a timer or of a held row."""
         times = earliest(self.timers)
         return times if held_times is None else np.minimum(times, held_times)
 
     def table(self, schema: pa.Schema) -> tuple[pa.Table, Integers]:
-        """What is to be kept, in the columns of pages, and the numbers of these entries."""
+        """The entries to store, in the columns of pages, and their numbers."""
         alive = self._kept[STATE].is_valid().to_numpy(zero_copy_only=False) | (_lengths(self.timers) > 0)
         if HELD in self._kept:
             alive |= _lengths(self.held) > 0

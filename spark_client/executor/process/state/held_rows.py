@@ -1,4 +1,4 @@
-"""Rows that ORDER BY holds back until the watermark says that no earlier ones will come."""
+"""Rows that ORDER BY holds back until the watermark ensures that no earlier rows will arrive."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class HeldRows:
-    """Rows and the entries they belong to."""
+    """Rows and the entries to which they belong."""
 
     def __init__(self, process: ProcessCall, rows: pa.StructArray, entries: Integers) -> None:
         self._process = process
@@ -26,7 +26,7 @@ class HeldRows:
 
     @classmethod
     def of(cls, process: ProcessCall, lists: pa.ListArray) -> "HeldRows":
-        """What pages had, one list per entry."""
+        """The held rows of pages, given as one list per entry."""
         lengths = np.diff(lists.offsets.to_numpy())
         return cls(process, lists.flatten(), np.repeat(np.arange(len(lists)), lengths))
 
@@ -34,7 +34,7 @@ class HeldRows:
         return HeldRows(self._process, pa.concat_arrays([self._rows, rows]), np.concatenate([self._entries, entries]))
 
     def due(self, watermark: int) -> tuple[pa.StructArray, Integers, "HeldRows"]:
-        """Rows up to the watermark by entry and in order, their entries, and what stays."""
+        """The rows up to the watermark, sorted by entry and order, their entries, and the remaining rows."""
         is_due = self._times <= watermark
         rows, entries = self._chosen(is_due)
         order = self._order(rows, entries, self._times[is_due])
@@ -54,14 +54,14 @@ class HeldRows:
                     key = f"{number} {each.column} {name}"
                     columns[key] = values
                     sorting.append((key, "ascending" if name == "missing" else direction))
-        # The order of arrival decides last: Arrow's sort is not stable.
+        # The order of arrival is the last criterion, because Arrow's sort is not stable.
         columns["place"] = pa.array(np.arange(len(rows)))
         sorting.append(("place", "ascending"))
         found: Integers = pc.sort_indices(pa.table(columns), sort_keys=sorting).to_numpy().astype(np.int64)
         return found
 
     def lists(self, count: int) -> tuple[pa.ListArray, Integers]:
-        """The rows as lists, one per entry, and when the first row of each is due."""
+        """The rows as lists, one per entry, and the due time of the first row of each."""
         type_ = pa.list_(pa.field("element", self._rows.type))
         earliest = np.full(count, NEVER, np.int64)
         if not len(self._rows):
@@ -73,7 +73,7 @@ class HeldRows:
 
 
 def order_times(process: ProcessCall, rows: pa.StructArray) -> Integers:
-    """The time each row is ordered by, in microseconds; the beginning of 1970 for null, NEVER without ORDER BY."""
+    """The time by which each row is ordered, in microseconds: 0 for null, NEVER without ORDER BY."""
     numbers = rows.field(TABLE).to_numpy(zero_copy_only=False)
     times = np.full(len(rows), NEVER, np.int64)
     for number, table in enumerate(process.tables):

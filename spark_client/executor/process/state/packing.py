@@ -1,4 +1,4 @@
-"""The rows of one bucket in one input batch, as a packed batch."""
+"""Packs the rows of one bucket in one input batch."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -17,17 +17,17 @@ PACKED_SCHEMA = pa.schema([
     pa.field("bucket", pa.int32()), pa.field("part", pa.int32()), pa.field("place", pa.int64()),
     pa.field("rows", pa.binary()),
 ])  # fmt: skip
-"""`part` and `place` say where in the input the rows were: which partition, and which batch of it."""
+"""`part` and `place` are the partition of the input and the number of the batch in it."""
 Integers = npt.NDArray[np.int64]
 
 
 def bucket_of(hashes: Integers, buckets: int) -> Integers:
-    """By the upper half of the hash; the lower half is for pages."""
+    """The bucket of each key, by the upper half of its hash; the lower half is used for pages."""
     return (hashes.view(np.uint64) >> np.uint64(32)).astype(np.int64) % buckets
 
 
 def packed(buckets: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows, whose last column is the hash of their key, as packed batches. Rows of a bucket keep their order."""
+    """Pack rows, whose last column is the hash of their key, by bucket. Rows of a bucket keep their order."""
     part = current_task().partition
     for place, batch in enumerate(batches):
         if not batch.num_rows:

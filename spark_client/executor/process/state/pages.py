@@ -1,8 +1,8 @@
-"""Pages: the keys of one bucket in pieces that are read and written as one.
+"""Pages: groups of keys of one bucket, each of which is read and written as a whole.
 
-Every access to Spark's state store from Python is a round trip, so one per key would cost more than all the
-rest. A page has the state and timers of as many keys as fit its size; the number of pages grows with the
-bucket by linear hashing (Litwin 1980), which splits some pages and leaves the others alone.
+Every access to Spark's state store from Python is a round trip, so one access per key would cost more than everything
+else. A page has the state and timers of as many keys as fit its size. The number of pages grows with the bucket by
+linear hashing (Litwin 1980), which splits some pages and does not change the others.
 """
 
 from collections.abc import Iterable
@@ -15,13 +15,13 @@ from pyspark.sql.streaming.stateful_processor import MapState
 __all__ = ["NEVER", "Pages", "page_of", "parents"]
 
 PAGE_BYTES = 32 << 10
-"""Of a page on average. Half of what a page takes is written without need where few keys of it change."""
+"""The average size of a page. If few keys of a page change, the whole page is still written."""
 NEVER = 2**63 - 1
 Integers = npt.NDArray[np.int64]
 
 
 class Pages:
-    """The pages of a bucket, in a map state. `count` and `total` (their bytes) are remembered by the caller."""
+    """The pages of a bucket, in a map state. The caller stores `count` and `total`, which is their size in bytes."""
 
     def __init__(self, state: MapState, schema: pa.Schema, count: int, total: int) -> None:
         self._state = state
@@ -31,7 +31,7 @@ class Pages:
         self._loaded: dict[int, bytes] = {}
 
     def grow(self) -> Iterable[int]:
-        """Makes as many pages as the bucket has grown to; gives back those that must be loaded and written for it."""
+        """Add pages if the bucket has grown. Return the pages that are split, which must be loaded and written."""
         wanted = -(-self.total // PAGE_BYTES)
         if wanted <= self.count:
             return ()
@@ -40,7 +40,7 @@ class Pages:
         return split
 
     def load(self, pages: Iterable[int]) -> pa.Table:
-        """The keys of these pages, each page once."""
+        """Load the keys of these pages, each page once."""
         batches = []
         for page in pages:
             if page in self._loaded:
@@ -52,7 +52,7 @@ class Pages:
         return pa.Table.from_batches(batches, schema=self._schema)
 
     def store(self, keys: pa.Table, places: Integers, written: Iterable[int]) -> None:
-        """Writes pages. `keys` has all keys of loaded pages, `places` their pages; what is equal is not written."""
+        """Write changed pages. `keys` has all keys of loaded pages, `places` their pages."""
         order = np.argsort(places, kind="stable")
         ordered, sorted_places = keys.take(pa.array(order)).combine_chunks(), places[order]
         for page in written:
@@ -81,7 +81,7 @@ def page_of(hashes: Integers, count: int) -> Integers:
 
 
 def parents(count: int, wanted: int) -> set[int]:
-    """The pages out of `count` whose keys go to other pages when there are `wanted`."""
+    """The pages, of `count`, from which keys move to new pages when there are `wanted` pages."""
     found = set()
     for page in range(count, wanted):
         while page >= count:

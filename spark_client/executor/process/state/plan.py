@@ -1,4 +1,4 @@
-"""StatePlan: what a task needs to know to keep the state of a process table function on a stream."""
+"""StatePlan: what a task must know to keep the state of a process table function on a stream."""
 
 import json
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from spark_client.executor.process.plan import ProcessPlan
 __all__ = ["StatePlan"]
 
 FORMAT = 1
-"""Of pages and their description."""
+"""The version of the format of pages and of their description."""
 
 
 @dataclass(frozen=True)
 class StatePlan:
     """A call with state. `hash` is the column with the hash of the key.
 
-    With `rows_first` the rows of a micro-batch come before its watermark: they are of a function before,
-    whose timers fired by that watermark, and must not find themselves late. Otherwise the watermark comes
-    first, since it was there when the rows came. Without a watermark no timer ever fires.
+    If `rows_first`, the rows of a micro-batch are processed before its watermark: they are the output of another
+    function, whose timers were fired by that watermark, and must not be late. Otherwise the watermark is processed
+    first, because it existed before the rows. Without a watermark no timer fires.
     """
 
     plan: ProcessPlan
@@ -32,11 +32,11 @@ class StatePlan:
 
     @property
     def orders(self) -> bool:
-        """Whether some table has ORDER BY, so that rows are held."""
+        """Whether a table has ORDER BY, so that rows are held."""
         return any(table.order_by for table in self.plan.process.tables)
 
     def description(self) -> str:
-        """What a bucket remembers of the call that wrote it, as JSON."""
+        """The description of the call, as JSON, which is stored in each bucket."""
         spec, process = self.plan.call.spec, self.plan.process
         assert spec.process is not None
         key = process.key_type(spec)
@@ -53,7 +53,7 @@ class StatePlan:
         })  # fmt: skip
 
     def require_fit(self, found: str) -> None:
-        """Compares what a checkpoint has with this call. Raises StateMismatch, which names what differs."""
+        """Compare the description in a checkpoint with this call. Raises StateMismatch, which names the difference."""
         expected = self.description()
         if found == expected:
             return

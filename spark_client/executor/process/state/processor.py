@@ -26,16 +26,16 @@ from spark_client.executor.stream.opening import open_stream
 __all__ = ["BucketProcessor"]
 
 ABOUT = "description string, pages int, bytes bigint, watermark bigint, alarm bigint, due binary"
-"""Of a bucket: what wrote it, how many pages it has and what they take, the last watermark, the timer set in
-Spark (milliseconds), and per page when something is due."""
+"""The stored attributes of a bucket: its description, the number and size of its pages, the last watermark, the timer
+set in Spark (milliseconds), and the earliest due time of each page."""
 
 PACKED_BYTES = 4 << 20
 
 
 class BucketProcessor(StatefulProcessor):
-    """Gets packed batches of rows of a bucket, gives packed batches of rows of the result.
+    """Receives packed batches of rows of a bucket, and returns packed batches of rows of the result.
 
-    One timer of Spark per bucket stands for the earliest of all its keys.
+    Each bucket has one timer in Spark, for the earliest timer of its keys.
     """
 
     def __init__(self, plan: StatePlan, opening: OpenStream = open_stream) -> None:
@@ -62,7 +62,7 @@ class BucketProcessor(StatefulProcessor):
         yield from self._process(None, timerValues, fired=True)
 
     def close(self) -> None:
-        """Ends the stream, with its accounts compared. Raises AccountingMismatch."""
+        """End the stream and compare the counts. Raises AccountingMismatch."""
         if self._engine is not None:
             engine, self._engine = self._engine, None
             try:
@@ -109,12 +109,12 @@ class BucketProcessor(StatefulProcessor):
                 require_segments(plan.plan, lambda: keys, completed)
                 yield completed
 
-        # Without a watermark Spark tells no time; then it is that of this machine.
+        # Without a watermark Spark provides no time, so the clock of this machine is used.
         now = times.getCurrentProcessingTimeInMs() if plan.has_watermark else int(time.time() * 1000)
         moment = Moment(before, watermark, now)
         work = BucketWork(plan, pages, due, moment, engine.bundles().size, exchange)
         yield from work.run(self._arrived(table))
-        # Spark itself takes away the timer that fired.
+        # Spark itself removes the timer that fired.
         set_to = self._set_alarm(None if fired else alarm, int(work.due.min()), milliseconds)
         last = watermark if moment.advanced else before
         self._about.update((plan.description(), pages.count, pages.total, last, set_to, work.due.tobytes()))
@@ -136,7 +136,7 @@ class BucketProcessor(StatefulProcessor):
         return Arrived(rows_of(plan, table), keys, hashes)
 
     def _set_alarm(self, alarm: int | None, due: int, watermark: int) -> int | None:
-        """Sets Spark's timer of the bucket and gives it back; what is due already waits for the next watermark."""
+        """Set Spark's timer of the bucket and return it. If a timer is due already, the next watermark fires it."""
         never = due == NEVER or not self._plan.has_watermark
         wanted = None if never else max(-(-due // 1000), watermark + 1)
         if wanted != alarm:
@@ -148,7 +148,7 @@ class BucketProcessor(StatefulProcessor):
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Small batches together, as few rows are what Spark's operator moves well; at least one each."""
+    """Join small batches, because Spark's operator moves few large rows best; yield at least one batch at a time."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
