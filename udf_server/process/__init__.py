@@ -1,1 +1,1 @@
-"""Process table functions: what authors derive from, how it is declared, and how segments run (FLIP-440)."""
+"""Process table functions (FLIP-440): the base class for authors, its declaration, and the processing of segments."""

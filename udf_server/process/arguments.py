@@ -1,4 +1,4 @@
-"""The signature of `eval`: which parameters are the context, state entries, tables and scalar arguments."""
+"""Reads the signature of `eval`: which parameters are the context, state entries, tables and scalar arguments."""
 
 import dataclasses
 import inspect
@@ -37,7 +37,7 @@ _VIEWS = (ListView, MapView, ValueView)
 
 @dataclass(frozen=True)
 class Argument:
-    """A table or a scalar argument. `codec` is of the row of a typed table, or of the scalar."""
+    """A table or a scalar argument. `codec` converts the rows of a typed table, or the scalar."""
 
     name: str
     table: TableArgument | None
@@ -53,7 +53,7 @@ class Argument:
 
 @dataclass
 class Arguments:
-    """The parameters of `eval`, in their order."""
+    """The parameters of `eval`, in order."""
 
     has_context: bool = False
     states: list[StateEntry] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Arguments:
 
 
 def read_arguments(where: str, code: Callable[..., Any]) -> Arguments:
-    """Raises DeclarationError, which starts with `where` and names the parameter."""
+    """Read the parameters. Raises DeclarationError, which begins with `where` and names the parameter."""
     result = Arguments()
     hints = hints_of(inspect.unwrap(getattr(code, "__func__", code)), where)
     for parameter in signature_of(code, where).parameters.values():
@@ -105,7 +105,7 @@ def _notes(hint: Any) -> tuple[frozenset[ArgumentTrait], StateHint | None]:
     if typing.get_origin(hint) is not Annotated:
         return frozenset(), None
     notes = typing.get_args(hint)[1:]
-    # A trait is text, too: only those of the enum count.
+    # A trait is also a string, but not every string is a trait.
     traits = frozenset(note for note in notes if isinstance(note, ArgumentTrait))
     return traits, next((note for note in notes if isinstance(note, StateHint)), None)
 
@@ -233,7 +233,7 @@ def _ttl(place: str, state: StateHint) -> int | None:
 
 
 def _record(struct: pa.DataType) -> type:
-    """A class for the fields of a row that is state: all None at first."""
+    """Create a class for the fields of a row in the state; initially all of them are None."""
     names = [column.name for column in struct]
     for name in names:
         if not name.isidentifier():
@@ -248,7 +248,7 @@ def _record(struct: pa.DataType) -> type:
 
 
 def _require_sound(where: str, found: Arguments) -> None:
-    """What concerns several parameters."""
+    """Check rules that involve several parameters."""
     for argument in found.arguments:
         if argument.name in RESERVED:
             raise DeclarationError(

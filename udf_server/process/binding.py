@@ -1,4 +1,4 @@
-"""Binding: a process table function as a vectorized function over segments, for one stream.
+"""Binding: turns a process table function into a vectorized function over segments, for one stream.
 
 Segments therefore get everything that vectorized functions have: deadlines, retries, and isolation of a failing
 segment by halving.
@@ -29,9 +29,9 @@ from udf_server.runners.emission import Emission
 __all__ = ["TableBinding", "bind_table", "checked_process_segments"]
 
 ASYNC_SEGMENTS = 256
-"""Maximum number of segments of an async function in flight in a bundle."""
+"""The maximum number of segments of an async function that are in flight in a bundle."""
 PART_SHARE = 16
-"""There are many of them, so each sends its output at this share of the usual size."""
+"""The divisor of the part size for async functions, which have many segments in flight at once."""
 HELD_BYTES = 16 << 20
 
 
@@ -50,7 +50,7 @@ def checked_process_segments(function: ProcessTable, call: ProcessCall, schema: 
 
 
 def bind_table(function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics) -> Function:
-    """The function that takes the columns of this call's segments. Raises ValueError for scalars it cannot read."""
+    """The function over the columns of this call's segments. Raises ValueError for scalars that it cannot read."""
     function = function.in_call(call)
     binding = TableBinding(function, call, metrics)
     result = processed_type(function.spec, broadcast=call.broadcast)
@@ -69,7 +69,7 @@ def bind_table(function: ProcessTable, call: ProcessCall, metrics: ProcessMetric
 
 
 class TableBinding:
-    """Segments in columns to what they give, in a struct array."""
+    """Processes segments, given as columns, and returns the results as a struct array."""
 
     def __init__(self, function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics | None = None) -> None:
         self._function = function
@@ -89,7 +89,7 @@ class TableBinding:
         return results.rest()
 
     async def call_stepwise(self, columns: Sequence[pa.Array], most_timers: int) -> pa.Array:
-        """For tests of authors: fires this many timers of each segment at most."""
+        """For tests of authors: fires at most this many timers of each segment."""
         results = _CallResults(self, None, columns)
         for segment in results.segments:
             segment.most_timers = most_timers
@@ -112,12 +112,12 @@ class TableBinding:
 
         try:
             async with asyncio.TaskGroup() as group:
-                # Each is let go with its result once that was added.
+                # A task and its result are released once the result was added.
                 tasks = deque(group.create_task(run(index, segment)) for index, segment in enumerate(results.segments))
                 while tasks:
                     await asyncio.wait([tasks[0]])
                     processed = tasks.popleft().result()
-                    # Outcomes leave in the order of segments.
+                    # Outcomes are sent in the order of segments.
                     turns.taken(processed.size)
                     if results.add(processed):
                         await results.available()
@@ -125,7 +125,7 @@ class TableBinding:
             raise failed.exceptions[0] from None
         return results.rest()
 
-    # For _CallResults.
+    # Used by _CallResults.
 
     @property
     def names(self) -> list[str]:
@@ -149,7 +149,7 @@ class TableBinding:
 
 
 class _CallResults:
-    """What the segments of one call give, in their order: sent when it is much, else returned at the end."""
+    """The results of the segments of one call, in order. They are sent early if they are large, or else at the end."""
 
     def __init__(self, binding: TableBinding, emission: Emission | None, columns: Sequence[pa.Array]) -> None:
         self.segments = binding.read(columns)
@@ -163,7 +163,7 @@ class _CallResults:
         self._added = 0
 
     def flush(self, index: int, *, share: int = 1) -> Flush | None:
-        """Where rows of this segment go that it emits before it ends; with a share of what may be held for one."""
+        """The receiver of rows that a segment emits before it ends. `share` divides the size of the parts."""
         emission, binding = self._emission, self._binding
         if emission is None:
             return None
@@ -174,7 +174,7 @@ class _CallResults:
         return Flush(emission.part_bytes // share, rows, emission.wait, emission.available)
 
     def add(self, processed: Processed) -> bool:
-        """Takes what the next segment gave; true if outcomes were sent, so that room should be waited for."""
+        """Add the result of the next segment. Return whether outcomes were sent; then the caller must wait for room."""
         self._pending.append(processed)
         self._size += processed.size
         if self._emission is None or self._size < self._emission.part_bytes:
@@ -191,7 +191,7 @@ class _CallResults:
         await self._emission.available()
 
     def rest(self) -> pa.Array:
-        """What was added and not sent."""
+        """The results that were added and not sent."""
         pending, self._pending, self._size = self._pending, [], 0
         result = self._binding.encoded(pending)
         metrics = self._binding.metrics
@@ -207,19 +207,19 @@ class _CallResults:
 
 
 class _Turns:
-    """Segments of an async function in flight. None begins while those that wait for an earlier one hold too much."""
+    """Limits the segments of an async function that are in flight, and the results that wait for an earlier segment."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(ASYNC_SEGMENTS)
         self._held = 0
         self._kept = 0
-        """Turns of segments that have ended, which are free once what is held has been taken."""
+        """Turns of ended segments that are released when results have been taken."""
 
     async def begin(self) -> None:
         await self._turns.acquire()
 
     def end(self, size: int) -> None:
-        """A segment has ended, with output of this size that waits to be taken."""
+        """End a segment whose output of this size waits to be taken."""
         self._held += size
         if self._held > HELD_BYTES:
             self._kept += 1
@@ -235,7 +235,7 @@ class _Turns:
 
 
 def _scalars(function: ProcessTable, call: ProcessCall) -> list[Any]:
-    """A value per scalar argument: the one that was sent, or the declared default."""
+    """A value per scalar argument: that of the call, or the declared default."""
     values = []
     for argument in function.arguments:
         if argument.table is not None:

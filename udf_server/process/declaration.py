@@ -1,4 +1,4 @@
-"""Process table functions as the server holds them. Everything is checked here, when the plugin is loaded."""
+"""Declares process table functions on the server. Everything is checked when the plugin is loaded."""
 
 import functools
 import inspect
@@ -29,7 +29,7 @@ __all__ = ["ProcessTable", "declare_table", "is_table"]
 
 @dataclass(kw_only=True)
 class ProcessTable(Function):
-    """A process table function. `call` is eval."""
+    """A process table function. `call` is its `eval`."""
 
     implementation: ProcessTableFunction
     arguments: list[Argument]
@@ -40,7 +40,7 @@ class ProcessTable(Function):
     timer_has_context: bool
 
     def in_call(self, call: ProcessCall) -> "ProcessTable":
-        """The function with the columns that its result has in this call. Raises InvalidCall."""
+        """The function with the result columns that depend on this call. Raises InvalidCall."""
         if self.results.told is None:
             return self
         spec = resolved(self.spec, call)
@@ -56,7 +56,7 @@ def is_table(value: object) -> bool:
 
 
 def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> ProcessTable:
-    """The function, checked. Raises DeclarationError, naming function and parameter."""
+    """Check and declare the function. Raises DeclarationError, which names function and parameter."""
     made = implementation_of(given)
     implementation, where = made.instance, made.where
     written = f"class {type(implementation).__name__}"
@@ -127,7 +127,7 @@ def _stored(states: list[StateEntry], *, broadcast: bool) -> pa.Schema:
 
 
 def _timer(where: str, implementation: ProcessTableFunction, read: Arguments) -> tuple[Callable[..., Any] | None, bool]:
-    """`on_timer`, which takes the state of eval, and whether it takes the context."""
+    """Return `on_timer`, which receives the state of `eval`, and whether it receives the context."""
     timer = getattr(implementation, "on_timer", None)
     if timer is None:
         return None, False

@@ -17,14 +17,14 @@ from udf_server.process.timers import Timer, Timers
 __all__ = ["Emitted", "Engine", "Flush", "Incoming", "Processed", "Segment"]
 
 Incoming = tuple[int, Any, int | None]
-"""Of a row: the number of its table, the row as the function gets it, and its time."""
+"""An input row: the number of its table, the row as the function receives it, and its time."""
 Emitted = tuple[int | None, RowKind, int | None, Sequence[Any]]
-"""The row it came from (None for a timer), its kind, its time, its values."""
+"""An output row: the number of the input row (None for a timer), its kind, its time, its values."""
 
 
 @dataclass(slots=True)
 class Segment:
-    """Rows of one key and what was before them. Times in microseconds, `now` in milliseconds."""
+    """Rows of one key, with the state and timers before them. Times are in microseconds, `now` is in milliseconds."""
 
     key: tuple[Any, ...]
     state: list[Any]
@@ -34,66 +34,66 @@ class Segment:
     advance_to: int | None
     now: int
     most_timers: int | None = None
-    """How many timers may fire; None for all that are due."""
+    """The maximum number of timers that fire; None if all due timers fire."""
 
     @property
     def watermark(self) -> int | None:
-        """The least of the tables' watermarks; None until each has one."""
+        """The lowest watermark of the tables; None until each has one."""
         found = self.watermarks
         return min(found) if found and None not in found else None  # type: ignore[type-var]
 
 
 @dataclass(slots=True)
 class Processed:
-    """What processing a segment gave."""
+    """The result of a segment."""
 
     state: list[Any]
     timers: list[Timer]
     output: list[Emitted]
-    """What was emitted and has not been flushed."""
+    """The rows that were emitted and not flushed."""
     fired: int
-    """How many timers fired."""
+    """The number of timers that fired."""
     emitted: int
-    """How many rows were emitted, flushed ones among them."""
+    """The number of rows that were emitted, including flushed ones."""
     size: int
-    """What the output takes, in bytes, about."""
+    """The approximate size of the output in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Where rows go that a segment has emitted before it ends, once they take `size` bytes."""
+    """The receiver of rows that a segment emits before it ends, once they take `size` bytes."""
 
     size: int
     rows: Callable[[list[Emitted]], None]
     wait: Callable[[], None] = lambda: None
     available: Callable[[], Awaitable[None]] | None = None
-    """The same as `wait`, for functions that are async."""
+    """Like `wait`, for async functions."""
 
 
 class Engine:
-    """Calls a function for segments. Made once per stream and used by many threads: it keeps nothing of a segment."""
+    """Calls a function for segments. Created once per stream and used by many threads, so it keeps no segment."""
 
     def __init__(
         self, function: ProcessTable, facts: CallFacts, scalars: Sequence[Any], broadcast_state: Sequence[Any] | None
     ) -> None:
-        """`scalars` has a value per scalar argument, `broadcast_state` what is stored of each broadcast entry."""
+        """`scalars` has a value per scalar argument, `broadcast_state` the stored value of each broadcast entry."""
         self._function = function
         self._facts = facts
         self._broadcast = facts.call.broadcast
         self._own = [entry for entry in function.states if entry.broadcast is self._broadcast]
         self._others = [entry for entry in function.states if entry.broadcast is not self._broadcast]
         self.states_last = self._broadcast or not self._others
-        """Whether the function gets the same objects as state from row to row."""
+        """Whether the function receives the same state objects for every row."""
         self._other_stored = list(broadcast_state or [None] * len(self._others))
         self._places = _Places(function.states, self._own)
         values = iter(scalars)
         arguments = [None if argument.table is not None else next(values) for argument in function.arguments]
         self.binding = _Binding(function, arguments)
         self._values: set[type] = {GeneratorType}
-        """Classes of what eval returned that were found to have values, and not to be awaited."""
+        """Classes of values returned by `eval` that are known to be iterable and not awaitable."""
 
     def run(self, segment: Segment, flush: Flush | None = None) -> Processed:
-        """For functions that are not async. Raises what the function raises."""
+        """Process a segment of a function that is not async. Raises the errors of the function."""
         work, known = _Work(self, segment, flush, flush.wait if flush is not None else None), self._values
         for produced in work.steps():
             if produced is None:
@@ -107,7 +107,7 @@ class Engine:
         return work.processed()
 
     async def run_async(self, segment: Segment, flush: Flush | None = None) -> Processed:
-        """For functions of which eval or on_timer is async. What they emit by `collect` does not wait for room."""
+        """Process a segment if `eval` or `on_timer` is async. Rows emitted by `collect` do not wait for room."""
         work = _Work(self, segment, flush)
         available = flush.available if flush is not None else None
         for produced in work.steps():
@@ -128,7 +128,7 @@ class Engine:
                 await work.made_room(available)
         return work.processed()
 
-    # For _Work.
+    # Used by _Work.
 
     @property
     def function(self) -> ProcessTable:
@@ -142,12 +142,12 @@ class Engine:
         return KeyState(self._own, segment.state, segment.now)
 
     def states(self, own: KeyState, now: int) -> list[Any]:
-        """What the function gets for its state entries: per-key state is None while broadcast rows are processed."""
+        """The state entries for the function. While broadcast rows are processed, the state of the key is None."""
         if not self._others:
             return own.values
         others = [None] * len(self._others)
         if not self._broadcast:
-            # Made again for each call, so that what a call does to them is lost with it.
+            # Created for each call, so that the changes by a call are discarded.
             others = [
                 entry.load(stored, now, writable=False)
                 for entry, stored in zip(self._others, self._other_stored, strict=True)
@@ -155,15 +155,15 @@ class Engine:
         return self._places.merged(own.values, others)
 
     def own_indexes(self, names: set[str]) -> list[int]:
-        """Which entries of these names there are to clear: broadcast state only while broadcast rows are processed."""
+        """The entries of these names that may be cleared: broadcast state only while broadcast rows are processed."""
         return [index for index, entry in enumerate(self._own) if entry.name in names]
 
 
 class _Binding:
-    """Calls of eval with everything but the row already given, for the rows of one table."""
+    """Calls of `eval` for the rows of one table: all arguments but the row are bound."""
 
     def __init__(self, function: ProcessTable, arguments: Sequence[Any]) -> None:
-        """`arguments` has a value per scalar argument, and None in the place of each table."""
+        """`arguments` has a value per scalar argument, and None for each table."""
         self._code = function.call
         self._has_context = function.eval_has_context
         given = list(zip(function.arguments, arguments, strict=True))
@@ -181,16 +181,16 @@ class _Binding:
         head, tail = self._values[:place], self._values[place + 1 :]
         if tail:
             return lambda row: code(*first, *head, row, *tail, **named)
-        # Without a frame of Python's own between the engine and the function.
+        # A partial has no Python frame of its own between the engine and the function.
         return functools.partial(code, *first, *head, **named)
 
     def alone(self, context: ProcessContext) -> Any:
-        """The one call of a function without tables."""
+        """Make the single call of a function without tables."""
         return self._code(*((context,) if self._has_context else ()), *self._values, **self._named)
 
 
 class _Places:
-    """Puts own and other state entries back in the order of the declaration."""
+    """Merges own and other state entries in the order of the declaration."""
 
     def __init__(self, entries: Sequence[StateEntry], own: Sequence[StateEntry]) -> None:
         self._order = [entry in own for entry in entries]
@@ -217,9 +217,9 @@ class _Work:
         self._wait = wait
         self._flush_bytes = flush.size if flush is not None else sys.maxsize
         self._failure: Exception | None = None
-        """Why rows could not be flushed; the function may have caught it."""
+        """Why rows could not be flushed. It is kept because the function may catch the exception."""
         self.flushed = False
-        """Rows were flushed since the last wait for room."""
+        """Whether rows were flushed since the last wait for room."""
         self._fired = 0
         self._row: int | None = None
         self._time: int | None = None
@@ -251,12 +251,12 @@ class _Work:
             self._wait()
 
     async def made_room(self, available: Callable[[], Awaitable[None]]) -> None:
-        """Returns once what was flushed leaves room for more."""
+        """Wait until there is room for more rows."""
         self.flushed = False
         await available()
 
     def steps(self) -> Iterator[Any]:
-        """What each call of the function returned, to be gone through before the next call."""
+        """What each call of the function returns. The caller must process it before the next call."""
         engine, segment, context = self._engine, self._segment, self._context
         watermark, timed, cleared = segment.watermark, engine.facts.call.on_time, context.cleared
         if not engine.facts.call.tables:
@@ -304,7 +304,7 @@ class _Work:
         self._context.cleared.clear()
 
     def processed(self) -> Processed:
-        # Else the rows would hang in a cycle, which the collector seldom looks for here.
+        # Otherwise the rows would be in a reference cycle, and the garbage collector rarely runs here.
         self._context.end()
         if self._failure is not None:
             raise self._failure

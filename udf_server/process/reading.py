@@ -1,4 +1,4 @@
-"""Segments as functions get them, from the columns of a bundle."""
+"""Reads segments from the columns of a bundle, in the form that functions receive."""
 
 import itertools
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _KINDS = list(RowKind)
 
 
 class SegmentReader:
-    """Reads bundles of one call, a column at a time."""
+    """Reads bundles of one call, column by column."""
 
     def __init__(self, function: ProcessTable, call: ProcessCall) -> None:
         schema = segments_schema(function.spec, call)
@@ -36,7 +36,7 @@ class SegmentReader:
         ]
 
     def read(self, columns: Sequence[pa.Array]) -> list[Segment]:
-        """A segment per row."""
+        """Return a segment per row."""
         named = dict(zip(self._names, columns, strict=True))
         rows, offsets = self._rows(named["rows"])
         parts = zip(
@@ -64,7 +64,7 @@ class SegmentReader:
         return [list(each) for each in zip(*parts, strict=True)]
 
     def _rows(self, lists: pa.Array) -> tuple[list[Incoming], list[int]]:
-        """The rows of all segments, and where those of each begin and end."""
+        """The rows of all segments, and the offsets of each segment's rows."""
         flat, offsets = _flat(lists)
         parts = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
         codes = parts[TABLE].to_numpy(zero_copy_only=False)
@@ -84,7 +84,7 @@ class SegmentReader:
 
 
 class _TableReader:
-    """Rows of one table."""
+    """Reads rows of one table."""
 
     def __init__(self, codec: Codec | None, schema: pa.Schema) -> None:
         self._codec = codec
@@ -115,14 +115,14 @@ def _watermarks(lists: pa.Array) -> list[list[int | None]]:
 
 
 def _flat(lists: pa.Array) -> tuple[pa.Array, list[int]]:
-    """The elements of all lists, and where those of each begin and end among them."""
+    """The elements of all lists, and the offsets of each list's elements."""
     offsets = lists.offsets.to_numpy()
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     return lists.values.slice(first, last - first), (offsets - first).tolist()
 
 
 def _renamed(rows: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The columns of a typed row by position."""
+    """The columns of a typed row, renamed by position."""
     if not type_.num_fields:
         return pa.array([{}] * len(rows), type_)
     return pa.StructArray.from_arrays(rows.flatten(), fields=list(type_))

@@ -1,4 +1,4 @@
-"""What functions emit, as rows of the declared columns."""
+"""Converts what functions emit to rows of the declared columns."""
 
 import dataclasses
 import functools
@@ -28,22 +28,22 @@ from udf_server.runners.returned import WrongResult
 __all__ = ["Results", "results_given", "results_of"]
 
 ATOMIC = "EXPR$0"
-"""Name of the one column of a result that is no row, as Flink calls it."""
+"""The name of the only column of an atomic result, as in Flink."""
 ROW_BYTES = 32
-"""Of a row beside its values: where it came from, its kind and its time."""
+"""The size of a row without its values: its origin, kind and time."""
 _FIELDS = re.compile(r"\s*[`\w]+\s*:?\s+\S", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The columns of a result. `atomic` results are one value, rows otherwise; `record` is their class, if one is."""
+    """The columns of a result. If `atomic`, it is one value, not a row; `record` is the class of rows, if any."""
 
     columns: Mapping[str, Codec]
     atomic: bool
     record: type | None
     mode: ChangelogMode
     told: pa.DataType | None = None
-    """What stands for the columns where they depend on the call."""
+    """A placeholder for the columns if they depend on the call."""
 
     @property
     def type(self) -> pa.DataType:
@@ -52,11 +52,11 @@ class Results:
         return pa.struct([pa.field(name, codec.type) for name, codec in self.columns.items()])
 
     def read(self, value: Any) -> tuple[RowKind, Sequence[Any], int] | None:
-        """Kind, values and bytes, about, of something emitted; None for what is skipped: None, where rows are due.
+        """Kind, values and approximate bytes of an emitted row. None is skipped, and returned, if rows are expected.
 
-        The values are those it has now; what the function changes in it afterwards is not seen.
+        The current values are read, so later changes of the object have no effect.
 
-        Raises WrongResult for what is no row of these columns, or of a kind that was not declared.
+        Raises WrongResult if it is not a row of these columns, or if its kind was not declared.
         """
         kind = RowKind.INSERT
         if self.atomic:
@@ -100,14 +100,14 @@ class Results:
 
     @functools.cached_property
     def _columns(self) -> tuple[list[tuple[int, Callable[[Any], Any]]], list[tuple[int, SizeOf]], int]:
-        """Columns whose values can change after they were emitted, those that differ in size, the size of the rest."""
+        """The columns whose values may change later, those whose values differ in size, and the size of the rest."""
         codecs = list(self.columns.values())
         sizes = [(index, size) for index, codec in enumerate(codecs) if (size := size_of(codec)) is not None]
         changing = [(index, _copier(codec)) for index, codec in enumerate(codecs) if codec.mutable]
         return changing, sizes, ROW_BYTES + FIXED_BYTES * (len(codecs) - len(sizes))
 
     def encode(self, rows: Sequence[Sequence[Any]]) -> pa.Array:
-        """A struct array with a row for each. Raises WrongResult for values that are not of their columns' types."""
+        """A struct array with an element per row. Raises WrongResult if a value does not have its column's type."""
         if not self.columns:
             return pa.array([{}] * len(rows), self.type)
         columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(self.columns)
@@ -121,7 +121,7 @@ class Results:
 
 
 def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) -> Results:
-    """The result that `returns` says, or the annotation of what eval returns. Raises DeclarationError."""
+    """The result that `returns` declares, otherwise the return annotation of `eval`. Raises DeclarationError."""
     wanted = given if given is not None else _element(returned)
     if wanted is None:
         raise DeclarationError(
@@ -152,19 +152,19 @@ def results_given(where: str, given: Any, returned: Any, mode: ChangelogMode) ->
 
 
 def results_of(result: pa.DataType, mode: ChangelogMode) -> Results:
-    """Rows of these columns."""
+    """A result with these columns."""
     return Results({field.name: codec_for_type(field.type) for field in result}, False, None, mode)
 
 
 def _copier(codec: Codec) -> Callable[[Any], Any]:
     if isinstance(codec, ListCodec) and not codec.element.mutable:
-        # The usual case, and several times as fast.
+        # A fast path for the usual case, which is several times faster.
         return lambda value: value[:] if type(value) is list else codec.copied(_plain(value))
     return lambda value: codec.copied(_plain(value))
 
 
 def _plain(value: Any) -> Any:
-    """A view of state as the list or dictionary it holds."""
+    """The list or dictionary in a view of state."""
     if isinstance(value, ListView):
         return list(value)
     return dict(value) if isinstance(value, MapView) else value
@@ -180,12 +180,12 @@ def _told(where: str, told: pa.DataType, mode: ChangelogMode) -> Results:
 
 
 def _is_fields(text: str) -> bool:
-    """Whether DDL says columns ("a int") rather than a type ("int", "struct<...>")."""
+    """Whether DDL declares columns ("a int") and not a type ("int", "struct<...>")."""
     return bool(_FIELDS.match(text)) and not re.match(r"\s*(interval|double\s+precision)\b", text, re.IGNORECASE)
 
 
 def _element(returned: Any) -> Any:
-    """T of Iterator[T] and the like."""
+    """The type parameter T of Iterator[T] and similar types."""
     arguments = typing.get_args(returned)
     if typing.get_origin(returned) is not None and arguments and not dataclasses.is_dataclass(returned):
         return arguments[0]

@@ -1,4 +1,4 @@
-"""Row: rows of tables as functions see them, and rows that they emit with a kind of change."""
+"""Row: rows of tables that functions receive, and rows that they emit with a kind of change."""
 
 import collections
 import functools
@@ -11,7 +11,7 @@ from remote_udf.row_kinds import RowKind
 __all__ = ["Row", "row_class", "shown"]
 
 NARROW_COLUMNS, NARROW_NAMES = 64, 2_000
-"""Columns, and letters of their names, of a class of rows that is small enough to keep many of."""
+"""The maximum numbers of columns, and of characters in their names, of row classes that are cached in a large cache."""
 
 
 class Row(tuple[Any, ...]):
@@ -23,7 +23,7 @@ class Row(tuple[Any, ...]):
 
     __slots__ = ()
     names: ClassVar[tuple[str, ...]] = ()
-    """Names of the columns; empty for a row made by position."""
+    """The names of the columns; empty for a row that was created by position."""
     kind: ClassVar[RowKind] = RowKind.INSERT
 
     def __new__(cls, *values: Any, kind: RowKind | str = RowKind.INSERT, **named: Any) -> "Row":
@@ -40,7 +40,7 @@ class Row(tuple[Any, ...]):
 
     @classmethod
     def all_of(cls, rows: Iterable[Iterable[Any]]) -> "list[Row]":
-        """Rows of this class, by position: many at once, without a call of Python's for each."""
+        """Return rows of this class, by position. Creates many rows without a Python call for each."""
         return list(map(tuple.__new__, itertools.repeat(cls), rows))
 
     def with_kind(self, kind: RowKind | str) -> "Row":
@@ -77,13 +77,13 @@ def _plain(kind: RowKind) -> type[Row]:
 
 
 def row_class(names: tuple[str, ...], kind: RowKind = RowKind.INSERT) -> type[Row]:
-    """The class of rows with these columns. Attributes are for names that Python takes; `kind` stays the kind."""
+    """The class of rows with these columns. Names that are valid in Python become attributes, except `kind`."""
     wide = len(names) > NARROW_COLUMNS or sum(map(len, names)) > NARROW_NAMES
     return _wide_class(names, kind) if wide else _narrow_class(names, kind)
 
 
 def _made_class(names: tuple[str, ...], kind: RowKind) -> type[Row]:
-    # A named tuple's attributes are read in C, several times faster than properties.
+    # The attributes of a named tuple are read in C, several times faster than properties.
     base = collections.namedtuple("Row", names, rename=True)  # type: ignore[misc]
     body = {
         "__slots__": (), "names": names, "kind": kind, "__new__": Row.__new__, "__getitem__": Row.__getitem__,
@@ -92,8 +92,8 @@ def _made_class(names: tuple[str, ...], kind: RowKind) -> type[Row]:
     return type("Row", (base, Row), body)
 
 
-# Names come from callers, and a class takes a thousand times as much as a short one: ten megabytes for the widest
-# table that fits a schema. So few of the wide ones are kept.
+# Names come from callers, and a class takes a thousand times as much memory as a short name: ten megabytes for the
+# widest table that fits a schema. So few wide classes are cached.
 _narrow_class = functools.lru_cache(maxsize=1024)(_made_class)
 _wide_class = functools.lru_cache(maxsize=16)(_made_class)
 

@@ -1,4 +1,4 @@
-"""Sizes: about how many bytes a Python value takes as Arrow, told without encoding it."""
+"""Estimates the Arrow size of Python values without encoding them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +16,9 @@ SizeOf = Callable[[Any], int]
 
 
 def size_of(codec: Codec) -> SizeOf | None:
-    """What tells the size of a value; None if all values of the type have the same.
+    """A function that returns the size of a value; None if all values of the type have the same size.
 
-    A value that is not of the type has some size, too: encoding it is what finds that out.
+    A value of a wrong type also gets a size; the encoding rejects it later.
     """
     if isinstance(codec, ListCodec):
         return _of_list(size_of(codec.element))
@@ -48,7 +48,7 @@ def _length(value: Any) -> int:
 
 def _of_list(element: SizeOf | None) -> SizeOf:
     if element is None:
-        # Bytes of a text or an object without a length are for the codec to refuse.
+        # The codec rejects values of a wrong type, such as objects without a length, later.
         return lambda value: FIXED_BYTES * _length(value)
     return lambda value: _sum(value, element) if isinstance(value, (list, tuple)) else FIXED_BYTES
 

@@ -1,7 +1,7 @@
-"""State entries of a function: conversion between what is stored and what the function gets and changes.
+"""State entries of a function: conversion between the stored form and the objects that the function changes.
 
-An empty entry is stored as None. With a time-to-live, every value, element and entry is stored with the
-time when it was written, and is not read when it has expired (`now - written >= ttl`).
+An empty entry is stored as None. With a time-to-live, every value, element and entry is stored with the time when it
+was written, and is not read once it has expired (`now - written >= ttl`).
 """
 
 import copy
@@ -35,22 +35,22 @@ class StateEntry(ABC):
     @property
     @abstractmethod
     def codec(self) -> Codec:
-        """Of what is stored."""
+        """The codec of the stored form."""
 
     @abstractmethod
     def load(self, stored: Any, now: int, *, writable: bool = True) -> Any:
-        """What the function gets."""
+        """Convert the stored form to the object for the function."""
 
     @abstractmethod
     def store(self, given: Any, now: int) -> Any:
-        """What is stored of what the function got, after its calls."""
+        """Convert the object, after the calls of the function, to the stored form."""
 
     def made_of(self, value: Any, now: int) -> Any:
-        """What is stored of a plain value: a record, a list, a dictionary."""
+        """Convert a plain value, which is a record, a list or a dictionary, to the stored form."""
         return self.store(value, now)
 
     def fresh(self) -> Any:
-        """What the function gets for an empty entry."""
+        """The object for the function if the entry is empty."""
         return self.load(None, 0)
 
     def _timed(self) -> Codec:
@@ -67,10 +67,10 @@ class StateEntry(ABC):
 
 @dataclass(frozen=True, eq=False)
 class RecordEntry(StateEntry):
-    """An instance of a dataclass, which the function changes in place. Empty is one made of defaults.
+    """An instance of a dataclass, which the function changes in place. An empty entry is an instance with the defaults.
 
-    It is stored only if it was changed, so reading alone does not prolong its life. With `untyped` (the
-    counterpart of Flink's ROW) one with nothing but nulls is empty.
+    It is stored only if it has changed, so reading does not extend its life. If `untyped` (the counterpart of Flink's
+    ROW), an instance with only nulls is empty.
     """
 
     record: type = object
@@ -85,19 +85,19 @@ class RecordEntry(StateEntry):
             stored = stored[VALUE] if self._lives(stored[WRITTEN], now) else None
         if stored is None:
             return self.record()
-        # Changes of what may not be written are lost with the copy.
+        # A read-only entry is copied, so that changes are discarded.
         return stored if writable else copy.deepcopy(stored)
 
     def store(self, given: Any, now: int) -> Any:
         return self._stamped(given, None, now)
 
     def fields_of(self, given: Any) -> list[Any]:
-        """The values of its fields, to compare by."""
+        """The values of the fields, for comparison."""
         return [getattr(given, name) for name in self._names]
 
     @functools.cached_property
     def fresh_fields(self) -> list[Any]:
-        """Those of an empty entry."""
+        """The fields of an empty entry."""
         return self.fields_of(self.fresh())
 
     @functools.cached_property
@@ -108,7 +108,7 @@ class RecordEntry(StateEntry):
 
 @dataclass(frozen=True, eq=False)
 class ValueEntry(StateEntry):
-    """A ValueView."""
+    """An entry that is a ValueView."""
 
     @property
     def codec(self) -> Codec:
@@ -129,7 +129,7 @@ class ValueEntry(StateEntry):
 
 @dataclass(frozen=True, eq=False)
 class ListEntry(StateEntry):
-    """A ListView."""
+    """An entry that is a ListView."""
 
     @property
     def codec(self) -> Codec:
@@ -154,7 +154,7 @@ class ListEntry(StateEntry):
 
 @dataclass(frozen=True, eq=False)
 class MapEntry(StateEntry):
-    """A MapView."""
+    """An entry that is a MapView."""
 
     key: Codec | None = None
 
@@ -183,7 +183,7 @@ class MapEntry(StateEntry):
 
 
 class KeyState:
-    """The state of one key while a segment of it runs."""
+    """The state of one key while its segment is processed."""
 
     __slots__ = ("_before", "_entries", "_now", "_stored", "values")
 
@@ -192,14 +192,14 @@ class KeyState:
         self._stored = list(stored)
         self._now = now
         self.values = [entry.load(each, now, writable=writable) for entry, each in zip(entries, stored, strict=True)]
-        """What the function gets, in the order of the entries."""
+        """The objects for the function, in the order of the entries."""
         self._before = [
             copy.deepcopy(entry.fields_of(value)) if isinstance(entry, RecordEntry) and entry.ttl is not None else None
             for entry, value in zip(entries, self.values, strict=True)
         ]
 
     def clear(self, index: int) -> None:
-        """Empties an entry; the function gets a new object for it from its next call on."""
+        """Clear an entry; from its next call on, the function receives a new object."""
         entry = self._entries[index]
         self._stored[index] = None
         self.values[index] = entry.fresh()
@@ -207,7 +207,7 @@ class KeyState:
             self._before[index] = entry.fields_of(self.values[index])
 
     def stored(self) -> list[Any]:
-        """What is to be stored of each entry."""
+        """The stored form of each entry."""
         return [self._stored_of(index, entry) for index, entry in enumerate(self._entries)]
 
     def _stored_of(self, index: int, entry: StateEntry) -> Any:
@@ -219,7 +219,7 @@ class KeyState:
             return None
         if entry.ttl is not None:
             if fields == self._before[index]:
-                # Also where it has expired: nothing is written, and nothing is read of it.
+                # Also if the entry has expired: it is neither rewritten nor read.
                 return stored
         elif stored is None and fields == entry.fresh_fields:
             return None

@@ -18,7 +18,7 @@ class Timers:
         self._named: dict[str, int] = {}
         self._unnamed: set[int] = set()
         self._heap: list[tuple[int, bool, str]] | None = None
-        """While timers fire, those that may fire; some of them may have been cleared."""
+        """The timers that may fire, while timers fire; some of them may have been cleared."""
         for name, time in pending:
             self.register(name, time)
 

@@ -30,5 +30,5 @@ def from_author(time: Any) -> int:
         return (aware - _EPOCH) // _MICROSECOND
     if not isinstance(time, int) or isinstance(time, bool):
         raise TypeError(f"a time is milliseconds since 1970 or a datetime, not {time!r}")
-    # Times that do not fit into 64 bits as microseconds are at the end of time.
+    # Times that do not fit into 64 bits as microseconds become the end of time.
     return max(min(time * 1000, MAX_TIME), -MAX_TIME)

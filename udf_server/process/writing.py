@@ -1,4 +1,4 @@
-"""What segments gave, as one Arrow array."""
+"""Writes the results of segments as one Arrow array."""
 
 import functools
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ __all__ = ["output_array", "part_of", "processed_array"]
 
 
 def processed_array(function: ProcessTable, processed: Sequence[Processed], *, broadcast: bool) -> pa.Array:
-    """A struct per segment. Raises WrongResult for state or rows that are not of their declared types."""
+    """A struct per segment. Raises WrongResult for state or rows that do not have their declared types."""
     type_ = processed_type(function.spec, broadcast=broadcast)
     parts = {field.name: field.type for field in type_}
     arrays = [
@@ -31,7 +31,7 @@ def processed_array(function: ProcessTable, processed: Sequence[Processed], *, b
 
 
 def _state(function: ProcessTable, stored: Sequence[list[Any]], type_: pa.DataType, *, broadcast: bool) -> pa.Array:
-    """A struct with what is stored of each entry; null where all entries are empty."""
+    """A struct with the stored form of each entry; null if all entries are empty."""
     entries = [entry for entry in function.states if entry.broadcast is broadcast]
     if not entries:
         return pa.array([None] * len(stored), type_)
@@ -59,7 +59,7 @@ def _output(function: ProcessTable, processed: Sequence[Processed], type_: pa.Da
 
 
 def output_array(function: ProcessTable, emitted: Sequence[Emitted], type_: pa.DataType) -> pa.StructArray:
-    """Rows that were emitted. Raises WrongResult for values that are not of their columns' types."""
+    """The emitted rows. Raises WrongResult for values that do not have their columns' types."""
     rows, kinds, times, values = zip(*emitted, strict=True) if emitted else ((), (), (), ())
     insert_only = function.results.mode.is_insert_only
     columns = [
@@ -72,7 +72,7 @@ def output_array(function: ProcessTable, emitted: Sequence[Emitted], type_: pa.D
 
 
 def part_of(output: pa.StructArray, type_: pa.DataType) -> pa.Array:
-    """A value of the result with these rows of output, and without state and timers."""
+    """A value of the result with these output rows, without state and timers."""
     parts = {field.name: pa.nulls(1, field.type) for field in type_}
     offsets = pa.array([0, len(output)], pa.int32())
     parts[OUTPUT] = pa.ListArray.from_arrays(offsets, output, type=type_.field(OUTPUT).type)

@@ -1,7 +1,7 @@
 """Partial aggregation inside mapInArrow: rows become segments, segments become accumulators.
 
-Bundles are independent, so many are in flight at once. If a key occurs in several bundles of a task, its accumulators
-are merged before the shuffle, as far as memory allows; the final merge handles the rest.
+Bundles are independent, and many of them are in flight at once. If a key occurs in several bundles of a task, its
+accumulators are merged before the shuffle, as far as memory allows; the final merge handles the rest.
 """
 
 import itertools
