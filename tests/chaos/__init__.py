@@ -1,1 +1,1 @@
-"""Faults on purpose: `python -m tests.chaos` runs jobs while servers and networks fail, and counts rows."""
+"""Fault injection: `python -m tests.chaos` runs jobs while servers and networks fail, and checks their rows."""

@@ -1,6 +1,6 @@
-"""`python -m tests.chaos`: tries every fault, prints the table, and fails if a row was lost, doubled or wrong.
+"""`python -m tests.chaos`: runs every fault, prints the table, and fails if a row was lost, doubled or wrong.
 
-A fault that did not happen is told, and is no failure.
+A fault that did not occur during its job is reported, but is no failure.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main():
     if idle:
         print(f"not exercised: {', '.join(idle)}")
     sys.stdout.flush()
-    # Channels to servers that are gone keep threads that nobody waits for.
+    # Channels to servers that are gone have threads that would delay the exit.
     os._exit(1 if bad else 0)
 
 

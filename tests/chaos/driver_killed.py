@@ -1,4 +1,4 @@
-"""The driver of streaming queries is killed in the middle of a micro-batch, and started again from its checkpoint."""
+"""Kills the driver of streaming queries in the middle of a micro-batch and starts it again from its checkpoint."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from tests.chaos.servers import ChaosServer
 __all__ = ["driver_killed"]
 
 FILES, KILLS = 6, 3
-"""Micro-batches, and drivers that are killed before one may end."""
+"""The number of micro-batches, and of drivers that are killed before one may end."""
 
 INPUT = f"""
 session("local[2]").range(0, rows, 1, {FILES}).write.parquet(folder + "/in")
@@ -90,7 +90,7 @@ def driver_killed(scale, seed):
 
 
 def driver(script, server, rows, folder):
-    """A Spark driver as a process; what it prints goes to files, since nobody reads it before its end."""
+    """Start a Spark driver as a process. Its output goes to files, because nothing reads it before its end."""
     with Path(folder, "stdout").open("w") as printed, Path(folder, "stderr").open("w") as problems:
         return subprocess.Popen(
             [sys.executable, "-c", START + script, server.target, str(rows), folder], cwd=ROOT,
@@ -100,13 +100,13 @@ def driver(script, server, rows, folder):
 
 
 def finished(process, folder):
-    """Waits for the end: status, and what was printed."""
+    """Wait for the end; return the status and the output."""
     status = process.wait(500)
     return status, Path(folder, "stdout").read_text(), Path(folder, "stderr").read_text()
 
 
 def killed(process, folder, rng):
-    """SIGKILL once there are letters of a micro-batch that is not committed; whether that was still so at its end."""
+    """Send SIGKILL once an uncommitted micro-batch has letters; return whether it was still uncommitted at the end."""
     letters, commits = Path(folder, "letters"), Path(folder, "checkpoint-good", "commits")
 
     def uncommitted():
@@ -118,7 +118,7 @@ def killed(process, folder, rng):
         time.sleep(0.01)
     time.sleep(rng.uniform(0.0, 0.2))
     with contextlib.suppress(psutil.NoSuchProcess):
-        # Its JVM as well, which would go on with its tasks for a moment.
+        # Its JVM, too, which would continue with its tasks for a moment.
         for child in psutil.Process(process.pid).children(recursive=True):
             child.kill()
         process.kill()

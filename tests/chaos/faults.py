@@ -1,4 +1,4 @@
-"""The fault table: each entry does harm to a job while it runs, by a seed, and returns the job's tally."""
+"""The fault table: each entry injects a fault into a running job, by a seed, and returns the job's tally."""
 
 import random
 import signal
@@ -19,7 +19,7 @@ from udf_server.security.access import hashed
 __all__ = ["FAULTS"]
 
 MEMORY_LIMIT = 400 << 20
-"""Bytes a server may take before it is ended, as a container would be."""
+"""The memory in bytes at which a server is killed, as a container would be."""
 
 
 def servers(stack, count=2, **environment):
@@ -41,7 +41,7 @@ def target_of(some):
 
 
 def harm(job, every, rng, action):
-    """Does it now and then until the job has ended; how often it did."""
+    """Run the action at random intervals until the job has ended; return the number of times."""
     count = 0
     while job.running:
         time.sleep(every * rng.uniform(0.5, 1.5))
@@ -62,7 +62,7 @@ def killed(scale, seed):
             victim.kill()
             victim.start()
 
-        # A quarter of the rows at least wait, so that the job lasts for several kills.
+        # At least a quarter of the rows must wait, so that the job lasts for several kills.
         job = Job(target_of(some), "fast", 10_000_000 // scale).start()
         waiting = Job(target_of(some), "slow", 2_000_000 // scale, ordered=False).start()
         count = harm(waiting, 1.5, rng, kill)
@@ -101,7 +101,7 @@ def noted(tally, note):
 
 
 def counted(tally, count, note):
-    """Of a fault that was done so many times: never, where the job ended before, says nothing."""
+    """Record how often the fault occurred. If the job ended before it did, the fault was not exercised."""
     tally.note = note.format(count=count)
     if not count:
         tally.not_exercised = "the job ended before"
@@ -131,7 +131,7 @@ def cut(scale, seed):
 
 
 def delayed(scale, seed):
-    """every piece of data up to 100 ms late"""
+    """every packet delayed by up to 100 ms"""
     with ExitStack() as stack:
         some = proxies(stack, servers(stack), seed)
         for proxy in some:
@@ -140,7 +140,7 @@ def delayed(scale, seed):
 
 
 def black_holed(scale, seed):
-    """a network that takes everything and passes nothing on, without a word"""
+    """a network that silently drops everything"""
     rng = random.Random(seed)
     with ExitStack() as stack:
         some = proxies(stack, servers(stack), seed)
@@ -172,7 +172,7 @@ def versions_differ(scale, seed):
     """one of two servers has a later version of the function; then the other is updated as well"""
     with ExitStack() as stack:
         old, new = servers(stack, 1)[0], servers(stack, 1, CHAOS_VERSION="2")[0]
-        # It is planned with the name alone, and must not get the later version, which gives other values.
+        # The call is planned without a version, and must not use the later version, which returns other values.
         job = Job(target_of([old, new]), "slow", 800_000 // scale).start()
         while job.running and job.share < 0.3:
             time.sleep(0.01)
@@ -212,7 +212,7 @@ def rolling_restart(scale, seed):
 
 
 def left_open(scale, seed):
-    """clients that vanish without a word, leave streams idle, or say nothing: all slots but a few are theirs"""
+    """clients that vanish without closing, leave streams idle, or send nothing: they hold all slots but a few"""
     environment = {"UDF_CONFIG_KEEPALIVE_SECONDS": "1", "UDF_CONFIG_IDLE_SECONDS": "2", "UDF_CONFIG_MAX_STREAMS": "40"}
     rng = random.Random(seed)
     with ExitStack() as stack:
@@ -235,7 +235,7 @@ def left_open(scale, seed):
 
 
 def greedy(scale, seed):
-    """a caller with fifty streams of a thousand rows in flight each, beside a job of another"""
+    """a caller with fifty streams of a thousand rows in flight each, beside a job of another caller"""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         rules, security = "", {}
@@ -303,7 +303,7 @@ print(pq.read_table(folder).num_rows)
 
 
 def disk_full(scale, seed):
-    """no room for dead letters at the first attempt of a task"""
+    """no space for dead letters in the first attempt of a task"""
     rows, began = max(100_000 // scale, 5_000) // 1000 * 1000, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(

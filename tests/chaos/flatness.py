@@ -1,4 +1,4 @@
-"""Whether what a process takes stays flat: the last quarter of a series of samples against the second one."""
+"""Checks that the resources of a process do not grow: compares the last quarter of a series with the second quarter."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -6,14 +6,14 @@ from statistics import median
 __all__ = ["ALLOWED", "Course", "courses"]
 
 ALLOWED = {"memory MB": (48.0, 0.1), "maps": (60.0, 0.1), "threads": (12.0, 0.0), "files": (8.0, 0.0)}
-"""What may be more at the end, by the last words of a column: so much, or so large a part of what was there.
+"""The allowed growth, by the last words of a column: an absolute value, or a share of the early value.
 
-The shared memory of one stream takes 32 MB."""
+The shared memory of one stream has 32 MB."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a column went. The first quarter is for warming up; a median is not moved by single samples."""
+    """The course of a column. The first quarter is for warming up; medians ignore single samples."""
 
     name: str
     early: float
@@ -32,7 +32,7 @@ class Course:
 
 
 def courses(rows):
-    """The course of every column that may not grow, of samples that were taken at equal distances."""
+    """The course of every column that must not grow, given samples at equal intervals."""
     quarter = max(len(rows) // 4, 1)
     found = []
     for name in rows[0]:

@@ -1,4 +1,4 @@
-"""Faults of Spark itself: jobs in processes of their own, since one process holds one Spark."""
+"""Faults of Spark itself: the jobs run in separate processes, because a process has only one Spark."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ __all__ = ["SPARK_FAULTS"]
 
 ROOT = Path(__file__).parents[2]
 MOST_GROWTH = 1.2
-"""Of a server's memory, from the first 40 short tasks to the last of 240."""
+"""The allowed growth of a server's memory from the first 40 short tasks to the last of 240."""
 
 START = """
 import contextlib, os, sys, threading, time, urllib.request
@@ -129,7 +129,7 @@ print("found", rows - wrong, rows - wrong, wrong, flush=True)
 
 
 def rows_served(url):
-    """Rows that left the server with a value: more than the job has if tasks ran twice."""
+    """The rows that the server has answered with a value. If tasks ran twice, these are more than the job has."""
     with urllib.request.urlopen(url + "/metrics", timeout=30) as page:
         lines = page.read().decode().splitlines()
     return int(sum(float(line.split()[-1]) for line in lines if line.startswith("udf_rows_total") and '"ok"' in line))
@@ -137,7 +137,7 @@ def rows_served(url):
 
 @contextlib.contextmanager
 def cluster():
-    """The URL of a standalone cluster whose two workers are hosts of their own: no copy of a task runs on its host."""
+    """The URL of a standalone cluster whose two workers have different hosts: Spark copies no task to the same host."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     url, started = f"spark://127.0.0.1:{port}", []
@@ -161,7 +161,7 @@ def cluster():
 
 
 def run(script, rows, *, times=1, master=""):
-    """The tally of a job that writes what it got, and what it printed in the last of its runs."""
+    """The tally of a job that writes its results, and the output of the last of its runs."""
     server, began = ChaosServer(), time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Jobs below Spark: tasks that send rows as Spark's Python workers do, and count what comes back."""
+"""Jobs without Spark: tasks that send rows as Spark's Python workers do, and check the results."""
 
 import itertools
 import threading
@@ -24,7 +24,7 @@ TASKS = 2
 
 @dataclass
 class Tally:
-    """What became of the rows of a job."""
+    """The outcomes of the rows of a job."""
 
     rows: int
     seconds: float = 0.0
@@ -37,7 +37,7 @@ class Tally:
     served: int = 0
     failures: list[str] = field(default_factory=list)
     not_exercised: str = ""
-    """Why this says nothing about the fault: it did not happen. Rows were counted all the same."""
+    """Why the fault was not exercised, if it did not occur; the rows were checked anyway."""
 
     @property
     def good(self):
@@ -45,7 +45,7 @@ class Tally:
 
 
 class Job:
-    """`rows` numbers through a function, in tasks of their own thread; x must come back as 3x + 1, once."""
+    """Sends the numbers below `rows` through a function, with a thread per task; x must return as 3x + 1, once."""
 
     def __init__(self, target, function, rows, *, ordered=True, tasks=TASKS, options=None, **config):
         self._config = ClientConfig(target, **{"connect_seconds": 60.0, **config})
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def share(self):
-        """How much has been answered, from 0 to 1."""
+        """The share of rows that were answered, from 0 to 1."""
         return self._answered / self.tally.rows
 
     def start(self):
@@ -77,13 +77,13 @@ class Job:
         return any(thread.is_alive() for thread in self._threads)
 
     def stop(self):
-        """Ends the job soon, whatever it has done."""
+        """End the job soon, even if it is incomplete."""
         self._stopped = True
         for thread in self._threads:
             thread.join(60.0)
 
     def wait(self, seconds=600.0):
-        """The tally, once all tasks have ended. Raises TimeoutError if they hang."""
+        """The tally after all tasks have ended. Raises TimeoutError if they hang."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0.0))

@@ -1,4 +1,4 @@
-"""Jobs by key, below Spark: a task that aggregates, or calls a process table function, and counts what comes back."""
+"""Jobs by key without Spark: a task aggregates, or calls a process table function, and checks the results."""
 
 import time
 from collections import Counter
@@ -24,12 +24,12 @@ __all__ = ["aggregated", "processed"]
 
 BATCH_ROWS = 2_000
 SIZE = {"size": "1000"}
-"""Rows of a bundle: many of them are under way when a server goes."""
+"""The rows of a bundle: few, so that many bundles are in flight when a server is lost."""
 ROW = pa.schema([("k", pa.int64()), ("x", pa.int64())])
 
 
 def aggregated(target, rows, keys):
-    """Sum and count by key of x = 0, 1, ... with k = x % keys: rows of a key are lost or doubled as its count says."""
+    """Compute sum and count by key of x = 0, 1, ... with k = x % keys. The count shows lost and doubled rows."""
     call, opening, streams = _opened(target, "totals", AggregateCall, applied=(AppliedField.ACCUMULATOR,))
     plan = PartialPlan((AggregateInput(call, (1,)),), (0,), ("k",), None, None, ("k", "total"))
     batches = _batches([(x % keys, x) for x in range(rows)])
@@ -50,7 +50,7 @@ def aggregated(target, rows, keys):
 
 
 def processed(target, rows, keys):
-    """Each row comes back with its number within its key, and at the end of the input a timer has counted them all."""
+    """Each row returns with its number within its key; at the end of the input a timer emits the number of rows."""
     call, opening, streams = _opened(target, "numbered", ProcessTableCall)
     process = plan_process_call(call.spec, {"rows": TableGiven(ROW, ["k"], ())}, {}, [])
     call = ProcessTableCall(**{**vars(call), "process": process})
@@ -83,7 +83,7 @@ def processed(target, rows, keys):
 
 
 def _opened(target, function, kind, **more):
-    """The call, what opens its streams, and those it has opened."""
+    """The call, the function that opens its streams, and the list of opened streams."""
     config = ClientConfig(target, connect_seconds=60.0)
     spec, streams = list_functions(config).find(function), []
 

@@ -1,4 +1,4 @@
-"""The functions that chaos calls: a plugin, loaded by file name."""
+"""The functions of the chaos tests: a plugin that is loaded by file name."""
 
 import asyncio
 import os
@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import udf_server as udf
 
 LEAK = []
-"""What `leaking` never gives back."""
+"""Memory that `leaking` never releases."""
 
 
 @udf.scalar(vectorized=True, timeout="2 min")
 def fast(x: pa.Int64Array) -> pa.Int64Array:
-    """For many rows."""
+    """For jobs with many rows."""
     return pc.add(pc.multiply(x, 3), 1)
 
 
@@ -30,21 +30,21 @@ async def slow(x: int) -> int:
 
 @udf.scalar(timeout="2 min", buffer_capacity=200)
 async def slower(x: int) -> int:
-    """For a job that lasts until somebody has come to end it."""
+    """For a job that lasts until it is stopped."""
     await asyncio.sleep(0.05)
     return x * 3 + 1
 
 
 @udf.scalar(timeout="2 min", buffer_capacity=200)
 async def straggling(x: int, context: udf.CallContext) -> int:
-    """As on a sick machine: the first attempt of one task takes ten times as long."""
+    """As on a degraded machine: the first attempt of one task takes ten times as long."""
     stream = context.stream
     await asyncio.sleep(0.1 if stream.partition == 0 and stream.task_attempt == 0 else 0.01)
     return x * 3 + 1
 
 
 class Totals(udf.AggregateFunction):
-    """Sum and count; a key takes its time, so that bundles are under way when a server goes."""
+    """Sum and count. Each key takes some time, so that bundles are in flight when a server is lost."""
 
     options = {"timeout": "2 min"}  # noqa: RUF012
 
@@ -71,7 +71,7 @@ class Count:
 
 
 class Numbered(udf.ProcessTableFunction):
-    """Numbers the rows of a key; when its input has ended a timer gives their count."""
+    """Numbers the rows of a key; at the end of its input a timer emits their number."""
 
     returns = "n bigint, x bigint"
 
@@ -104,7 +104,7 @@ class Running(udf.ProcessTableFunction):
 
 @udf.scalar(vectorized=True, timeout="2 min")
 def leaking(x: pa.Int64Array) -> pa.Int64Array:
-    """Takes memory that it does not give back."""
+    """Allocates memory and never releases it."""
     LEAK.append(os.urandom(400 * len(x)))
     return pc.add(pc.multiply(x, 3), 1)
 
@@ -119,5 +119,5 @@ def half_bad(x: int) -> int:
 
 @udf.scalar(name="slow", version="2", timeout="2 min") if os.environ.get("CHAOS_VERSION") == "2" else (lambda f: None)
 async def slow_2(x: int) -> int:
-    """A later version, which jobs that were planned before must not get."""
+    """A later version, which jobs that were planned before must not use."""
     return -x

@@ -1,4 +1,4 @@
-"""Proxy: a network that cuts, delays and swallows what passes, in front of one server."""
+"""Proxy: a network in front of one server that cuts connections, delays data or discards it."""
 
 import contextlib
 import random
@@ -10,7 +10,7 @@ __all__ = ["Proxy"]
 
 
 class Proxy:
-    """Passes TCP on to a port, as badly as it is told to. A thread per connection and direction."""
+    """Forwards TCP to a port, with the configured faults. It has a thread per connection and direction."""
 
     def __init__(self, port, seed=0):
         self._behind = port
@@ -18,16 +18,16 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.delay = 0.0
-        """Seconds that a piece of data may be late."""
+        """The maximum delay of a piece of data in seconds."""
         self.swallow = False
-        """Takes everything, passes nothing on, and says nothing about it."""
+        """Whether all data is accepted and discarded, without an error."""
         self.cuts = 0
         self._connections = set()
         self._closed = False
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def cut(self):
-        """Ends every connection in the middle."""
+        """Close every connection in the middle."""
         for one in list(self._connections):
             self.cuts += 1
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""The table of what was tried and what became of the rows."""
+"""The table of faults and the outcomes of their rows."""
 
 __all__ = ["as_table", "line_of"]
 
-HEAD = ("fault", "rows", "lost", "doubled", "wrong", "sent again", "moved", "seconds", "")
+HEAD = ("fault", "rows", "lost", "duplicated", "wrong", "sent again", "moved", "seconds", "notes")
 
 
 def line_of(fault, tally):

@@ -1,4 +1,4 @@
-"""Server processes that are killed, frozen and started again, on ports that stay the same."""
+"""Server processes that are killed, stopped and started again on the same ports."""
 
 import json
 import os
@@ -23,10 +23,10 @@ def free_port():
 
 
 class ChaosServer:
-    """One server at one address. `start` may follow `kill` as often as one likes."""
+    """One server at one address. `start` may be called again after `kill`."""
 
     def __init__(self, *flags, plugin=PLUGIN, log=None, **environment):
-        """What it says on its standard error goes to the file `log`, if there is one."""
+        """Its standard error goes to the file `log`, if given."""
         self.port = free_port()
         self.target = f"127.0.0.1:{self.port}"
         self.starts = 0
@@ -37,7 +37,7 @@ class ChaosServer:
         self.start()
 
     def start(self, **environment):
-        """Returns once it is ready."""
+        """Return once it is ready."""
         command = [sys.executable, "-m", "udf_server", "serve", "--plugin", self._plugin, "--no-entry-points"]
         command += ["--port", str(self.port), "--metrics-port", "0", "--log-level", "error", *self._flags]
         with self._lock, Path(self._log or os.devnull).open("ab") as log:
@@ -56,13 +56,13 @@ class ChaosServer:
 
     @property
     def ended(self):
-        """How it has ended by itself; "" while it runs."""
+        """How it ended by itself; "" while it runs."""
         status = self._process.poll()
         return "" if status is None else f"status {status}"
 
     @property
     def resident(self):
-        """Bytes of memory; 0 if it is not there."""
+        """Its memory in bytes; 0 if it is not running."""
         try:
             return psutil.Process(self._process.pid).memory_info().rss
         except psutil.NoSuchProcess:
@@ -72,7 +72,7 @@ class ChaosServer:
         self._process.send_signal(number)
 
     def kill(self):
-        """As the kernel ends a process, or a machine its power. Safe to call twice."""
+        """End it as the kernel or a power failure does. Safe to call twice."""
         with self._lock:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
@@ -80,7 +80,7 @@ class ChaosServer:
             self._process.stdout.close()
 
     def terminate(self):
-        """As an orchestrator ends it; returns at once."""
+        """End it as an orchestrator does; return at once."""
         self._process.terminate()
 
     def wait(self):

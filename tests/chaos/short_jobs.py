@@ -1,4 +1,4 @@
-"""Jobs that come and go: many short streams, rows that become dead letters, jobs that are given up."""
+"""Short jobs: many short streams, rows that become dead letters, jobs that are cancelled."""
 
 import tempfile
 import time
@@ -24,7 +24,7 @@ BATCH_ROWS = 2_000
 
 
 def short_streams(target, rows, rng):
-    """Tasks of one batch each, one after the other, as those of a query over small partitions."""
+    """Run tasks of one batch each, one after the other, as a query over small partitions does."""
     total = Tally(rows)
     for _ in range(STREAMS):
         tally = Job(target, "fast", rows // STREAMS, ordered=rng.random() < 0.5, tasks=1).start().wait()
@@ -36,7 +36,7 @@ def short_streams(target, rows, rng):
 
 
 def given_up(target, rows, rng):
-    """A job that is stopped in the middle of its streams, as when Spark cancels a task. What came is not counted."""
+    """Stop a job in the middle of its streams, as when Spark cancels a task. Its results are not checked."""
     job = Job(target, "slow", rows).start()
     time.sleep(rng.uniform(0.0, 0.2))
     job.stop()
@@ -44,7 +44,7 @@ def given_up(target, rows, rng):
 
 
 def lettered(target, rows, rng):
-    """Rows of which every other one fails, and is written as a dead letter."""
+    """Every second row fails and is written as a dead letter."""
     tally, began = Tally(rows), time.monotonic()
     config, streams = ClientConfig(target, connect_seconds=60.0), []
     call = ScalarCall(list_functions(config).find("half_bad"), 1, {"max-attempts": "1"}, "chaos", config)

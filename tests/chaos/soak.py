@@ -1,6 +1,6 @@
-"""`python -m tests.chaos.soak`: mixed load with faults; memory, mappings, files and threads must stay flat.
+"""`python -m tests.chaos.soak`: a mixed load with faults; memory, mappings, files and threads must not grow.
 
-All of them, and the time of a job, are plotted as SVG.
+All of them, and the duration of a job, are plotted as SVG.
 """
 
 import argparse
@@ -22,18 +22,18 @@ from tests.chaos.servers import ChaosServer
 from tests.chaos.short_jobs import given_up, lettered, short_streams
 
 SAMPLES = 600
-"""Of a run; no more than two a second."""
+"""The number of samples of a run; at most two a second are taken."""
 KILL_SECONDS = 20.0
 THREADS = "4"
-"""Of a function. They are started on demand, each with an arena of the allocator, so few of them are soon all there."""
+"""Threads per function. They are started on demand, each with its own arena of the allocator: few soon exist."""
 WARM_UP = 42
-"""Jobs before the first sample: three of each kind for each of two workers."""
+"""The number of jobs before the first sample: three of each kind for each of two workers."""
 ROWS = 20_000
 WIDTH, HEIGHT, MARGIN = 720, 150, 40
 
 
 class Samples:
-    """What the server that is never killed, and this process, take as time passes."""
+    """The resources of the server that is never killed, and of this process, over time."""
 
     def __init__(self, server):
         self._processes = {"server": psutil.Process(server.pid), "client": psutil.Process()}
@@ -62,7 +62,7 @@ KINDS = {
 
 
 def load(target, stop, latencies, tallies, rng):
-    """One job after another, of every kind in turn."""
+    """Run jobs one after another, cycling through the kinds."""
     order = rng.sample(list(KINDS), len(KINDS))
     for kind in itertools.cycle(order):
         if stop.is_set():
@@ -74,7 +74,7 @@ def load(target, stop, latencies, tallies, rng):
 
 
 def plot(rows):
-    """A chart per column, one below the other."""
+    """Plot a chart per column, one below the other."""
     charts, span = [], max(rows[-1]["seconds"], 1.0)
     for number, name in enumerate(key for key in rows[0] if key != "seconds"):
         top, most = number * (HEIGHT + MARGIN) + MARGIN, max(*(row[name] for row in rows), 1e-9)

@@ -1,4 +1,4 @@
-"""Clients that open streams and leave them open for nothing."""
+"""Clients that open streams and leave them idle."""
 
 import threading
 import urllib.request
@@ -16,7 +16,7 @@ EXECUTE = "/remote_udf.v1.UdfService/Execute"
 
 
 class Strangers:
-    """Streams of one function, of which every other one does not even say so."""
+    """Idle streams of one function; every second one does not even send Open."""
 
     def __init__(self, function):
         arguments = write_schema(pa.schema([("x", pa.int64())]))
@@ -36,7 +36,7 @@ class Strangers:
             channel.close()
 
     def open(self, target):
-        """One more stream."""
+        """Open one more stream."""
         if target not in self._channels:
             self._channels[target] = grpc.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)])
         silent = self.opened % 4 >= 2
@@ -51,14 +51,14 @@ class Strangers:
         self._calls.append((call, silent))
 
     def wait(self):
-        """Until the server has answered those of which there is an answer."""
+        """Wait until the server has answered the streams that sent Open."""
         for call, silent in self._calls:
             if not silent:
                 next(call)
 
 
 def open_streams(server):
-    """Streams that a server has open, by its metrics."""
+    """The number of open streams of a server, by its metrics."""
     with urllib.request.urlopen(server.metrics + "/metrics", timeout=30) as page:
         lines = page.read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("udf_streams_open"))

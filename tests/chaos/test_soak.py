@@ -1,4 +1,4 @@
-"""The short form of `make soak`, and what it takes for growth."""
+"""The short form of `make soak`, and tests of how growth is detected."""
 
 import subprocess
 import sys

@@ -15,7 +15,7 @@ BUILTIN = (
     ("bigint", "sum({}) FILTER (WHERE {})", ("bigint", "boolean")), ("bigint", "count_if({})", ("boolean",)),
 )  # fmt: skip
 GUARDED = "guarded by FILTER"
-"""Beside a DISTINCT with a FILTER, Spark computes the arguments of all aggregates for every row, and may fail there."""
+"""Beside a DISTINCT with a FILTER, Spark evaluates the arguments of all aggregates for all rows, and may fail."""
 
 
 def aggregate_item(draw: Choices, scope: Scope, type_: str | None = None) -> tuple[Both, str]:
@@ -68,7 +68,7 @@ def aggregate_call(draw: Choices, scope: Scope, type_: str | None = None) -> tup
 
 
 def _filter(draw: Choices, scope: Scope, chosen: Aggregate, argument: Both) -> tuple[Both, Both]:
-    """A FILTER, and the argument, which may be one that only the FILTER keeps from failing."""
+    """A FILTER, and the argument, whose evaluation may fail without the FILTER."""
     scope.tags.add("FILTER")
     if chosen.parameters[0] == "bigint" and "DISTINCT" not in scope.tags and draw.chance(30):
         scope.tags.add(GUARDED)

@@ -1,4 +1,4 @@
-"""One text for two readers: a query with remote functions, and the same with Spark's own."""
+"""Both: a text in two versions, for a query with remote functions and for the same query with Spark's own."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ __all__ = ["Both", "both", "joined"]
 
 @dataclasses.dataclass(frozen=True)
 class Both:
-    """A piece of a query as it is for `remote` and as it is for Spark."""
+    """A part of a query, for `remote` and for Spark."""
 
     ours: str
     sparks: str

@@ -22,7 +22,7 @@ OTHERS = (
 
 @dataclasses.dataclass
 class Case:
-    """What is compared: `ours` and `sparks` are Python expressions of a DataFrame, or of a list of rows."""
+    """A comparison: `ours` and `sparks` are Python expressions for a DataFrame, or for a list of rows."""
 
     settings: Settings
     tables: tuple[Table, ...]
@@ -32,11 +32,11 @@ class Case:
     ordered: bool = False
     """Whether the order of the rows is determined."""
     names: list[str | None] | None = None
-    """The names of the columns; None for what is not compared."""
+    """The names of the columns; None for names that are not compared."""
 
 
 def mentioned(tables: tuple[Table, ...], text: str) -> tuple[Table, ...]:
-    """The tables that a text names."""
+    """The tables to which a text refers."""
     return tuple(table for table in tables if re.search(rf"\b{table.name}\b", text))
 
 

@@ -1,4 +1,4 @@
-"""Cases of changelogs: process functions and aggregates over random changes, against the rows that are left."""
+"""Cases of changelogs: process functions and aggregates over random changes, compared with the remaining rows."""
 
 import dataclasses
 from typing import Any
@@ -14,19 +14,19 @@ OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D":
 
 @dataclasses.dataclass(frozen=True)
 class _Changes:
-    """Changes of rows with the key `id`, the group `k` and the value `v`, and what is left at their end."""
+    """Changes of rows with the key `id`, the group `k` and the value `v`, and the remaining rows."""
 
     table: Table
     left: list[tuple[int, int | None, int | None]]
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """The changes in their order."""
+        """The changes in order."""
         return [row for part in self.table.parts for row in part]
 
 
 def draw_changelog(draw: Choices) -> Case:
-    """A call of a function that takes changes."""
+    """A call of a function that accepts changes."""
     settings = draw_settings(draw)
     return draw.of((_to_changelog, _from_changelog, _grouped, _changes_of_groups))(draw, settings)
 
@@ -71,7 +71,7 @@ def _to_changelog(draw: Choices, settings: Settings) -> Case:
 
 
 def _from_changelog(draw: Choices, settings: Settings) -> Case:
-    """Of what `to_changelog` gives: the changes again."""
+    """The input is the output of `to_changelog`; the result must be the changes again."""
     changes = _changes(draw)
     ours = "remote.process('to_changelog', spark.table('c').drop('n'), partition_by='id')"
     ours = f"remote.process('from_changelog', {ours}, partition_by='id')"
@@ -80,7 +80,7 @@ def _from_changelog(draw: Choices, settings: Settings) -> Case:
 
 
 def _grouped(draw: Choices, settings: Settings) -> Case:
-    """Aggregates of the changes: the values of the rows that are left."""
+    """Aggregates of the changes: the values of the remaining rows."""
     changes = _changes(draw)
     total = draw.of(("sum_bigint", "rsum_bigint", "vsum_bigint"))
     if draw.chance(50):
@@ -97,7 +97,7 @@ def _grouped(draw: Choices, settings: Settings) -> Case:
 
 
 def _left(changes: _Changes) -> list[tuple[int | None, int | None, list[int], int]]:
-    """By group: the sum of the values that are left, these values, and the number of rows."""
+    """For each group: the sum of the remaining values, these values, and the number of rows."""
     groups: dict[int | None, list[int | None]] = {}
     for _, k, v in changes.left:
         groups.setdefault(k, []).append(v)
@@ -109,7 +109,7 @@ def _left(changes: _Changes) -> list[tuple[int | None, int | None, list[int], in
 
 
 def _changes_of_groups(draw: Choices, settings: Settings) -> Case:
-    """The changes of the values of groups: what is left of them are the values of the rows that are left."""
+    """The changes of the values of groups: applied, they give the values of the remaining rows."""
     changes = _changes(draw)
     total = draw.of(("sum_bigint", "rsum_bigint", "vsum_bigint"))
     calls = f"remote.function({total!r})('v').alias('s'), remote.function('list_bigint')('v').alias('l')"

@@ -1,8 +1,8 @@
-"""The source of every random choice: a recorded sequence of integers, so that a case can be made smaller by editing it.
+"""The source of all random choices: a recorded sequence of integers, so that a case can be simplified by editing it.
 
-By convention the choice 0 is the simplest one, and a sequence that has ended gives zeros. Deleting or lowering
-choices therefore gives a smaller case of any generator, without a line for it in the generator (the idea is
-Hypothesis's, whose own shrinking needs an engine that runs the tests itself and stops at the first failure).
+By convention the choice 0 is the simplest one, and a sequence that has ended returns zeros. If choices are deleted or
+lowered, any generator therefore creates a simpler case, without code for this in the generator. The idea is
+Hypothesis's, but its shrinking requires an engine that runs the tests itself and stops at the first failure.
 """
 
 import random
@@ -36,7 +36,7 @@ class Choices:
         return least + self.below(most - least + 1)
 
     def chance(self, percent: int) -> bool:
-        """True in so many of a hundred cases."""
+        """True in this percentage of cases."""
         return self.below(100) >= 100 - percent
 
     def of(self, options: Sequence[T]) -> T:
@@ -53,7 +53,7 @@ class Choices:
         raise AssertionError("the weights were exceeded")
 
     def several(self, make: Callable[[], T], least: int, most: int) -> list[T]:
-        """Between `least` and `most` of what `make` makes; each beyond `least` is preceded by a choice of its own."""
+        """From `least` to `most` results of `make`; each beyond `least` is preceded by a choice."""
         made: list[T] = []
         while len(made) < most and (len(made) < least or self.chance(75)):
             made.append(make())

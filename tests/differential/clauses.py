@@ -15,7 +15,7 @@ __all__ = ["select"]
 def select(
     draw: Choices, scope: Scope, source: Both, *, keys: list[Field] | None = None, nested: bool = False
 ) -> Select:
-    """A random statement over the source; grouped by `keys` at least, where there are any."""
+    """A random statement over the source; if `keys` are given, they are among its keys."""
     shadow = draw_shadow(draw, scope) if draw.chance(25) else None
     conditions = [condition(draw, scope)] if draw.chance(40) else []
     if shadow is not None and draw.chance(85):
@@ -77,7 +77,7 @@ def _grouped(
 
     draw.several(key, 0 if keys or draw.chance(10) else 1, 2)
     clause, sets = _group_by(draw, scope, [text for text, _ in keys], len(needed))
-    # Of keys that a collation finds equal, any may be the one that is shown.
+    # If a collation considers keys equal, Spark may return any of them.
     items = [(both("lower({})", text), type_) if type_ == COLLATED else (text, type_) for text, type_ in keys]
     items = [each for each in items if draw.chance(80)]
     items += [(both("-({})", text), type_) for text, type_ in keys if type_ in NUMBERS and draw.chance(15)]
@@ -103,7 +103,8 @@ def _grouped(
         having = both(" HAVING {} > {}", left, draw.of(("0", "2")))
     text = both("SELECT {} FROM {}{}{}", joined(", ", named_items), source, clause, having)
     order = [draw.of([text for text, _ in keys] or [both("1")])]
-    # In ORDER BY Spark gives aggregates the keys with the nulls of grouping sets, and in the SELECT those of the rows.
+    # In ORDER BY, the arguments of Spark's aggregates see the nulls of grouping sets; in the SELECT they see the row's
+    # keys.
     if not sets:
         order += [aggregate_item(draw, not_hidden(scope, items, names), "bigint")[0]]
     return ordered_by(draw, scope, text, items, names, order, shadow)

@@ -1,4 +1,4 @@
-"""Outcomes of a query: rows, or an error; and whether two of them are the same."""
+"""Outcomes of a query, which are rows or an error, and their comparison."""
 
 import dataclasses
 import datetime as dt
@@ -15,7 +15,7 @@ __all__ = ["Outcome", "difference", "outcome"]
 
 CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 RAISED = re.compile(r"^(?:\w+\.)+[A-Z]\w*: .*$", re.MULTILINE)
-"""The last line of a traceback of Python's."""
+"""The last line of a Python traceback."""
 PLANNED = {"AnalysisException", "ParseException", "PlanError", "UnsupportedType", "InvalidOption", "UnknownFunction"}
 
 
@@ -27,21 +27,21 @@ class Outcome:
     types: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     error: str = ""
-    """The class of the error: a condition of Spark's where there is one."""
+    """The class of the error, or Spark's error condition if there is one."""
     planned: bool = False
-    """Whether the query was refused before it ran."""
+    """Whether the query was rejected before it ran."""
     message: str = ""
 
     @property
     def shown(self) -> str:
-        """For people."""
+        """A readable form."""
         if self.rows is None:
             return f"{self.error}: {self.message[:600]}"
         return f"{len(self.rows)} rows of {list(self.types)}\n" + "\n".join(f"    {row}" for row in self.rows[:40])
 
 
 def outcome(run: Any) -> Outcome:
-    """What comes of `run()`, a DataFrame or a list of tuples."""
+    """The outcome of `run()`, which returns a DataFrame or a list of tuples."""
     try:
         found = run()
         if not isinstance(found, DataFrame):
@@ -49,7 +49,7 @@ def outcome(run: Any) -> Outcome:
         fields = found.schema.fields
         unreadable = [field.dataType.typeName() == "yearmonthinterval" for field in fields]
         if any(unreadable):
-            # Under other names, as a name may have dots.
+            # Renamed, because names may contain dots.
             found = found.toDF(*(f"c{i}" for i in range(len(fields))))
             found = found.select(*(found[i].cast("string") if odd else found[i] for i, odd in enumerate(unreadable)))
         rows = tuple(normal(tuple(row)) for row in found.collect())
@@ -72,7 +72,7 @@ def _failed(error: Exception) -> Outcome:
 
 
 def normal(found: Any) -> Any:
-    """A value as one that is equal to another exactly if they are the same: NaN is NaN, -0.0 is not 0.0."""
+    """Convert a value so that results are equal exactly if the values are the same: NaN is NaN, -0.0 is not 0.0."""
     if isinstance(found, float):
         return f"{found!r}f"
     if isinstance(found, Decimal):
@@ -91,7 +91,7 @@ def normal(found: Any) -> Any:
 
 
 def difference(ours: Outcome, sparks: Outcome, *, ordered: bool, names: Sequence[str | None] | None = None) -> str:
-    """What kind of difference there is; empty if there is none."""
+    """The kind of the difference; empty if there is none."""
     if ours.rows is None and sparks.rows is None:
         if sparks.planned and ours.planned:
             return ""
@@ -110,6 +110,6 @@ def difference(ours: Outcome, sparks: Outcome, *, ordered: bool, names: Sequence
 
 
 def _gist(message: str) -> str:
-    """A message without what differs from query to query."""
+    """A message without the parts that differ between queries."""
     text = re.sub(r"'[^']*'|`[^`]*`|\"[^\"]*\"", "_", message)
     return re.sub(r"\b(line|column) \d+|\d+|\b(d|v)?same_\w+", "_", text)[:160]

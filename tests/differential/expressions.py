@@ -24,7 +24,7 @@ COMPARISONS = ("{} > {}", "{} = {}", "{} <=> {}", "{} <= {}", "{} <> {}", "{} BE
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A column as a query may name it."""
+    """A column as a query may refer to it."""
 
     text: Both
     type: str
@@ -33,20 +33,20 @@ class Field:
 
 @dataclasses.dataclass
 class Scope:
-    """What an expression may refer to."""
+    """The names to which an expression may refer."""
 
     fields: list[Field]
     settings: Settings
     unique: list[Both] = dataclasses.field(default_factory=list)
-    """Columns that together are of one row only; none if that is not known."""
+    """Columns that together identify a row; empty if unknown."""
     others: tuple[Table, ...] = ()
     """Tables for subqueries in expressions."""
     tags: set[str] = dataclasses.field(default_factory=set)
-    """What has been used, for the report."""
+    """The constructs that were used, for the report."""
     remote: bool = True
-    """Whether remote scalar functions may stand in expressions."""
+    """Whether expressions may contain remote scalar functions."""
     made: dict[str, list[Both]] = dataclasses.field(default_factory=dict)
-    """Calls that the query has already, by type."""
+    """Calls that the query already contains, by type."""
 
     def of_type(self, *types: str) -> list[Field]:
         """The fields of these types."""
@@ -64,7 +64,7 @@ class Scope:
 def scope_of(
     draw: Choices, table: Table, settings: Settings, qualifier: str = "", others: tuple[Table, ...] = ()
 ) -> Scope:
-    """The columns of a table; sometimes in other letters, where case does not matter."""
+    """The columns of a table; if case does not matter, sometimes in another case."""
     fields = []
     for column in table.columns:
         name = quoted(column.name)
@@ -146,11 +146,11 @@ COMPOSED: dict[str, tuple[str, ...]] = {
     "interval year to month": ("-({self})", "make_ym_interval(0, {int})"),
     "variant": ("to_variant_object({array<bigint>})",),
 }  # fmt: skip
-"""Templates by type; what stands in braces is an expression of that type."""
+"""Templates by type; braces contain the type of an operand."""
 
 
 def _parsed(template: str, own: str) -> tuple[str, list[str]]:
-    """The template with plain braces, and the types that stood in them."""
+    """The template with empty braces, and the types that they contained."""
     plain, types, rest = "", [], template
     while "{" in rest:
         before, _, rest = rest.partition("{")
@@ -161,7 +161,7 @@ def _parsed(template: str, own: str) -> tuple[str, list[str]]:
 
 
 def _guarded(draw: Choices, scope: Scope) -> Both:
-    """A division that fails where its guard is false, under ANSI."""
+    """A division that fails under ANSI unless its guard is true."""
     scope.tags.add("guarded")
     by = expression(draw, scope.without_remote(), "bigint", 0)
     template = draw.of((
@@ -189,7 +189,7 @@ def _with_defaults(draw: Choices, scope: Scope) -> Both:
 
 
 def _without_collation(draw: Choices, scope: Scope) -> Both:
-    """A remote function takes text of any collation, and gives text without one."""
+    """A remote function accepts strings with any collation and returns strings without one."""
     collated = expression(draw, scope, COLLATED, 0)
     if not scope.remote:
         return both("CAST({} AS string)", collated)
@@ -229,7 +229,7 @@ def _in_subquery(draw: Choices, scope: Scope) -> Both:
 
 
 def _compared(draw: Choices, scope: Scope) -> Both:
-    """A comparison of two values of any type that has one."""
+    """A comparison of two values of any comparable type."""
     type_ = draw.of(sorted({field.type for field in scope.fields if field.type in ORDERABLE}) or ["bigint"])
     template = draw.of(COMPARISONS)
     return both(template, *(expression(draw, scope, type_, 1) for _ in range(template.count("{}"))))

@@ -32,7 +32,7 @@ RANGES = {
 
 @dataclasses.dataclass
 class _Drawing:
-    """What the parts of a case have in common."""
+    """The state that the parts of a case share."""
 
     draw: Choices
     scope: Scope
@@ -56,12 +56,12 @@ class _Drawing:
         return argument
 
     def name(self, left: list[str]) -> str:
-        """A name that is not yet taken."""
+        """A name that is not used yet."""
         return left.pop(self.draw.below(len(left)))
 
 
 def draw_frame(draw: Choices) -> Case:
-    """A call of the remote session on a DataFrame, and of Spark's method on the same."""
+    """A call of the remote session on a DataFrame, and Spark's equivalent."""
     settings = draw_settings(draw)
     tables = draw_tables(draw, settings)
     tags = {"frame"}

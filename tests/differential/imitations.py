@@ -1,4 +1,4 @@
-"""Which remote function imitates which expression of Spark's."""
+"""Assigns remote functions to the expressions of Spark that they imitate."""
 
 import dataclasses
 
@@ -19,11 +19,11 @@ class Aggregate:
     returns: str
     sparks: str
     ordered: bool = False
-    """The value depends on the order of the rows."""
+    """Whether the value depends on the order of the rows."""
     unique: bool = False
-    """The value is determined only if the last argument is unique."""
+    """Whether the value is determined only if the last argument is unique."""
     sorted_by: str = ""
-    """Spark's expression over the rows in the order of the second argument, where there is one."""
+    """Spark's equivalent over the rows sorted by the second argument, if there is one."""
 
 
 AGGREGATES = (
@@ -60,6 +60,6 @@ def aggregates_of(types: set[str]) -> list[Aggregate]:
 
 
 def identity(draw: Choices, type_: str, argument: Both) -> Both:
-    """A remote function that returns its argument; for Spark a call that is no name either."""
+    """A remote function that returns its argument; Spark's equivalent is also a call, and not a name."""
     name = draw.of(("same", "vsame", "dsame")) + "_" + SUFFIXES[type_]
     return Both(f"{name}({argument.ours})", f"coalesce({argument.sparks}, {argument.sparks})")

@@ -1,4 +1,4 @@
-"""The loop: draws cases from a seed until the time is over, and shrinks what differs."""
+"""The loop: draws cases from a seed until the time is over, and shrinks differences."""
 
 import logging
 import time
@@ -32,8 +32,8 @@ def loop(
     seed: str, seconds: float, *, only: str = "", directory: Path, shrinking: float = 60.0,
     cases: int | None = None,
 ) -> Report:  # fmt: skip
-    """Runs cases for so many seconds; case n of a seed is always the same one."""
-    logging.disable(logging.CRITICAL)  # the log of PySpark's repeats every expected error
+    """Run cases for this many seconds. Case n of a seed is always the same."""
+    logging.disable(logging.CRITICAL)  # PySpark logs every expected error
     report, began, number = Report(directory), time.monotonic(), 0
     print(f"seed {seed}", flush=True)
     while time.monotonic() - began < seconds and (cases is None or report.cases < cases):

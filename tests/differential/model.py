@@ -1,4 +1,4 @@
-"""A plain model of the process table function `machine`: what its programs emit, by dictionaries and a sorted list."""
+"""A model of the process table function `machine`: computes its output with dictionaries and a sorted list."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ Row = tuple[dt.datetime | None, int | None]
 
 
 class _Key:
-    """What is remembered of a key."""
+    """The state and timers of a key."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
         self.timers: set[tuple[dt.datetime, bool, str]] = set()
-        """Time, whether it has a name, and the name: the order in which they fire."""
+        """Time, whether it has a name, and the name, which is the order in which timers fire."""
         self.emitted: list[tuple[Any, ...]] = []
         self.on_timer = ""
-        """The program of its timers, which is state too."""
+        """The program for timers, which is part of the state."""
         self.clear()
 
     def clear(self, *names: str) -> None:
@@ -29,7 +29,7 @@ class _Key:
             self.on_timer = ""
 
     def take(self, program: str, on_timer: str, v: int | None, time: dt.datetime | None) -> None:
-        """A row."""
+        """Process a row."""
         self.on_timer = on_timer
         self.run(program, "row", v, time)
 
@@ -69,7 +69,7 @@ class _Key:
             self.clear(*names)
 
     def fire(self, until: dt.datetime | None = None) -> None:
-        """The timers that a watermark reaches; all of them without one."""
+        """Fire the timers that a watermark reaches; all of them without one."""
         while self.timers and (until is None or min(self.timers)[0] <= until):
             first = min(self.timers)
             self.timers.remove(first)
@@ -80,7 +80,7 @@ class _Key:
 
 
 def emitted(rows: Iterable[Row], program: str, on_timer: str) -> list[tuple[Any, ...]]:
-    """The rows of a key, which are given in their order; all timers fire at the end."""
+    """The output for the rows of a key, given in order; all timers fire at the end."""
     key = _Key()
     for time, v in rows:
         key.take(program, on_timer, v, time)
@@ -91,7 +91,7 @@ def emitted(rows: Iterable[Row], program: str, on_timer: str) -> list[tuple[Any,
 def emitted_by_stream(
     files: Iterable[list[tuple[Any, dt.datetime, int | None]]], delay: dt.timedelta, program: str, on_timer: str
 ) -> list[tuple[Any, ...]]:
-    """The rows of all keys, after their keys: each file is a micro-batch, and timers fire as the watermark advances."""
+    """The output for all keys, with the key first. A file is a micro-batch; timers fire as the watermark advances."""
     keys: dict[Any, _Key] = {}
     watermark: dt.datetime | None = None
     for rows in files:

@@ -1,4 +1,4 @@
-"""Names of items, and what they hide: aliases, ORDER BY over them, columns whose name an item has as well."""
+"""Names of items and the columns that they hide: aliases, ORDER BY over them, items with the name of a column."""
 
 import dataclasses
 
@@ -18,27 +18,27 @@ CLASHING = ("k", "v", "id")
 
 @dataclasses.dataclass
 class Shadow:
-    """A column whose name is also that of an item, and a call of it that stands in several clauses."""
+    """A column with the name of an item, and a call of it that several clauses contain."""
 
     field: Field
     item: Both
-    """What the name is in the result."""
+    """The meaning of the name in the result."""
     call: Both
 
 
 @dataclasses.dataclass
 class Select:
-    """A statement, the columns of its result, and what is known of their order."""
+    """A statement, the columns of its result, and whether they are ordered."""
 
     text: Both
     fields: list[Field]
     names: list[str | None]
-    """The names of the columns; None where a column has no alias."""
+    """The names of the columns; None for columns without an alias."""
     ordered: bool
 
 
 def draw_shadow(draw: Choices, scope: Scope) -> Shadow | None:
-    """A column that an item will hide; rather one that has the name of a field of a struct."""
+    """A column that an item will hide; preferably one with the name of a field of a struct."""
     numbers = [field for field in scope.of_type(*NUMBERS) if field.text.ours.isidentifier()]
     if not numbers or not scope.remote:
         return None
@@ -54,7 +54,7 @@ def draw_shadow(draw: Choices, scope: Scope) -> Shadow | None:
 def named(
     draw: Choices, scope: Scope, items: list[tuple[Both, str]], nested: bool, shadow: Shadow | None
 ) -> tuple[list[Both], list[str | None]]:
-    """The items with their aliases; the names of a subquery's columns differ. The first item is the shadow's."""
+    """The items with their aliases; the names of a subquery's columns differ. The first item is that of the shadow."""
     texts, names, left = [], [], list(ALIASES)
     if not scope.settings.case_sensitive:
         left.remove("K")
@@ -68,7 +68,7 @@ def named(
             name = draw.of(clashing) if clashing and draw.chance(35) else draw.of(left)
             own = item.ours.rpartition(".")[2]
             if own in left and draw.chance(60):
-                name = own  # of a field of a struct, or of a qualified column
+                name = own  # the name of a field of a struct, or of a qualified column
             left.remove(name)
             texts.append(both("{} AS {}", item, quoted(name)))
             names.append(name)
@@ -97,7 +97,7 @@ def ordered_by(
     draw: Choices, scope: Scope, text: Both, items: list[tuple[Both, str]], names: list[str | None],
     others: list[Both], shadow: Shadow | None,
 ) -> Select:  # fmt: skip
-    """The statement with ORDER BY and LIMIT: all columns at the end make the order one of rows that differ."""
+    """The statement with ORDER BY and LIMIT. ORDER BY ends with all columns, which orders all unequal rows."""
     fields = [
         Field(both("{}", quoted(name)), type_)
         for name, (_, type_) in zip(names, items, strict=True)

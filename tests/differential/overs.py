@@ -21,17 +21,17 @@ OFFSETS = {
     "timestamp_ntz": (("INTERVAL 1 DAY",), ("INTERVAL 1 HOUR",), ("INTERVAL '90' MINUTE",), MONTHS),
     "date": (("INTERVAL 1 DAY", "INTERVAL 2 DAYS"), ("1", "3"), MONTHS),
 }  # fmt: skip
-"""What a RANGE frame may be bounded by, by the type of its order; Spark takes two bounds of one type."""
+"""The bounds of RANGE frames by the type of the order; Spark requires two bounds of one type."""
 DIRECTIONS = ("", " DESC", " NULLS LAST", " DESC NULLS FIRST", " ASC NULLS FIRST")
 
 
 def over_item(draw: Choices, scope: Scope, windows: list[Both] | None) -> tuple[Both, str]:
-    """A remote or a built-in aggregate over a window, perhaps within an expression; named windows go to `windows`."""
+    """An aggregate over a window, perhaps within an expression; named windows are appended to `windows`."""
     total, spec = _spec(draw, scope)
     if windows is not None:
         scope.tags.add("named window")
         if windows and draw.chance(60):
-            # Whether the order of a shared window is total is not known, so values must not depend on it.
+            # The order of a shared window may be partial, so values must not depend on it.
             spec, total = both("w1"), False
         else:
             windows.append(both("w{} AS {}", str(len(windows) + 1), spec))
@@ -66,7 +66,7 @@ def _call(draw: Choices, scope: Scope, chosen: Aggregate, spec: Both) -> Both:
 
 
 def _spec(draw: Choices, scope: Scope) -> tuple[bool, Both]:
-    """A window, and whether its frames and the order in them are determined row by row."""
+    """A window, and whether its frames and the order in them are determined for each row."""
     comparable = scope.comparable()
     partition = both("")
     if draw.chance(70):

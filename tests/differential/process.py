@@ -1,4 +1,4 @@
-"""Cases of process table functions: against the plain model, or against Spark's own functions where it has them."""
+"""Cases of process table functions, compared with the model, or with Spark's own functions if there are any."""
 
 import datetime as dt
 from typing import Any

@@ -15,7 +15,7 @@ PARAMETERS = {
     "TIMESTAMP '2026-03-29 01:30:00'": "utc('2026-03-29 01:30:00')",
     "INTERVAL '1 02:00:00' DAY TO SECOND": "dt.timedelta(1, 7200)",
 }  # fmt: skip
-"""Literals that may be parameters, and their values in Python."""
+"""Literals that may become parameters, and their values in Python."""
 LITERAL = re.compile("|".join([*map(re.escape, PARAMETERS), r"(?<=LIMIT )\d", r"(?<= > )\d(?![.\w])"]))
 
 
@@ -38,14 +38,14 @@ def _as_it_is(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    """With a name for every literal."""
+    """Replace every literal by a named parameter."""
     names = {literal: f"p{number}" for number, literal in enumerate(dict.fromkeys(LITERAL.findall(text)))}
     values = ", ".join(f"{name!r}: {_value(literal)}" for literal, name in names.items())
     return f"{LITERAL.sub(lambda found: f':{names[found[0]]}', text)!r}, {{{values}}}"
 
 
 def _positional(text: str) -> str:
-    """With a `?` for every literal."""
+    """Replace every literal by `?`."""
     return f"{LITERAL.sub('?', text)!r}, [{', '.join(map(_value, LITERAL.findall(text)))}]"
 
 
@@ -54,7 +54,7 @@ def _value(literal: str) -> str:
 
 
 def _frames(text: str) -> str:
-    """With DataFrames in braces for the tables."""
+    """Replace the tables by DataFrames in braces."""
     if "{" in text:
         return repr(text)
     named = re.sub(r"\b(FROM|JOIN|TABLE) ([tu])\b(?!\.)", r"\1 {\2}", text)

@@ -1,4 +1,4 @@
-"""What remote-udf refuses although Spark can do it: the documented refusals. Another one is a difference."""
+"""The documented limitations: what remote-udf rejects although Spark supports it. Other rejections are differences."""
 
 import re
 
@@ -18,9 +18,9 @@ DOCUMENTED: tuple[tuple[str, str], ...] = (
     ("cannot be planned in the pipe syntax", "no remote aggregate in the pipe syntax"),
     ("is run in pieces: give its parameters names", "positional parameters are Spark's alone"),
 )
-"""A pattern of the message, and the limitation it states."""
+"""A pattern of the message, and the limitation that it states."""
 
 
 def accepted(message: str) -> str:
-    """The limitation that the message states; empty if it is none that is documented."""
+    """The limitation that the message states; empty if it is not documented."""
     return next((reason for pattern, reason in DOCUMENTED if re.search(pattern, message)), "")

@@ -1,4 +1,4 @@
-"""Cases of what Spark does and `remote.sql` refuses: what is not computed must be refused in the documented words."""
+"""Cases that Spark supports and `remote.sql` does not: they must be rejected with the documented messages."""
 
 from tests.differential.cases import Case
 from tests.differential.choices import Choices
@@ -13,11 +13,11 @@ TEMPLATES = (
     "SELECT (SELECT {} FROM t AS x WHERE x.id = y.id) FROM t AS y",
     "WITH RECURSIVE r(n) AS (SELECT 1L UNION ALL SELECT n + {} FROM r, t WHERE n < 2 GROUP BY n) SELECT * FROM r",
 )
-"""With `{}` for an aggregate."""
+"""Queries with `{}` for an aggregate."""
 
 
 def draw_refused(draw: Choices, settings: Settings, table: Table) -> Case:
-    """An aggregate where a remote one may not stand."""
+    """An aggregate in a place where a remote one is not allowed."""
     argument = expression(draw, scope_of(draw, table, settings).without_remote(), "bigint", 1).sparks
     template = draw.of(TEMPLATES)
     ours, sparks = (template.format(f"{name}({argument})") for name in ("sum_bigint", "sum"))

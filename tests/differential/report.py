@@ -1,4 +1,4 @@
-"""What a run did: cases by construct, differences, and what remote-udf refused that Spark can do."""
+"""The result of a run: cases by construct, differences, and rejected queries that Spark supports."""
 
 import collections
 from pathlib import Path
@@ -12,7 +12,7 @@ __all__ = ["Report"]
 VAGUE = ("rows", "order of rows", "types of columns", "names of columns")
 """Kinds of difference that may have several causes."""
 SHOWN = 6
-"""So many differences of such a kind are shrunk."""
+"""The number of differences of such a kind that are shrunk."""
 
 
 class Report:
@@ -29,14 +29,14 @@ class Report:
         self._directory = directory
 
     def count(self, case: Case, kind: str, ours: Outcome, sparks: Outcome) -> bool:
-        """Counts a case; True if its difference is to be shrunk and shown."""
+        """Count a case; return whether its difference is to be shrunk and shown."""
         self.cases += 1
         self.constructs.update(case.tags)
         if not kind:
             self.equal["errors of the same class" if ours.rows is None else "rows"] += 1
             return False
         if sparks.rows is None and sparks.planned:
-            # To plan more than Spark gives no wrong rows.
+            # It is harmless if more queries are supported than in Spark.
             self.more[f"{sparks.error}"] += 1
             return False
         if ours.planned and (reason := accepted(ours.message)):
@@ -46,7 +46,7 @@ class Report:
         return self.differences[kind] <= (SHOWN if kind in VAGUE else 1)
 
     def write(self, name: str, case: Case, kind: str, ours: Outcome, sparks: Outcome) -> None:
-        """Prints a difference and writes its script."""
+        """Print a difference and write its script."""
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{name}.py"
         path.write_text(script(case, f"Case {name}: {kind}"))
@@ -57,7 +57,7 @@ class Report:
         )
 
     def print(self, seed: str, seconds: float) -> None:
-        """Prints the counts."""
+        """Print the counts."""
         print(f"\n{self.cases} cases in {seconds:.0f} s, seed {seed}")
         for title, counts in (
             ("the same", self.equal), ("with", self.constructs), ("refused by remote-udf, as documented", self.refused),

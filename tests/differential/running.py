@@ -1,4 +1,4 @@
-"""Runs a case, and a shrunk one again: the world is made once."""
+"""Runs a case, and again while it is shrunk; the Spark session is created once."""
 
 import datetime as dt
 from decimal import Decimal
@@ -14,7 +14,7 @@ NAMES: dict[str, Any] = {"dt": dt, "Decimal": Decimal, **{name: getattr(world, n
 
 
 def run(case: Case) -> tuple[str, Outcome, Outcome]:
-    """The difference, ours, and Spark's."""
+    """The difference, our outcome, and Spark's."""
     world.configure(case.settings.conf())
     for table in case.tables:
         world.table(table.name, table.ddl, table.parts)

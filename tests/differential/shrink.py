@@ -1,4 +1,4 @@
-"""Makes a case smaller that shows a difference: deletes and lowers choices while the difference stays of its kind."""
+"""Simplifies a case that shows a difference: deletes and lowers choices while the kind of the difference stays."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ def shrink(
     draw: Callable[[Choices], Case], choices: list[int], is_same: Callable[[Case], bool], *,
     seconds: float, now: Callable[[], float] = time.monotonic,
 ) -> Case:  # fmt: skip
-    """The smallest case found within the time whose difference `is_same`."""
+    """The smallest case, found within the time, whose difference `is_same`."""
     end, best = now() + seconds, tuple(choices)
     smallest = draw(Choices(recorded=best))
     tried: set[Made] = {best}
@@ -28,7 +28,7 @@ def shrink(
             replayed = Choices(recorded=candidate)
             try:
                 case = draw(replayed)
-            except (IndexError, ValueError):  # choices that name nothing: a generator's options ran out
+            except (IndexError, ValueError):  # a generator has no such option
                 continue
             made = tuple(replayed.made)
             if made in tried or (len(made), made) >= (len(best), best):
@@ -41,7 +41,7 @@ def shrink(
 
 
 def _smaller(made: Made) -> Iterator[Made]:
-    """Sequences that are shorter or lower, large pieces first."""
+    """Sequences that are shorter or lower, with the largest changes first."""
     size = max(1, len(made) // 2)
     while size:
         for start in range(0, len(made), size):

@@ -1,4 +1,4 @@
-"""What stands in FROM: tables, joins, subqueries and common table expressions."""
+"""The contents of FROM: tables, joins, subqueries and common table expressions."""
 
 import dataclasses
 
@@ -51,19 +51,19 @@ def _join(draw: Choices, tables: tuple[Table, ...], settings: Settings, tags: se
     scope = Scope(fields, settings, [*left.unique, *right.unique], tags=tags)
     shared = sorted({f.type for f in left.fields} & {f.type for f in right.fields} & set(ORDERABLE))
     type_ = draw.of(shared)
-    # Joins by equal keys keep the number of rows small. Spark refuses remote functions in conditions of outer joins.
+    # Joins by equal keys keep the number of rows small. Spark rejects remote functions in conditions of outer joins.
     sides = [expression(draw, side if kind == "JOIN" else side.without_remote(), type_, 1) for side in (left, right)]
     on = both("{} = {}", *sides)
     if draw.chance(30):
         on = both("{} AND {}", on, condition(draw, scope if kind == "JOIN" else scope.without_remote(), 0))
-    # With two tables there is no one unique column, and an aggregate by another one is not determined.
+    # With two tables no single column is unique, so the result of an aggregate by another column is not determined.
     scope.unique = []
     source = both("{} AS l {} {} AS r ON {}", tables[0].name, kind, tables[1].name, on)
     return select(draw, scope, source)
 
 
 def _first_of(draw: Choices, scope: Scope, source: Both, groups: list[Field]) -> Both:
-    """The first rows of each group, by an order in which no two rows are equal."""
+    """The first rows of each group, in an order without equal rows."""
     rank = draw.of(("row_number", "rank", "dense_rank"))
     partition = joined(", ", [field.text for field in groups])
     type_ = draw.of(("bigint", *sorted({field.type for field in scope.fields if total_order(field.type)})))
@@ -74,7 +74,7 @@ def _first_of(draw: Choices, scope: Scope, source: Both, groups: list[Field]) ->
 
 
 def _window_join(draw: Choices, scope: Scope, table: Table, time: Column) -> Select:
-    """Rows of one table that are in the same window and have the same key."""
+    """Pairs of rows of one table with the same window and key."""
     scope.tags.add("window join")
     (left, bounds), kind = window_source(draw, scope, table, time), draw.of(("JOIN", "LEFT JOIN", "FULL JOIN"))
     right = left if draw.chance(50) else both("(SELECT * FROM {} WHERE {} > 1)", left, scope.unique[0])

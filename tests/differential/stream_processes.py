@@ -1,4 +1,4 @@
-"""Cases of streaming queries with process functions and changelogs, over files that come one by one, with restarts."""
+"""Cases of streaming queries with process functions and changelogs, over files added one by one, with restarts."""
 
 import datetime as dt
 from typing import Any
@@ -17,20 +17,20 @@ DELAYS = ("0 seconds", "10 minutes", "60 minutes")
 
 
 def started_stream(draw: Choices, files: list[Any], delay: str, query: Both | str) -> Both:
-    """The rows of a query over `s`, to which the files are added, with stops in between."""
+    """The rows of a query over `s`, to which the files are added, with restarts in between."""
     stops = sorted(draw.some(range(1, len(files)), 0, 2))
     return both("streamed({}, {}, {}, {}, lambda: {})", repr(DDL), written(files), repr(delay), repr(stops), query)
 
 
 def draw_stream_of_process(draw: Choices, settings: Settings, files: list[Any], *, late: bool) -> Case:
-    """A process function or a changelog over the files, whose rows are in the order of their time unless `late`."""
+    """A process function or a changelog over the files, whose rows are in order of time unless `late`."""
     tags = {"stream"}
     kinds = (_timers, _merged) if late else (_ordered, _timers, _merged, _changelog)
     return draw.of(kinds)(draw, settings, files, tags)
 
 
 def _collected(rows: list[tuple[Any, ...]]) -> str:
-    """The rows as they are collected: times of UTC have no zone then."""
+    """The rows in the form in which they are collected: times in UTC, without a time zone."""
     return written([
         tuple(each.replace(tzinfo=None) if isinstance(each, dt.datetime) else each for each in row) for row in rows
     ])  # fmt: skip
@@ -50,7 +50,7 @@ def _ordered(draw: Choices, settings: Settings, files: list[Any], tags: set[str]
 
 
 def _timers(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
-    """Timers fire as the watermark advances; rows come in the order of the files."""
+    """Timers that fire as the watermark advances, and rows in the order of the files."""
     tags.add("stream of timers")
     program = ";".join(draw.several(lambda: draw.of((*TIMED, *STEPS)), 1, 6))
     on_timer = ";".join(["emit", *draw.several(lambda: draw.of(STEPS), 0, 3)])
@@ -67,7 +67,7 @@ def _timers(draw: Choices, settings: Settings, files: list[Any], tags: set[str])
 
 
 def _merged(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
-    """Two tables of one stream: in a micro-batch one comes after the other."""
+    """Two tables of one stream: in a micro-batch the rows of one precede those of the other."""
     tags.add("stream of several tables")
     query = (
         "remote.process('merged', {'one': spark.table('s').where('v > 1'), 'other': spark.table('s').where('v <= 1')}, "
@@ -84,7 +84,7 @@ def _merged(draw: Choices, settings: Settings, files: list[Any], tags: set[str])
 
 
 def _changelog(draw: Choices, settings: Settings, files: list[Any], tags: set[str]) -> Case:
-    """Windows that fire with every micro-batch: what is left of their changes is what the batch query gives."""
+    """Windows that fire in every micro-batch: their changes, applied, must give the result of the batch query."""
     tags.add("stream of changes")
     name = draw.of(("sum_bigint", "rsum_bigint", "vsum_bigint", "bsum_bigint"))
     keys = "'window_start', 'window_end'" + draw.of(("", ", 'k'"))

@@ -1,7 +1,7 @@
-"""Cases of streaming queries: windows over files that come one by one, with restarts.
+"""Cases of streaming queries: windows over files added one by one, with restarts.
 
-Rows in order must give what the batch query gives, across changes of the clock. Rows out of order, some of them too
-late, must give what Spark's own windows give for the same files in UTC, where both count the same hours.
+Rows in order must give the result of the batch query, also if the clock changes. Rows out of order, some of which are
+late, must give the result of Spark's own windows for the same files in UTC, where both count the same hours.
 """
 
 import datetime as dt
@@ -20,12 +20,12 @@ from tests.differential.windows import Windows, draw_windows
 __all__ = ["draw_stream"]
 
 FAR = dt.timedelta(days=20)
-"""After all other rows by so much comes one that closes their windows."""
+"""How long after all other rows a last row follows, which closes their windows."""
 MERGING = ("sum_bigint", "vsum_bigint", "rsum_bigint", "count_bigint", "max_bigint", "median_bigint", "bsum_bigint")
 
 
 def draw_stream(draw: Choices) -> Case:
-    """A streaming query, stopped and started again."""
+    """A streaming query that is stopped and started again."""
     late = draw.chance(40)
     zone = "UTC" if late else draw.of(ZONES[1:])
     settings = Settings(zone, clock_change(draw, zone), True, False)
@@ -54,7 +54,7 @@ def _rows(draw: Choices, settings: Settings) -> list[list[Any]]:
     def row() -> list[Any]:
         time = value(draw, "timestamp", near, nulls=False).replace(second=0, microsecond=0)
         if draw.chance(70):
-            # Around the change of the clock, where an hour comes twice or never.
+            # Near a change of the clock, where an hour occurs twice or not at all.
             time = around + dt.timedelta(minutes=10 * (draw.between(0, 18) - 9))
         return [0, draw.of(("a", "b", None)), value(draw, "bigint", near, nulls=True), time]
 

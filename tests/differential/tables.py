@@ -16,7 +16,7 @@ ODD_NAMES = ("x.y", "x`y", "has space", "select", "é", "1st", "A", "K", "aB", "
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The Spark settings of a case, and what follows of them for its generators."""
+    """The Spark settings of a case, and their consequences for its generators."""
 
     zone: str
     near: dt.datetime
@@ -45,7 +45,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table, which is a view of this name."""
+    """A table, which becomes a view of this name."""
 
     name: str
     columns: tuple[Column, ...]
@@ -54,7 +54,7 @@ class Table:
 
     @property
     def ddl(self) -> str:
-        """The schema, as createDataFrame takes it."""
+        """The schema in the form that createDataFrame accepts."""
         return ", ".join(f"{_always(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in self.columns)
 
     def of_type(self, *types: str) -> list[Column]:
@@ -62,7 +62,7 @@ class Table:
         return [column for column in self.columns if column.type in types]
 
     def source(self) -> str:
-        """Python that makes the table."""
+        """Python code that creates the table."""
         parts = ", ".join("[" + ", ".join(written(row) for row in part) + "]" for part in self.parts)
         return f"table({self.name!r}, {self.ddl!r}, [{parts}])"
 
@@ -70,7 +70,7 @@ class Table:
 def draw_table(
     draw: Choices, name: str, settings: Settings, *, most_rows: int = 14, needed: tuple[str, ...] = ()
 ) -> Table:
-    """A table with a unique `id`, keys of few values, columns to aggregate, and others."""
+    """A table with a unique `id`, keys with few values, columns to aggregate, and others."""
     nullable = not draw.chance(30)
     columns = [Column("id", "bigint", False), Column("k", draw.of(("int", "string", "double")), nullable)]
     columns.append(Column("v", "bigint", not draw.chance(20)))
@@ -98,7 +98,7 @@ def draw_table(
 
 
 def quoted(name: str) -> str:
-    """The identifier in SQL, with backticks where it needs them."""
+    """The identifier in SQL, with backticks if it needs them."""
     plain = name.isascii() and name.isidentifier() and not name.startswith("_") and name not in ("select", "row")
     return name if plain else _always(name)
 
@@ -108,7 +108,7 @@ def _always(name: str) -> str:
 
 
 def written(found: Any) -> str:
-    """Python for a value; the names nan, inf, dt and Decimal must be known."""
+    """Python code for a value, which may use the names nan, inf, dt and Decimal."""
     if isinstance(found, float) and not math.isfinite(found):
         return "nan" if math.isnan(found) else ("inf" if found > 0 else "-inf")
     if isinstance(found, dt.datetime):

@@ -1,4 +1,4 @@
-"""What the differential test is made of."""
+"""Tests of the parts of the differential test, and a short run of it."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 """The types of columns and random values of them.
 
-Floating point values are multiples of a quarter below 2^20, infinite or NaN: sums of them are exact in any order, so
-that results are compared without a tolerance.
+Floating point values are multiples of a quarter below 2^20, infinite or NaN. Sums of them are exact in any order, so
+results are compared without a tolerance.
 """
 
 import datetime as dt
@@ -22,17 +22,17 @@ CHANGES = {
     "Australia/Lord_Howe": ("2026-10-04 02:00", "2026-04-05 01:30"),
     "Africa/Casablanca": ("2026-03-22 02:00", "2026-02-15 02:00"),
 }
-"""When the clock of a zone changes: forward, and back."""
+"""The times when the clock of a zone changes: forward, and back."""
 
 
 STRUCT = "struct<v:bigint,`B.c`:string,k:double>"
-"""With fields that are named as columns are."""
+"""A struct whose fields have names of columns."""
 COLLATED = "string collate UTF8_LCASE"
-"""Text without regard to case."""
+"""A string type that ignores case."""
 
 
 def clock_change(draw: Choices, zone: str) -> dt.datetime:
-    """A time of the clock near which times of a table lie."""
+    """A local time near which the times of a table are."""
     forward, back = CHANGES[zone]
     return dt.datetime.fromisoformat(draw.weighted([(20, "2026-01-15 10:00"), (30, forward), (50, back)]))
 
@@ -119,7 +119,7 @@ TYPES: dict[str, Callable[[Choices, Any], Any]] = {
     "interval year to month": lambda draw, _: draw.between(0, 30) - 15,
     "variant": lambda draw, _: draw.of(("1", '{"a":1}', "[1,null]", '"a"', "null", '{"a":{"b":2.5}}')),
 }
-"""By DDL type: a random value, given what times lie near. Months and the JSON of a variant stand for values that
+"""A random value by DDL type, given a time to which times are near. Numbers of months and JSON represent values that
 Python does not have; `world.table` makes columns of them."""
 
 NUMBERS = ("bigint", "int", "double", "decimal(10,2)")
@@ -127,10 +127,10 @@ ORDERABLE = tuple(type_ for type_ in TYPES if not type_.startswith("map") and ty
 
 
 def total_order(type_: str) -> bool:
-    """Whether values of the type have an order, in which only the same ones are equal."""
+    """Whether the type has an order in which only identical values are equal."""
     return not any(part in type_ for part in ("map", "variant", "collate"))
 
 
 def value(draw: Choices, type_: str, base: tuple[dt.datetime, str], nulls: bool) -> Any:
-    """A random value of the type; sometimes None, if there may be nulls."""
+    """A random value of the type; sometimes None if `nulls`."""
     return None if nulls and draw.chance(15) else TYPES[type_](draw, base)

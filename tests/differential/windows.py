@@ -1,4 +1,4 @@
-"""TUMBLE, HOP, CUMULATE and SESSION, and what Spark's own windows and arithmetic make of the same."""
+"""TUMBLE, HOP, CUMULATE and SESSION, and their equivalents with Spark's own windows and arithmetic."""
 
 import dataclasses
 
@@ -19,17 +19,17 @@ class Windows:
     kind: str
     size: int
     step: int
-    """The slide of HOP, the step of CUMULATE."""
+    """The slide of HOP, or the step of CUMULATE."""
     offset: int = 0
 
     def call(self, table: str, time: str) -> str:
-        """In SQL."""
+        """The call in SQL."""
         lengths = [self.size] if self.kind == "TUMBLE" else [self.step, self.size]
         texts = [f"INTERVAL '{minutes}' MINUTES" for minutes in (*lengths, *([self.offset] if self.offset else []))]
         return f"{self.kind}(TABLE {table}, DESCRIPTOR({time}), {', '.join(texts)})"
 
     def rows_of_spark(self, table: str, time: str) -> str:
-        """A query for the rows of the table with their window, by the clock of the session's time zone."""
+        """A query for the rows of the table with their windows, by the clock of the session's time zone."""
         slide = self.step if self.kind == "HOP" else self.size
         window = (
             f"window(CAST({time} AS timestamp_ntz), '{self.size} minutes', '{slide} minutes', '{self.offset} minutes')"
@@ -44,7 +44,7 @@ class Windows:
 
 
 def draw_windows(draw: Choices) -> Windows:
-    """One of the window functions but SESSION."""
+    """One of the window functions except SESSION."""
     kind = draw.of(("TUMBLE", "HOP", "CUMULATE"))
     step = draw.of((10, 30, 60, 120))
     size = step * draw.between(1, 4) if kind != "HOP" else step + draw.of((0, 10, 30, 60, 90))
@@ -66,7 +66,7 @@ def window_source(draw: Choices, scope: Scope, table: Table, time: Column) -> tu
 
 
 def _rows_source(draw: Choices, scope: Scope, table: Table, time: Column) -> tuple[Both, list[Field]]:
-    """Windows of rows, of which no two of a key have one time."""
+    """Windows of rows in which no two rows of a key have the same time."""
     scope.tags.add("TUMBLE_ROW")
     name, keys = quoted(time.name), [quoted("k")] if draw.chance(60) else []
     same = f"PARTITION BY {', '.join([*keys, name])} ORDER BY {scope.unique[0].sparks}"
@@ -88,7 +88,7 @@ def _rows_source(draw: Choices, scope: Scope, table: Table, time: Column) -> tup
 
 
 def grouped_by_windows(draw: Choices, scope: Scope, table: Table, time: Column) -> Select:
-    """Aggregates by sessions: `session_window` stands in GROUP BY only."""
+    """Aggregates by sessions: Spark allows `session_window` in GROUP BY only."""
     scope.tags.add("SESSION")
     gap = draw.of((10, 20, 30, 60, 1440))
     keyed = draw.chance(60)

@@ -1,4 +1,4 @@
-"""What the script of a case needs: the session, the remote session, tables, and the comparison."""
+"""What the script of a case needs: the Spark session, the remote session, tables, and the comparison."""
 
 import datetime as dt
 import itertools
@@ -26,16 +26,16 @@ __all__ = [
     "table", "utc", "w",
 ]  # fmt: skip
 
-os.environ["TZ"] = "UTC"  # collected as times of UTC, instants that differ are values that differ
+os.environ["TZ"] = "UTC"  # in UTC, different instants are collected as different values
 time.tzset()
 CONNECT = "DIFFERENTIAL_CONNECT"
-"""Set to 1 in the environment, all queries run over Spark Connect."""
+"""If it is set to 1 in the environment, all queries use Spark Connect."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STORED: dict[str, tuple[DataType, str]] = {
     "interval year to month": (IntegerType(), "make_ym_interval(0, {})"),
     "variant": (StringType(), "parse_json({})"),
 }
-"""By type: what Python gives for it, and the expression that makes the type of that."""
+"""By type: the type in which values are stored, and the expression that converts them."""
 nan, inf = float("nan"), float("inf")
 
 
@@ -68,7 +68,7 @@ _folders: list[Path] = []
 
 
 def configure(conf: Mapping[str, str]) -> None:
-    """Sets the Spark settings of a case, and those of the case before back."""
+    """Apply the Spark settings of a case, and reset those of the previous case."""
     while _folders:
         shutil.rmtree(_folders.pop(), ignore_errors=True)
     for key, before in _changed.items():
@@ -80,7 +80,7 @@ def configure(conf: Mapping[str, str]) -> None:
 
 
 def table(name: str, ddl: str, parts: Sequence[Sequence[tuple[Any, ...]]]) -> DataFrame:
-    """A view of the rows, a partition for each of the parts."""
+    """Create a view of the rows, with a partition for each of the parts."""
     fields = StructType.fromDDL(ddl).fields
     stored = [STORED.get(field.dataType.simpleString(), (field.dataType, "{}")) for field in fields]
     given = StructType([StructField(f.name, s[0], f.nullable) for f, s in zip(fields, stored, strict=True)])
@@ -135,12 +135,12 @@ def utc(text: str) -> dt.datetime:
 
 
 def clock(text: str) -> dt.datetime:
-    """A time of the clock, without a zone."""
+    """A local time without a time zone."""
     return dt.datetime.fromisoformat(text)
 
 
 def compare(ours: Callable[[], Any], sparks: Callable[[], Any], *, ordered: bool = False) -> None:
-    """Prints both results, and whether they differ."""
+    """Print both results, and whether they differ."""
     found, expected = outcome(ours), outcome(sparks)
     print("DIFFERENT:" if (what := difference(found, expected, ordered=ordered)) else "the same", what)
     print("remote-udf:", found.shown)

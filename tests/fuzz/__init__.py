@@ -1,1 +1,1 @@
-"""Odd bytes on purpose: `python -m tests.fuzz` sends mutated and random messages and looks for what should not be."""
+"""Fuzzing: `python -m tests.fuzz` sends mutated and random messages and checks how the server reacts."""

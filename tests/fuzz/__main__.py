@@ -1,6 +1,6 @@
-"""`python -m tests.fuzz`: 100,000 streams of odd bytes, as many odd queries, 200 rounds of attacks on a server process.
+"""`python -m tests.fuzz`: 100,000 streams of invalid bytes and as many invalid queries, then 200 rounds of attacks.
 
-It fails for a crash, a hang, a leak, an untyped error, and a server that takes too much memory or time.
+It fails for a crash, a hang, a leak, an untyped error, and if the attacked server uses too much memory or time.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from tests.fuzz.wire import Fuzzer
 
 GROWTH = 64 << 20
 THREADS = 64
-"""What the functions of a server may start on demand, however late."""
+"""The number of threads that the functions of a server may start on demand, at any time."""
 TRIES_PER_ROUND = 500
 
 
 def attacked(hostile, rounds):
-    """The problems of these rounds of attacks, printed."""
+    """Run these rounds of attacks; print and return their problems."""
     began = time.monotonic()
     hostile.run(rounds)
     seconds = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Attacks: each is drawn from random numbers as a list of steps, says them, and does them to a server."""
+"""Attacks: each is a list of steps drawn from random numbers, which it can describe and execute against a server."""
 
 import asyncio
 import contextlib
@@ -15,23 +15,23 @@ from tests.fuzz.http2 import EXECUTE, Peer, Stream
 __all__ = ["ATTACKS", "Target"]
 
 END_SECONDS = 12.0
-"""By then the server has ended a stream whose client does nothing more: idle_seconds, a row's timeout, and slack."""
+"""The time within which the server must end a stream of an idle client: idle_seconds, a row's timeout, and slack."""
 SAY_SECONDS = 1.5
-"""What a stream has not said by then is left unsaid."""
+"""The time after which a stream stops sending, even if messages are left."""
 INTERNAL, UNKNOWN = "13", "2"
-"""gRPC's status codes of a server that failed. What breaks gRPC's own framing gets INTERNAL from gRPC."""
+"""gRPC's status codes of a server that failed. If gRPC's own framing is violated, gRPC itself answers INTERNAL."""
 HEADERS = (
     ("grpc-timeout", "1n"), ("grpc-timeout", "50m"), ("grpc-timeout", "99999999H"), ("grpc-encoding", "gzip"),
     ("grpc-encoding", "nonsense"), ("grpc-accept-encoding", "gzip,deflate"), ("authorization", "Bearer wrong"),
     ("traceparent", "00-" + "f" * 50), ("content-type", "text/html"), ("x-" + "y" * 100, "z" * 4_000), ("x-bin", "!!"),
 )  # fmt: skip
 MALFORMED = ("grpc-encoding", "x-bin")
-"""Those of them that gRPC may answer with INTERNAL by itself."""
+"""The headers that gRPC itself may answer with INTERNAL."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server to be attacked: its ports, and the headers of a caller that it lets in."""
+    """The attacked server: its ports, and the headers of a caller that it accepts."""
 
     grpc_port: int
     http_port: int
@@ -39,7 +39,7 @@ class Target:
 
 
 class Streams:
-    """Streams that say odd things, in odd ways: whole or byte by byte, read or unread, ended, cut or left alone."""
+    """Streams with invalid messages, sent whole or byte by byte, read or unread, ended, cut or left idle."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -55,7 +55,7 @@ class Streams:
 
     @property
     def ends(self) -> list[str]:
-        """How its streams ended, once it has run."""
+        """How its streams ended, available after `run`."""
         return [plan.end for plan in self._plans]
 
     async def run(self, target: Target) -> list[str]:
@@ -73,7 +73,7 @@ class Streams:
 
 
 class _Plan:
-    """What one stream says, how, and how it ends."""
+    """The messages of one stream, how they are sent, and how the stream ends."""
 
     def __init__(self, draw: random.Random) -> None:
         self._said = Conversation(draw).said
@@ -106,7 +106,7 @@ class _Plan:
             peer.half_close(stream)
         elif self._end == "cancel":
             peer.reset(stream)
-        # What was sent in full, and to a stream that is read, has an end.
+        # A stream that was sent completely, and whose answers are read, must end.
         due = self._end in ("half-close", "listen") and listens and self._path == EXECUTE
         if due and not await peer.wait(stream, END_SECONDS):
             problems.append(f"a stream does not end within {END_SECONDS:g} s: {'; '.join(self.words)}")
@@ -131,7 +131,7 @@ class _Plan:
 
 
 def _end_of(stream: Stream) -> str:
-    """The kind of the last message, an error's code, or what came in place of it."""
+    """The kind of the last message or the code of its error; without a message, gRPC's status."""
     end = f"gRPC's {stream.status}" if stream.status not in (None, "0") else "reset" if stream.reset else "no answer"
     for message in stream.messages():
         with contextlib.suppress(ProtocolViolation):
@@ -141,7 +141,7 @@ def _end_of(stream: Stream) -> str:
 
 
 def _wrong(stream: Stream) -> list[str]:
-    """What the server said that it must not say."""
+    """Answers that the server must never send."""
     problems = []
     if stream.status == UNKNOWN or (stream.status == INTERNAL and not stream.malformed):
         problems.append(f"gRPC's {' '.join(stream.words)}")
@@ -149,7 +149,7 @@ def _wrong(stream: Stream) -> list[str]:
         try:
             answer, _ = read_response(message)
         except ProtocolViolation:
-            continue  # of another service
+            continue  # an answer of another service
         if answer.WhichOneof("response") == "error":
             error = answer.error
             if error.code == ErrorCode.INTERNAL or error.code not in set(ErrorCode):
@@ -158,7 +158,7 @@ def _wrong(stream: Stream) -> list[str]:
 
 
 class Frames:
-    """HTTP/2 by itself: floods of small frames, frames that are none, headers without an end."""
+    """Invalid HTTP/2: floods of small frames, malformed frames, headers without an end."""
 
     def __init__(self, draw: random.Random) -> None:
         self._steps = [self._step(draw) for _ in range(draw.choice((1, 2, 5)))]
@@ -215,7 +215,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 class Connections:
-    """TCP connections that say nothing, half of something, or something else; to either port."""
+    """TCP connections that send nothing, an incomplete request, or another protocol, to either port."""
 
     BEGINNINGS = (
         b"", b"\x00", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"PRI * HTTP/2.0\r\n", b"GET /metrics HTTP/1.1\r\n",
@@ -254,7 +254,7 @@ class Connections:
             await asyncio.sleep(self._seconds)
         finally:
             for number, (_, writer) in enumerate(opened):
-                if number % 2:  # with a reset instead of an end
+                if number % 2:  # end it by a reset
                     linger = struct.pack("ii", 1, 0)
                     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 writer.transport.abort()

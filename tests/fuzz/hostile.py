@@ -1,4 +1,4 @@
-"""Hostile: rounds of attacks, several at the same time, on a server process that must stay as it was."""
+"""Hostile: rounds of concurrent attacks on a server process, which must not be affected."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ ROUND_SECONDS = 40.0
 
 
 class Hostile:
-    """`run(rounds)` attacks so often, or until time is up. `problems` tells what was wrong, in which round."""
+    """`run(rounds)` attacks until all rounds are done or time is up. `problems` has what failed, by round."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -60,6 +60,6 @@ class Hostile:
         except TimeoutError:
             return [f"the attacks take more than {ROUND_SECONDS:g} s"]
         problems = [problem for each in done if isinstance(each, list) for problem in each]
-        # A server that closes connections, or takes none, is within its rights.
+        # A server may close connections or refuse them.
         failed = [each for each in done if isinstance(each, BaseException) and not isinstance(each, OSError)]
         return problems + [f"the attack itself failed: {each!r}" for each in failed]

@@ -1,4 +1,4 @@
-"""Messages as a hostile client writes them: well formed at first, then with one thing in them that is not so."""
+"""Messages of a hostile client: valid messages in which one thing is changed."""
 
 import functools
 import io
@@ -21,10 +21,10 @@ __all__ = ["MESSAGE_BYTES", "STREAM_ROWS", "Conversation", "inflated"]
 
 MESSAGE_BYTES = 256 << 10
 STREAM_ROWS = 20_000
-"""Limits of the server: small ones, so that little is needed to reach them."""
+"""Limits of the server, which are small so that they are easy to reach."""
 INFLATED = 512 << 20
 LIES = (0, 1, 2, 7, -1, -8, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))
-"""Numbers that stand where a length, a position or an offset was."""
+"""Numbers that replace a length, a position or an offset."""
 SCALARS = {
     "longs": pa.int64(), "texts": pa.string(), "vectors": pa.int64(), "lists": LISTS, "nothings": pa.list_(pa.null()),
     "maps": pa.map_(pa.string(), pa.list_(pa.float64())), "sleeping": pa.int64(), "blocking": pa.int64(),
@@ -37,7 +37,7 @@ TOTALS = pa.schema(
 
 
 class Conversation:
-    """What one stream says, message by message, each with a word for it. The same random numbers, the same words."""
+    """The messages of one stream, each with a description. Equal random numbers give equal messages."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -51,9 +51,9 @@ class Conversation:
             self._schema, process = _process(draw)
             fields = {"process": process}
         else:
-            # A column of nulls is an argument of every function.
+            # A column of nulls is a valid argument of every function.
             self._schema = pa.schema([("x", pa.null() if draw.random() < 0.2 else SCALARS[function])])
-        # As many calls of a slow function would keep a stream that is within its rights for minutes.
+        # So many calls of a slow function would be valid, but would keep the stream open for minutes.
         self._many = () if function in SLOW else (1_000, STREAM_ROWS)
         self._open(function, fields)
         self._sequence = self._first = 0
@@ -102,7 +102,7 @@ class Conversation:
         self._say(word, encode(pb.ExecuteRequest(open=opening)))
 
     def _small_batches(self, count: int) -> None:
-        """Of a row each: what is kept of a batch beside its bytes must be bounded as well."""
+        """Batches of one row each: what the server keeps per batch besides its bytes must be bounded, too."""
         columns = [_column(self._draw, field.type, 1) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         data = b"".join(map(bytes, BatchWriter(self._schema).write(batch)))
@@ -165,7 +165,7 @@ def _bounded(number: int) -> int:
 
 
 def _column(draw: random.Random, type_: pa.DataType, rows: int) -> pa.Array:
-    """Values of the type; where an element takes no memory there may be very many of them."""
+    """Values of the type; if an element takes no memory, there may be very many of them."""
     if pa.types.is_null(type_):
         return pa.nulls(rows)
     if pa.types.is_map(type_):
@@ -184,7 +184,7 @@ def _column(draw: random.Random, type_: pa.DataType, rows: int) -> pa.Array:
             return pa.StructArray.from_buffers(type_, rows, [None])
         return pa.StructArray.from_arrays([_column(draw, field.type, rows) for field in type_], fields=list(type_))
     if pa.types.is_integer(type_):
-        # No array of these is its own copy: one row costs what its type takes, and no more.
+        # The values do not matter: a row of this type always has the same size.
         return pa.array(np.zeros(rows, type_.to_pandas_dtype()), type_)
     return pa.array(["x" * draw.choice((0, 1, 200_000 // max(rows, 1)))] * rows, type_)
 
@@ -194,7 +194,7 @@ def _takes_nothing(type_: pa.DataType) -> bool:
 
 
 def _process(draw: random.Random) -> tuple[pa.Schema, pb.ProcessCall]:
-    """A call with a table of few or of very many columns, under names that no other call has."""
+    """A call with a table of few or of very many columns, whose names no other call has."""
     name, wide = f"{draw.getrandbits(40):x}", draw.choice((0, 1, 5, 400))
     inner = draw.choice((pa.null(), pa.int64(), pa.struct([]), pa.list_(pa.null())))
     table = pa.schema([("k", pa.int64()), *((f"{name}{number}", inner) for number in range(wide))])
@@ -238,7 +238,7 @@ def _odd_schema(draw: random.Random) -> tuple[bytes, str]:
 
 
 def _envelope(draw: random.Random) -> tuple[str, bytes]:
-    """A message that is no Batch: many fields, deep ones, unknown ones, or none."""
+    """A message that is no Batch: with many, deep, unknown or no fields."""
     count = draw.choice((65, 5_000, 60_000))
     match draw.randrange(6):
         case 0:
@@ -253,7 +253,7 @@ def _envelope(draw: random.Random) -> tuple[str, bytes]:
                 nested = b"\x0a" + _varint(len(nested)) + nested
             return f"fields {count} bytes deep", nested
         case 4:
-            # Options, context and tables of Open.
+            # The fields of Open: options, context and tables.
             inner = draw.choice((b"\x2a\x00", b"\x32\x00", b"\x4a\x02\x0a\x00", b"\x42\x01\x01")) * (count // 2)
             return f"an open with {count // 2} fields", b"\x0a" + _varint(len(inner)) + inner
         case _:
@@ -269,7 +269,7 @@ def _varint(number: int) -> bytes:
 
 
 def _lying_metadata(draw: random.Random, data: bytes) -> tuple[bytes, str]:
-    """Numbers of 64 bits in what a record batch says of itself: its length, its arrays', where their buffers are."""
+    """Replace 64-bit numbers in the metadata of a record batch: its length, those of its arrays, offsets of buffers."""
     if len(data) < 16:
         return data, ""
     changed = bytearray(data)
@@ -283,7 +283,7 @@ def _lying_metadata(draw: random.Random, data: bytes) -> tuple[bytes, str]:
 
 
 def _lying_body(draw: random.Random, data: bytes) -> tuple[bytes, str]:
-    """Numbers of 32 bits in the buffers, of which many are offsets."""
+    """Replace 32-bit numbers in the buffers, many of which are offsets."""
     changed = bytearray(data)
     start = min(8 + struct.unpack_from("<I", changed, 4)[0], len(changed) - 4) if len(changed) >= 8 else 0
     count = (len(changed) - start) // 4
@@ -297,7 +297,7 @@ def _lying_body(draw: random.Random, data: bytes) -> tuple[bytes, str]:
 
 @functools.lru_cache(maxsize=32)
 def inflated(schema: pa.Schema, codec: str) -> tuple[int, bytes]:
-    """A batch of this schema that takes little room and very much once it is read, or as much as its types can."""
+    """A small batch of this schema that becomes as large as possible when it is read."""
 
     def zeros(type_: pa.DataType, rows: int) -> pa.Array:
         if pa.types.is_struct(type_) and type_.num_fields:

@@ -1,4 +1,4 @@
-"""Peer: one HTTP/2 connection that keeps the protocol's rules only as far as it is told to."""
+"""Peer: one HTTP/2 connection that violates the protocol if requested."""
 
 import asyncio
 import contextlib
@@ -18,30 +18,30 @@ __all__ = ["Peer", "Stream"]
 EXECUTE = "/remote_udf.v1.UdfService/Execute"
 WINDOW = 1 << 20
 SEND_SECONDS = 1.0
-"""How long a peer tries to send what the server does not take: back pressure is no fault."""
+"""How long a peer tries to send data that the server does not read: back-pressure is no fault."""
 
 
 @dataclass
 class Stream:
-    """What came of one stream."""
+    """The answers to one stream, and how it ended."""
 
     number: int
     words: list[str] = field(default_factory=list)
     answers: bytearray = field(default_factory=bytearray)
     status: str | None = None
-    """gRPC's, once the server has ended the stream in order."""
+    """gRPC's status, if the server has ended the stream regularly."""
     reset: bool = False
     left: bool = False
-    """The peer itself has ended it."""
+    """Whether the peer itself has ended it."""
     malformed: bool = False
-    """The peer has broken gRPC's framing, of which gRPC says INTERNAL."""
+    """Whether the peer has violated gRPC's framing, which gRPC answers with INTERNAL."""
 
     @property
     def ended(self):
         return self.status is not None or self.reset or self.left
 
     def messages(self):
-        """What the server sent in full."""
+        """The messages that the server has sent completely."""
         position = 0
         while position + 5 <= len(self.answers):
             (size,) = struct.unpack_from(">I", self.answers, position + 1)
@@ -52,10 +52,10 @@ class Stream:
 
 
 class Peer:
-    """`async with` connects and reads what comes. Sending waits for the server's windows, for a while."""
+    """`async with` connects and reads answers. Sending waits for flow control for a limited time."""
 
     def __init__(self, port, headers=(), *, reads="all", window=WINDOW):
-        """`reads` is "all", "slowly" or "nothing": then it never opens the server's window further."""
+        """`reads` is "all", "slowly" or "nothing"; with "nothing" the flow control window is never increased."""
         self._port, self._headers, self._reads = port, list(headers), reads
         config = h2.config.H2Configuration(
             client_side=True, header_encoding="utf-8", validate_outbound_headers=False, normalize_outbound_headers=False
@@ -65,7 +65,7 @@ class Peer:
         self._http2.local_settings = h2.settings.Settings(client=True, initial_values=given)
         self.streams: dict[int, Stream] = {}
         self.closed = asyncio.Event()
-        """The server, or its kernel, has closed the connection."""
+        """Set when the server, or its kernel, has closed the connection."""
         self._changed = asyncio.Event()
 
     async def __aenter__(self):
@@ -84,7 +84,7 @@ class Peer:
         self._writer.transport.abort()
 
     def open(self, path=EXECUTE, *more):
-        """A new stream, or None if the connection takes none any more."""
+        """Open a stream; None if the connection accepts no more."""
         number = self._http2.get_next_available_stream_id()
         headers = [
             (":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost"),
@@ -99,7 +99,7 @@ class Peer:
         return self.streams[number]
 
     async def send(self, stream, data, piece=1 << 14, pause=0.0):
-        """Sends bytes of a stream in pieces. Gives up when the server does not take them, or has ended the stream."""
+        """Send bytes of a stream in pieces, until the server stops reading them or ends the stream."""
         view, until = memoryview(data), time.monotonic() + SEND_SECONDS
         try:
             while view and not stream.ended and not self.closed.is_set():
@@ -130,7 +130,7 @@ class Peer:
             self._flush()
 
     async def raw(self, data):
-        """Sends bytes of any kind."""
+        """Send arbitrary bytes."""
         with contextlib.suppress(OSError, TimeoutError):
             self._flush()
             self._write(data)
@@ -138,14 +138,14 @@ class Peer:
                 await self._writer.drain()
 
     async def wait(self, stream, seconds):
-        """Whether the server has ended the stream, or closed the connection, by then."""
+        """Whether the server ends the stream or closes the connection within this time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._until(lambda: stream.ended)
         return stream.ended or self.closed.is_set()
 
     async def answered(self, stream):
-        """Returns once the server has said something in it, or nothing can come any more."""
+        """Wait for an answer in the stream, or for its end."""
         await self._until(lambda: stream.answers or stream.ended)
 
     async def _until(self, condition):

@@ -1,4 +1,4 @@
-"""Somebody who calls a quick function and asks for /livez, all the time. For each line that comes: how it went.
+"""Another client, which calls a quick function and requests /livez all the time. For each line of input it reports.
 
 `python -m tests.fuzz.neighbour TARGET URL TOKEN`
 """
@@ -17,18 +17,18 @@ from tests.udf_server.streams import batch, finish, opening
 
 NAP_SECONDS = 0.02
 WORK_SECONDS = 0.002
-"""CPU time of a piece of work that shows how much of a core a process gets."""
+"""The CPU time of a piece of work that measures how much of a core a process gets."""
 CALL_SECONDS = 30.0
 
 
 class Neighbour:
-    """`seen` is what has happened since somebody took it."""
+    """`seen` has what happened since it was last taken."""
 
     def __init__(self, target, url, token):
         self._execute = grpc.insecure_channel(target).stream_stream(EXECUTE)
         self._live = f"{url}/livez"
         self._metadata = (("authorization", f"Bearer {token}"),)
-        self._call()  # the first one, which may take its time
+        self._call()  # the first call may be slow
         self.seen = self._nothing()
 
     @staticmethod
@@ -45,7 +45,7 @@ class Neighbour:
             self._timed("/livez", self._ask)
             began = time.monotonic()
             time.sleep(NAP_SECONDS)
-            # What is late here is so because of the machine.
+            # A delay here is caused by the machine, not by the server.
             self.seen["machine"] = max(self.seen["machine"], time.monotonic() - began - NAP_SECONDS)
             self._work()
 

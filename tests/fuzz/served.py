@@ -1,4 +1,4 @@
-"""The functions that hostile clients call: a plugin, loaded by file name."""
+"""The functions that hostile clients call: a plugin that is loaded by file name."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ LISTS = pa.list_(pa.struct([("x", pa.int64()), ("y", pa.string())]))
 
 @udf.scalar(timeout="10 s")
 async def quick(x: int) -> int:
-    """For the neighbour, whose calls must be answered in time whatever others do."""
+    """For the neighbour, whose calls must be answered in time regardless of the attacks."""
     return x + 1
 
 
@@ -50,14 +50,14 @@ def maps(x):
 
 @udf.scalar(timeout=TIMEOUT)
 async def sleeping(x: int) -> int:
-    """Rows that stay for a while."""
+    """For rows that take some time."""
     await asyncio.sleep(0.3)
     return x
 
 
 @udf.scalar(timeout=TIMEOUT)
 def blocking(x: int) -> int:
-    """Rows that hold a thread."""
+    """For rows that block a thread."""
     time.sleep(0.01)
     return x
 
@@ -89,7 +89,7 @@ class Totals(udf.AggregateFunction):
 
 
 class Counted(udf.ProcessTableFunction):
-    """Takes tables of any columns."""
+    """Accepts tables with any columns."""
 
     returns = "n bigint"
     options = {"timeout": TIMEOUT}  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""Mutated and random texts through what reads SQL: a tree, a text left to Spark, or a typed error with its reason."""
+"""Mutated and random SQL: it must be parsed, left to Spark, or rejected by a typed error with a reason."""
 
 import random
 import string
@@ -62,7 +62,7 @@ counted total f OVER PARTITION INSERT INTO SET BEGIN END NOT IN AND 1 1L 1.5BD '
 
 
 class _NoCatalog:
-    """The catalog of a session in which only remote functions are known."""
+    """The catalog of a session that has only remote functions."""
 
     def getFunction(self, name):
         raise AnalysisException("none")
@@ -80,12 +80,12 @@ class Counted(udf.ProcessTableFunction):
 
 
 class SqlFuzzer:
-    """`run(tries)` reads so many texts. `problems` tells of other errors than PlanError, and of long times."""
+    """`run(tries)` parses this many texts. `problems` has errors other than PlanError, and texts that took too long."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.ends = Counter()
-        """What became of texts: "read", or the error."""
+        """The outcomes of texts: "read", or the error."""
         self.problems = []
 
         @udf.scalar(name="f")
@@ -118,7 +118,7 @@ class SqlFuzzer:
             for name in statement.called:
                 self.names.kind(name)
             tree = statement.tree
-            # What is written can be read again, and comes out the same.
+            # Generated SQL must be readable, and must be generated again unchanged.
             written = generate(tree)
             assert generate(Text(written, None, {}).tree) == written, written
             for call in tree.find_all(exp.Anonymous):

@@ -1,4 +1,4 @@
-"""Odd declarations of plugins: each is a function, or a DeclarationError that names it."""
+"""Random declarations of plugins: each is accepted, or rejected by a DeclarationError that names it."""
 
 import datetime
 import decimal
@@ -51,7 +51,7 @@ MEMBERS = st.dictionaries(
 
 
 def _try(make: Any) -> Any:
-    """What Python itself refuses to build is no annotation."""
+    """What Python itself rejects is no annotation."""
     try:
         return make()
     except TypeError:
@@ -64,7 +64,7 @@ def _fields(types: list[Any]) -> list[tuple[str, Any]]:
 
 @st.composite
 def functions(draw: st.DrawFn) -> Any:
-    """A function of odd parameters."""
+    """A function with random parameters."""
     chosen = draw(st.dictionaries(NAMES, st.tuples(TYPES, KINDS, st.booleans()), max_size=4))
     parameters = []
     for name, (_, kind, has_default) in sorted(chosen.items(), key=lambda item: item[1][1]):
@@ -87,7 +87,7 @@ def functions(draw: st.DrawFn) -> Any:
 
 
 def refused(declare: Any, **keywords: Any) -> None:
-    """Declares it. What is refused is refused by name."""
+    """Declare it; a rejection must name it."""
     try:
         declare(**keywords)
     except DeclarationError as error:

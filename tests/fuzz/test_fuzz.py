@@ -1,4 +1,4 @@
-"""The short form of `make fuzz`, and odd settings and access files."""
+"""The short form of `make fuzz`, and random settings and access files."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ def test_any_values_of_a_file_are_a_configuration_or_a_clear_refusal(values):
     try:
         load_config(flags=values)
     except (InvalidConfig, TypeError) as error:
-        # An unknown name is refused where files are read, which this passes by.
+        # Unknown names are rejected when files are read, which this test skips.
         assert isinstance(error, InvalidConfig) or "x" in values
 
 

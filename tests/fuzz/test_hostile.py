@@ -1,4 +1,4 @@
-"""The short form of the attacks of `make fuzz`: a server of its own, and what must hold of it meanwhile."""
+"""The short form of the attacks of `make fuzz`, on a server of its own."""
 
 import random
 
@@ -17,7 +17,7 @@ def test_a_server_under_attack_answers_its_neighbour_and_stays_as_it_was():
     hostile = Hostile(seed=11)
     hostile.run(range(1_000), SECONDS)
     assert hostile.problems == []
-    # The attacks get as far as the code that they are for.
+    # The attacks reach the code that they are meant for.
     assert set(hostile.ends) - {"no answer", "not begun", "reset"}
 
 

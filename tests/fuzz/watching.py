@@ -1,4 +1,4 @@
-"""Watched: a server process with small limits, a neighbour that uses it, and what must hold of both under attack."""
+"""Watched: a server process with small limits, a neighbour that uses it, and the checks on both under attack."""
 
 import asyncio
 import json
@@ -28,24 +28,24 @@ LIMITS = {
     "KEEPALIVE_SECONDS": 2,
 }  # fmt: skip
 KEPT = 256 << 20
-"""Bytes that the allocator keeps of what was freed, as the server tells it to (`udf_server.serving.tuning`)."""
+"""The bytes of freed memory that the allocator keeps, as the server configures it (`udf_server.serving.tuning`)."""
 MEMORY = 2 * SERVER_BYTES + 2 * STREAMS * MESSAGE_BYTES + KEPT + (32 << 20)
-"""Bytes above what the server took before: what it holds, once as it came and once as values; a message that is
-being received and one that is being sent per stream; what the allocator keeps; slack for the values of rows."""
+"""The allowed growth in bytes: what the server holds, once as received and once as values; per stream, a message that
+is being received and one that is being sent; what the allocator keeps; slack for the values of rows."""
 LEFT = KEPT
-"""Bytes that may be there at the end and were not after the first quarter."""
+"""The allowed growth in bytes from the first quarter to the end."""
 LAG_SECONDS = 1.0
-"""How late the server's loop, an answer to a small call, and /livez may be on a machine that does nothing else.
+"""How late the server's loop, an answer to a small call, and /livez may be on an otherwise idle machine.
 
-Where processes get half a core each, it is twice as much.
+If each process gets half a core, the allowed time doubles.
 """
 SETTLE_SECONDS = 15.0
 NAP_SECONDS = 0.02
 MOST_THREADS = 120
-"""The loop's and gRPC's own, those of HTTP, a loop and four threads per function."""
+"""Those of the loop, of gRPC and of HTTP; a loop and four threads per function."""
 TOKENS = {name: name * 3 for name in ("neighbour", "attacker")}
 CORE_WORDS = ("ExecuteBatchError raised in core by servicer method",)
-"""Lines of gRPC itself, about a client that is gone before its answer; a traceback follows."""
+"""Log lines of gRPC itself about a client that left before its answer; a traceback follows."""
 BAD_WORDS = (
     "Traceback",
     "stream failed",
@@ -57,7 +57,7 @@ BAD_WORDS = (
 
 
 class Watched:
-    """`begin` and `after` a round; `at_the_end` of all."""
+    """Call `begin` and `after` for each round, `at_the_end` after all of them."""
 
     def __init__(self, folder: Path) -> None:
         access = folder / "access.toml"
@@ -93,13 +93,13 @@ class Watched:
         self._server.kill()
 
     def begin(self) -> None:
-        """Forgets the highest memory so far."""
+        """Reset the peak of memory."""
         Path(f"/proc/{self._server.pid}/clear_refs").write_text("5")
         self._base = self._process.memory_info().rss
         self._neighbour.ask()
 
     async def after(self) -> list[str]:
-        """What is wrong once the attackers are gone."""
+        """The problems after the attackers have left."""
         if self._server.ended:
             self.gone = True
             return [f"the server is gone: {self._server.ended}: {self._log_tail()}"]
@@ -124,7 +124,7 @@ class Watched:
         return problems
 
     def at_the_end(self) -> list[str]:
-        """What has stayed for good."""
+        """The problems that remain after all rounds."""
         problems = self._logged()
         if self.gone or not self._rests:
             return problems
@@ -137,7 +137,7 @@ class Watched:
         return problems
 
     def report(self) -> str:
-        """How the server is, in a line."""
+        """The state of the server in a line."""
         if self.gone:
             return "the server is gone"
         process = self._process
@@ -152,14 +152,14 @@ class Watched:
         return self._process.memory_info().rss - self._rests[len(self._rests) // 4] if self._rests else 0
 
     def _settled(self) -> dict[str, float]:
-        """What is left after a while."""
+        """What is left of the attackers after some time."""
         until = time.monotonic() + SETTLE_SECONDS
         while (left := self._left()) and time.monotonic() < until:
             time.sleep(NAP_SECONDS)
         return left
 
     def _left(self) -> dict[str, float]:
-        """What of the attackers is still there."""
+        """What is left of the attackers now."""
         samples = self._samples()
         found = {
             name: sum(value for key, value in samples.items() if key.startswith(name) and '"quick"' not in key)
@@ -189,7 +189,7 @@ class Watched:
         return {key: float(value) for key, _, value in (line.rpartition(" ") for line in lines) if key[:1] not in "#"}
 
     def _count_late(self) -> float:
-        """How often the server's loop was later than it may be."""
+        """How often the server's loop was later than allowed."""
         samples = self._samples()
         name = "udf_event_loop_lag_seconds"
         return samples[f"{name}_count"] - samples[f'{name}_bucket{{le="{LAG_SECONDS:g}.0"}}']
@@ -201,7 +201,7 @@ class Watched:
         return 0
 
     def _logged(self) -> list[str]:
-        """Bad lines since the last time."""
+        """Suspicious log lines since the last call."""
         with self._log.open(errors="replace") as log:
             log.seek(self._read)
             text = log.read()
@@ -217,7 +217,7 @@ class Watched:
 
 
 class _Neighbour:
-    """The process of somebody else; see tests.fuzz.neighbour. A process of its own, which no attacker keeps busy."""
+    """The process of another client, see tests.fuzz.neighbour; it is separate so that no attack slows it down."""
 
     def __init__(self, server: ChaosServer) -> None:
         command = [sys.executable, "-m", "tests.fuzz.neighbour", server.target, server.metrics, TOKENS["neighbour"]]
@@ -227,11 +227,11 @@ class _Neighbour:
 
     @property
     def slowdown(self) -> float:
-        """How long its own work has taken on the clock, by the CPU time of it; in all rounds together."""
+        """The elapsed time of its own work divided by its CPU time, over all rounds."""
         return self._waited / self._worked if self._worked else 1.0
 
     def ask(self) -> dict[str, Any]:
-        """What it has seen since the last time."""
+        """What it has seen since the last call."""
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         seen = json.loads(self._process.stdout.readline())

@@ -1,4 +1,4 @@
-"""Streams of mutated messages against a server's stream: a typed end, in time, and nothing left over."""
+"""Mutated messages against a server's stream: it must end in time with a typed error, and leave nothing behind."""
 
 import asyncio
 import random
@@ -46,7 +46,7 @@ async def lists(x):
 
 
 class Fuzzer:
-    """`run(tries)` sends so many streams; each ends with a last message or is told that it was lost."""
+    """`run(tries)` sends this many streams; each must end with a last message, or with an error that it was lost."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -100,7 +100,7 @@ class Fuzzer:
         self.ends[kind] += 1
 
     def _messages(self):
-        """A stream as a client would send it, then made worse."""
+        """The messages of a valid client, then mutated."""
         draw = self.random
         name, schema, values = draw.choice([
             ("f", None, range(draw.randrange(1, 50))),
@@ -146,7 +146,7 @@ async def _given(messages):
     for message in messages:
         yield message
         await asyncio.sleep(0)
-    # A client that says nothing more, but stays for a moment.
+    # The client sends no more, but stays connected for a moment.
     await asyncio.sleep(0.001)
 
 

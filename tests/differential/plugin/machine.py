@@ -1,4 +1,4 @@
-"""Process table functions of the plugin: one that runs a small program on state and timers, and others."""
+"""Process table functions: `machine` runs a small program with state and timers; there are others, too."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ class Machine(udf.ProcessTableFunction):
 
 
 class Numbered(udf.ProcessTableFunction):
-    """The order in which rows come."""
+    """Numbers rows in the order in which they arrive."""
 
     returns = "seq int, id bigint"
 
@@ -108,7 +108,7 @@ class Numbered(udf.ProcessTableFunction):
 
 
 class Merged(udf.ProcessTableFunction):
-    """How many rows of two tables have come."""
+    """Counts the rows of two tables."""
 
     returns = "n int"
 
@@ -124,7 +124,7 @@ class Merged(udf.ProcessTableFunction):
 
 
 class Repeated(udf.ProcessTableFunction):
-    """Each row so many times, all of its columns passed through; the object that is emitted is one."""
+    """Repeats each row, with its columns passed through; the same object is emitted each time."""
 
     returns = "number int"
 

@@ -34,7 +34,7 @@ def _count(type_: str, suffix: str) -> type[udf.AggregateFunction]:
 
 def _least_by(type_: str, suffix: str) -> type[udf.AggregateFunction]:
     class LeastBy(udf.BundledAggregateFunction):
-        """min_by: rows whose order is null do not count."""
+        """min_by: rows whose order is null are ignored."""
 
         name = f"min_by_{suffix}"
         parameters, returns = f"x {type_}, y bigint", type_
@@ -62,7 +62,7 @@ def _least_by(type_: str, suffix: str) -> type[udf.AggregateFunction]:
 
 def _listed(type_: str, suffix: str) -> type[udf.AggregateFunction]:
     class Listed(udf.AggregateFunction):
-        """collect_list, as anyone would write it: the accumulator is the value."""
+        """collect_list in its simplest form: the accumulator is the value."""
 
         name, nulls = f"list_{suffix}", "skip"
         parameters, accumulator, returns = f"x {type_}", f"array<{type_}>", f"array<{type_}>"
@@ -108,7 +108,7 @@ def _end(type_: str, suffix: str, last: bool) -> type[udf.AggregateFunction]:
 
 def _greatest(type_: str, suffix: str) -> type[udf.AggregateFunction]:
     class Greatest(udf.AggregateFunction):
-        """max; the verbs return another accumulator."""
+        """max: the methods return a new accumulator."""
 
         name, nulls = f"max_{suffix}", "skip"
         parameters, accumulator, returns = f"x {type_}", f"array<{type_}>", type_

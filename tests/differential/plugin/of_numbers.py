@@ -68,7 +68,7 @@ class BundledSum(udf.BundledAggregateFunction):
 
 
 class RetractingSum(BundledSum):
-    """The same, which merges and retracts."""
+    """The same, with merge and retract."""
 
     name = "rsum_bigint"
 

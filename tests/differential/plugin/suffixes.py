@@ -1,4 +1,4 @@
-"""What stands for a type in the names of functions."""
+"""The suffixes that represent types in the names of functions."""
 
 SUFFIXES = {
     "bigint": "bigint",
