@@ -220,37 +220,11 @@ class Vectorized(Runner):
     def _see_through(self, work: Work) -> bool:
         """Process one batch on this thread. Returns False if it was given up."""
         try:
-            columns = self._prepare(work)
-            steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
-            answer: Answer | None = None
-            failure: BaseException | None = None
-            while (step := advanced(steps, answer)) is not None and not work.stopped and not self._stop.is_set():
-                answer = None  # its result may be large
-                if isinstance(step, Wait):
-                    late = work.too_late(step.seconds)
-                    if late is None:
-                        self._stop.wait(step.seconds)
-                    answer = (None, late)
-                    continue
-                for _ in self._send_settled(work):
-                    work.wait()
-                self._tell_retry(work, step, failure)
-                try:
-                    answer, failure = (self._call(work, columns, step), None), None
-                except BaseException as error:
-                    answer, failure = (None, error), error
-        except Exception as error:
-            self.setup.post(self.setup.fail, error)
-            return work.claim()
-        finally:
-            # The exception of the function refers to this frame, and so to the batch: that would be a reference cycle.
-            answer = failure = None
-        if not work.claim():
-            return False
-        for _ in self._send_rest(work):
-            work.wait()
-        self._leave(work)
-        return True
+            # For a plain `def` nothing is awaited that suspends the coroutine, so this runs it to its end.
+            self._run(work).send(None)
+        except StopIteration as end:
+            return bool(end.value)
+        raise AssertionError("a plain function was awaited")
 
     def _create_task(self, work: Work, lane: LoopLane) -> None:
         if not self._stop.is_set() and work.lane is lane:
@@ -269,49 +243,61 @@ class Vectorized(Runner):
         finally:
             turns.leave(work)
 
-    async def _run(self, work: Work) -> None:
-        """Process one batch on the event loop."""
+    async def _run(self, work: Work) -> bool:
+        """Process one batch, on the event loop or on a thread. Returns False if it was given up."""
         try:
-            columns = self._prepare(work)
+            columns, is_async = self._prepare(work), self.function.is_async
             steps = isolate(work.outcomes, self.retry, self._most_rows, self.timeout_error)
             answer: Answer | None = None
             failure: BaseException | None = None
-            while (step := advanced(steps, answer)) is not None:
-                answer = None
+            while (step := advanced(steps, answer)) is not None and not work.abandoned:
+                answer = None  # its result may be large
                 try:
                     if isinstance(step, Wait):
                         late = work.too_late(step.seconds)
-                        await asyncio.sleep(0.0 if late else step.seconds)
+                        await self._sleep(0.0 if late else step.seconds)
                         answer = (None, late)
                     else:
                         for _ in self._send_settled(work):
                             await self._available(work)
-                        if self._stop.is_set():
-                            return
+                        if work.abandoned:
+                            break
                         self._tell_retry(work, step, failure)
-                        answer, failure = (await self._call(work, columns, step), None), None
+                        result = await self._call(work, columns, step) if is_async else self._call(work, columns, step)
+                        answer, failure = (result, None), None
+                        del result
                 except BaseException as error:
                     answer, failure = (None, error), error
-                if self._stop.is_set():
-                    return
-                if work.told:
+                if work.told and not work.abandoned:
                     work.outcomes.fail_rest(self.timeout_error(1))
                     break
         except Exception as error:
             self.setup.post(self.setup.fail, error)
-            return
+            return work.claim()
         finally:
-            answer = failure = None  # as above
-        if work.claim():
+            # The exception of the function refers to this frame, and so to the batch: that would be a reference cycle.
+            answer = failure = None
+        mine = work.claim()
+        if mine and not self._stop.is_set():
             for _ in self._send_rest(work):
                 await self._available(work)
             self._leave(work)
+        return mine
+
+    async def _sleep(self, seconds: float) -> None:
+        if self.function.is_async:
+            await asyncio.sleep(seconds)
+        else:
+            self._stop.wait(seconds)
 
     async def _available(self, work: Work) -> None:
         """Wait until the client has read enough, or until the stream ends.
 
         Cancellation is ignored: a deadline that passes meanwhile does not apply to outcomes that already exist.
         """
+        if not self.function.is_async:
+            work.wait()
+            return
         while not self._stop.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await work.available()
