@@ -7,14 +7,14 @@ underscores, everything else with hyphens.
 """
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.errors import InvalidOption
+from remote_udf.option_values import Option, choice, count, duration, fraction, names, path, unknown
 
 __all__ = [
     "AGGREGATE_OPTIONS",
@@ -23,7 +23,6 @@ __all__ = [
     "STREAM_OPTIONS",
     "AggregateOptions",
     "OnError",
-    "Option",
     "OutputMode",
     "RetryStrategy",
     "ScalarOptions",
@@ -59,153 +58,72 @@ class OnError(StrEnum):
     DEAD_LETTER = "dead-letter"
 
 
-@dataclass(frozen=True)
-class Option:
-    """An option: how to parse and format it, its default and its meaning."""
-
-    name: str
-    parse: Callable[[Any], Any]
-    format: Callable[[Any], str]
-    default: Any
-    doc: str
-
-    @property
-    def attribute(self) -> str:
-        """The name in Python code."""
-        return self.name.replace("-", "_")
-
-
-def _count(minimum: int) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
-        try:
-            number = int(value)
-            whole = isinstance(value, str) or number == value
-        except (TypeError, ValueError, OverflowError):
-            number, whole = minimum, False
-        if not whole or isinstance(value, (bool, float)) or number < minimum:
-            raise InvalidOption(f"{value!r} is not a whole number of at least {minimum}")
-        return number
-
-    return parse
-
-
-def _duration(value: Any) -> float:
-    seconds = parse_seconds(value)
-    if seconds <= 0:
-        raise InvalidOption(f"{value!r} must be longer than zero")
-    return seconds
-
-
-EnumT = TypeVar("EnumT", bound=StrEnum)
-
-
-def _choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Callable[[Any], EnumT]:
-    def parse(value: Any) -> EnumT:
-        text = str(value).strip().lower().replace("_", "-")
-        if aliases and text in aliases:
-            return aliases[text]
-        try:
-            return kind(text)
-        except ValueError:
-            raise InvalidOption(f"{value!r} is not one of {', '.join(kind)}") from None
-
-    return parse
-
-
-def _fraction(value: Any) -> float:
-    text = str(value).strip()
-    try:
-        number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        number = -1.0
-    if isinstance(value, bool) or not 0 <= number <= 1:
-        raise InvalidOption(f"{value!r} is not a share: write '5%' or a number from 0 to 1")
-    return number
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        parts: Sequence[Any] = value.split(",") if value.strip() else ()
-    else:
-        parts = tuple(value) if isinstance(value, Iterable) and not isinstance(value, type) else (value,)
-    names = tuple(part.__name__ if isinstance(part, type) else str(part).strip() for part in parts)
-    if not all(name.isidentifier() for name in names):
-        raise InvalidOption(f"{value!r} is not a list of exception class names")
-    return names
-
-
-def _path(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidOption(f"{value!r} is not a path or URI")
-    return value
-
-
 _ENUM = str
 _SCALAR = (
     Option(
-        "buffer-capacity", _count(1), str, None,
+        "buffer-capacity", count(1), str, None,
         "Maximum number of rows in flight per Spark task: calls that have started and not yet ended. A row that waits "
         "for a retry counts. Default: 100 rows; for a vectorized function 1 batch, or 4 if it is `async`.",
     ),
     Option(
-        "timeout", _duration, format_seconds, 180.0,
+        "timeout", duration, format_seconds, 180.0,
         "Total time of a row, from its turn among the rows in flight. It includes queueing, every attempt and every "
         "delay.",
     ),
     Option(
-        "output-mode", _choice(OutputMode, {"allow-unordered": OutputMode.UNORDERED}), _ENUM, OutputMode.ORDERED,
+        "output-mode", choice(OutputMode, {"allow-unordered": OutputMode.UNORDERED}), _ENUM, OutputMode.ORDERED,
         "`ordered`: rows are emitted in the order of the input. `unordered`: as they complete, in whole-row execution.",
     ),
     Option(
-        "retry-strategy", _choice(RetryStrategy, {"no-retry": RetryStrategy.NONE}), _ENUM, RetryStrategy.FIXED_DELAY,
+        "retry-strategy", choice(RetryStrategy, {"no-retry": RetryStrategy.NONE}), _ENUM, RetryStrategy.FIXED_DELAY,
         "`none`, `fixed-delay` or `exponential-delay` (doubling, full jitter).",
     ),
-    Option("fixed-delay", _duration, format_seconds, 0.1, "Delay between attempts with `fixed-delay`."),
-    Option("initial-delay", _duration, format_seconds, 0.1, "Upper bound of the first delay with `exponential-delay`."),
-    Option("max-delay", _duration, format_seconds, 10.0, "Upper bound of every delay with `exponential-delay`."),
+    Option("fixed-delay", duration, format_seconds, 0.1, "Delay between attempts with `fixed-delay`."),
+    Option("initial-delay", duration, format_seconds, 0.1, "Upper bound of the first delay with `exponential-delay`."),
+    Option("max-delay", duration, format_seconds, 10.0, "Upper bound of every delay with `exponential-delay`."),
     Option(
-        "max-attempts", _count(1), str, 3,
+        "max-attempts", count(1), str, 3,
         "Maximum number of calls for one row, including the first. Flink counts retries: its N is N + 1 here.",
     ),
     Option(
-        "retry-on", _names, ",".join, ("RetryableError", "TimeoutError"),
+        "retry-on", names, ",".join, ("RetryableError", "TimeoutError"),
         "Names of the exception classes that are retried, with their subclasses. `Exception` retries everything.",
     ),
     Option(
-        "batch-rows", _count(1), str, 65_536,
+        "batch-rows", count(1), str, 65_536,
         "Maximum number of rows in one message. A vectorized function never gets more rows at once.",
     ),
 )  # fmt: skip
 _CALLER = (
     Option(
-        "on-error", _choice(OnError), _ENUM, OnError.FAIL,
+        "on-error", choice(OnError), _ENUM, OnError.FAIL,
         "What happens to a failed row: `fail` the job, `null`, an error `column`, or a `dead-letter` file.",
     ),
-    Option("dead-letter", _path, str, None, "Directory (path or URI) of the Parquet files of failed rows."),
-    Option("max-errors", _count(0), str, None, "Maximum number of failed rows of a task. With more, the job fails."),
+    Option("dead-letter", path, str, None, "Directory (path or URI) of the Parquet files of failed rows."),
+    Option("max-errors", count(0), str, None, "Maximum number of failed rows of a task. With more, the job fails."),
     Option(
-        "max-error-rate", _fraction, "{:.6g}".format, None,
+        "max-error-rate", fraction, "{:.6g}".format, None,
         "Maximum share of failed rows of a task, such as '5%'. It is checked from 100 rows on and at the end.",
     ),
 )  # fmt: skip
 
 _BUNDLE = (
     Option(
-        "size", _count(1), str, 4_000_000,
+        "size", count(1), str, 4_000_000,
         "Maximum number of rows in one bundle, over all its keys (FLIP-491). Results do not depend on it.",
     ),
     Option(
-        "allow-latency", _duration, format_seconds, 10.0,
+        "allow-latency", duration, format_seconds, 10.0,
         "How long rows may wait for their bundle to fill, if the input is slower than that (FLIP-491).",
     ),
     Option(
-        "timeout", _duration, format_seconds, 180.0,
+        "timeout", duration, format_seconds, 180.0,
         "Total time of a bundle, including queueing, every attempt and every delay.",
     ),
 )  # fmt: skip
 _STREAM = (
     Option(
-        "buckets", _count(1), str, 64,
+        "buckets", count(1), str, 64,
         "Number of buckets into which keys are hashed on a stream. The keys of a bucket are sent to the server "
         "together. A checkpoint keeps its initial number.",
     ),
@@ -317,9 +235,7 @@ def canonical(
         name = str(key).replace("_", "-")
         option = table.get(name)
         if option is None:
-            close = [_ELSEWHERE[name]] if _ELSEWHERE.get(name) in table else difflib.get_close_matches(name, table, n=1)
-            hint = f", did you mean {close[0]!r}?" if close else ""
-            raise InvalidOption(f"{source}: unknown option {key!r}{hint} (known: {', '.join(sorted(table))})")
+            raise InvalidOption(f"{source}: {unknown('option', str(key), table, _ELSEWHERE.get(name))}")
         if value is None:
             continue
         try:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from remote_udf.durations import format_seconds, parse_seconds
-from remote_udf.errors import InvalidOption
-from remote_udf.options import Option, canonical
+from remote_udf.option_values import Option, switch
+from remote_udf.options import canonical
 from spark_client.base.errors import PlanError
 from spark_client.executor.aggregate.firing import EmitOptions
 
@@ -13,13 +13,6 @@ __all__ = ["EMIT_OPTIONS", "EMIT_PREFIX", "emit_options"]
 
 EMIT_PREFIX = "spark.remoteudf.emit"
 """`<prefix>.<option>` in the Spark session applies to every window aggregate on a stream."""
-
-
-def _switch(value: object) -> bool:
-    text = str(value).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidOption(f"{value!r} is neither true nor false")
-    return text == "true"
 
 
 def _delay(value: str | timedelta) -> float:
@@ -32,16 +25,16 @@ def _shown_delay(seconds: float) -> str:
     return f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
 
 
-def _option(name: str, doc: str, *, switch: bool = False) -> Option:
-    if switch:
-        return Option(name, _switch, lambda on: str(on).lower(), None, doc)
+def _option(name: str, doc: str, *, on_off: bool = False) -> Option:
+    if on_off:
+        return Option(name, switch, lambda on: str(on).lower(), None, doc)
     return Option(name, _delay, _shown_delay, None, doc)
 
 
 _ALL = (
     _option(
         "early-fire-enabled", "Emit a window's value before its end. Default: true if `early-fire-delay` is set.",
-        switch=True,
+        on_off=True,
     ),
     _option(
         "early-fire-delay",
@@ -50,7 +43,7 @@ _ALL = (
     ),
     _option(
         "late-fire-enabled", "Emit a window's value again for late rows. Default: true if `late-fire-delay` is set.",
-        switch=True,
+        on_off=True,
     ),
     _option("late-fire-delay", "Like `early-fire-delay`, after the window's end, starting with its first late row."),
     _option(

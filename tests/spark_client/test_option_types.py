@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from remote_udf.functions import FunctionKind, FunctionSpec
-from remote_udf.options import Option
+from remote_udf.option_values import Option
 from spark_client import PlanError, RemoteAggregate, RemoteFunction, RemoteSession
 from spark_client.base.config import ClientConfig
 from spark_client.base.option_types import (

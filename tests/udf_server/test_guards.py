@@ -284,10 +284,13 @@ def test_a_row_whose_deadline_passes_while_it_waits_leaves_its_place_to_others(s
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        ({"max_concurency": 5}, "unknown .known: adaptive, breaker-delay"),
-        ({"max-concurrency": 0}, "'max-concurrency': 0 is not valid"),
-        ({"rate": "often"}, "'rate': 'often' is not valid"),
-        ({"adaptive": "yes"}, "true or false is expected"),
+        (
+            {"max_concurency": 5},
+            "unknown option 'max_concurency', did you mean 'max-concurrency'.*known: adaptive",
+        ),
+        ({"max-concurrency": 0}, "'max-concurrency': 0 is not a whole number"),
+        ({"rate": "often"}, "'rate': 'often' is not a rate"),
+        ({"adaptive": "yes"}, "'yes' is neither true nor false"),
         ({"latency-goal": "1 s"}, "latency-goal needs adaptive"),
         ({"rate-storage-variable": "X"}, "needs a rate"),
         ({"breaker-delay": "0 s"}, "longer than zero"),

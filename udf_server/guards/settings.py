@@ -1,12 +1,15 @@
 """GuardSettings are the operator's settings in `[guards.NAME]` of the server's file."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from limits import RateLimitItem, parse
 
-from remote_udf.durations import parse_seconds
+from remote_udf.durations import format_seconds
+from remote_udf.errors import InvalidOption
+from remote_udf.option_values import Option, count, duration, switch
+from remote_udf.options import canonical
 from udf_server.base.errors import InvalidConfig
 
 __all__ = ["GuardSettings"]
@@ -35,52 +38,34 @@ class GuardSettings:
     @classmethod
     def parse(cls, name: str, table: Mapping[str, Any]) -> "GuardSettings":
         """The settings of a table. Raises InvalidConfig, which names the function and the key."""
-        known = {field.name for field in fields(cls)}
-        values: dict[str, Any] = {}
-        for key, value in table.items():
-            attribute = key.replace("-", "_")
-            source = f"setting guards.{name}, {key!r}"
-            if attribute not in known:
-                shown = ", ".join(sorted(each.replace("_", "-") for each in known))
-                raise InvalidConfig(f"{source}: unknown (known: {shown})")
-            try:
-                values[attribute] = _PARSERS[attribute](value)
-            except (ValueError, TypeError) as error:
-                raise InvalidConfig(f"{source}: {value!r} is not valid: {error}") from error
-        settings = cls(**values)
+        source = f"setting guards.{name}"
+        try:
+            texts = canonical(table, source=source, known=(_OPTIONS,))
+        except InvalidOption as error:
+            raise InvalidConfig(str(error)) from None
+        settings = cls(**{_OPTIONS[key].attribute: _OPTIONS[key].parse(text) for key, text in texts.items()})
         if settings.latency_goal is not None and not settings.adaptive:
-            raise InvalidConfig(f"setting guards.{name}: latency-goal needs adaptive = true")
+            raise InvalidConfig(f"{source}: latency-goal needs adaptive = true")
         if settings.rate_storage_variable is not None and settings.rate is None:
-            raise InvalidConfig(f"setting guards.{name}: rate-storage-variable needs a rate")
+            raise InvalidConfig(f"{source}: rate-storage-variable needs a rate")
         return settings
 
 
-def _count(value: Any) -> int:
-    number = int(value)
-    if isinstance(value, (bool, float)) or number < 1:
-        raise ValueError("a whole number of at least 1 is expected")
-    return number
+def _rate(value: Any) -> RateLimitItem:
+    try:
+        return parse(str(value))
+    except ValueError:
+        raise InvalidOption(f"{value!r} is not a rate, such as '100/second'") from None
 
 
-def _switch(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false is expected")
-    return value
-
-
-def _seconds(value: Any) -> float:
-    seconds = parse_seconds(value)
-    if not 0 < seconds < float("inf"):
-        raise ValueError("a time longer than zero is expected")
-    return seconds
-
-
-_PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    "max_concurrency": _count,
-    "adaptive": _switch,
-    "latency_goal": _seconds,
-    "rate": lambda value: parse(str(value)),
-    "rate_storage_variable": str,
-    "breaker_failures": _count,
-    "breaker_delay": _seconds,
+_VALUES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], str]]] = {
+    "max-concurrency": (count(1), str),
+    "adaptive": (switch, str),
+    "latency-goal": (duration, format_seconds),
+    "rate": (_rate, str),
+    "rate-storage-variable": (str, str),
+    "breaker-failures": (count(1), str),
+    "breaker-delay": (duration, format_seconds),
 }
+# The defaults and the documentation are those of the attributes of GuardSettings.
+_OPTIONS = {name: Option(name, *value, None, "") for name, value in _VALUES.items()}

@@ -6,7 +6,6 @@ UDF_SERVER_PORT if there is a service of that name.
 """
 
 import dataclasses
-import difflib
 import math
 import tomllib
 import typing
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_udf.errors import InvalidOption
+from remote_udf.option_values import unknown
 from remote_udf.options import canonical
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.settings import GuardSettings
@@ -176,9 +176,7 @@ def _from_file(path: Path) -> dict[str, Any]:
 def _known(name: str, known: set[str], source: str) -> str:
     plain = name.replace("-", "_")
     if plain not in known:
-        close = difflib.get_close_matches(plain, known, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        raise InvalidConfig(f"{source}: unknown setting {name!r}{hint} (known: {', '.join(sorted(known))})")
+        raise InvalidConfig(f"{source}: {unknown('setting', name, known)}")
     return plain
 
 

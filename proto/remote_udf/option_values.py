@@ -1,0 +1,121 @@
+"""How the value of an option is read from text or Python, and written as text again.
+
+Each reader raises InvalidOption with the value and with what is expected instead.
+"""
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from remote_udf.durations import parse_seconds
+from remote_udf.errors import InvalidOption
+
+__all__ = ["Option", "choice", "count", "duration", "fraction", "names", "path", "switch", "unknown"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: how to parse and format it, its default and its meaning."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    format: Callable[[Any], str]
+    default: Any
+    doc: str
+
+    @property
+    def attribute(self) -> str:
+        """The name in Python code."""
+        return self.name.replace("-", "_")
+
+
+def count(minimum: int) -> Callable[[Any], int]:
+    """A reader of whole numbers of at least `minimum`."""
+
+    def parse(value: Any) -> int:
+        try:
+            number = int(value)
+            whole = isinstance(value, str) or number == value
+        except (TypeError, ValueError, OverflowError):
+            number, whole = minimum, False
+        if not whole or isinstance(value, (bool, float)) or number < minimum:
+            raise InvalidOption(f"{value!r} is not a whole number of at least {minimum}")
+        return number
+
+    return parse
+
+
+def duration(value: Any) -> float:
+    """Seconds, more than zero."""
+    seconds = parse_seconds(value)
+    if seconds <= 0:
+        raise InvalidOption(f"{value!r} must be longer than zero")
+    return seconds
+
+
+EnumT = TypeVar("EnumT", bound=StrEnum)
+
+
+def choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Callable[[Any], EnumT]:
+    """A reader of the members of `kind`, by their values or by `aliases`. Case and underscores do not matter."""
+
+    def parse(value: Any) -> EnumT:
+        text = str(value).strip().lower().replace("_", "-")
+        if aliases and text in aliases:
+            return aliases[text]
+        try:
+            return kind(text)
+        except ValueError:
+            raise InvalidOption(f"{value!r} is not one of {', '.join(kind)}") from None
+
+    return parse
+
+
+def fraction(value: Any) -> float:
+    """A share from 0 to 1, also in percent."""
+    text = str(value).strip()
+    try:
+        number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        number = -1.0
+    if isinstance(value, bool) or not 0 <= number <= 1:
+        raise InvalidOption(f"{value!r} is not a share: write '5%' or a number from 0 to 1")
+    return number
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Names of exception classes, from a text with commas, from classes or from a sequence of either."""
+    if isinstance(value, str):
+        parts: Sequence[Any] = value.split(",") if value.strip() else ()
+    else:
+        parts = tuple(value) if isinstance(value, Iterable) and not isinstance(value, type) else (value,)
+    names = tuple(part.__name__ if isinstance(part, type) else str(part).strip() for part in parts)
+    if not all(name.isidentifier() for name in names):
+        raise InvalidOption(f"{value!r} is not a list of exception class names")
+    return names
+
+
+def path(value: Any) -> str:
+    """A path or URI that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidOption(f"{value!r} is not a path or URI")
+    return value
+
+
+def switch(value: Any) -> bool:
+    """True or false, also as text."""
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidOption(f"{value!r} is neither true nor false")
+    return text == "true"
+
+
+def unknown(what: str, name: str, known: Collection[str], elsewhere: str | None = None) -> str:
+    """The message for a name that is not known, with a similar one. `elsewhere` is a name that may be meant instead."""
+    plain = {each.replace("_", "-"): each for each in known}
+    similar = difflib.get_close_matches(name.replace("_", "-"), plain, n=1)
+    close = [elsewhere] if elsewhere in known else [plain[each] for each in similar]
+    hint = f", did you mean {close[0]!r}?" if close else ""
+    return f"unknown {what} {name!r}{hint} (known: {', '.join(sorted(known))})"
