@@ -152,7 +152,7 @@ class HostedFunction:
         return StreamError(ErrorKind.USER, ErrorCode.OPEN_FAILED, message, traceback=traceback, retryable=True)
 
     async def close(self) -> None:
-        """Run the `close` hooks if the function was opened, and stop the lanes."""
+        """Run the `close` hooks if the function was opened, and stop the lanes. Waits for the loop's thread to end."""
         try:
             if self._opened and self.function.closes:
                 error = await _run_hooks(self.loop_lane, self.function.close(), self._limits.close_seconds)
@@ -161,10 +161,11 @@ class HostedFunction:
         except TimeoutError:
             log.error("close hook given up", extra={"function": self.spec.key})
         finally:
-            if self._loop_lane is not None:
-                self._loop_lane.stop()
             if self._thread_lane is not None:
                 self._thread_lane.stop()
+            if self._loop_lane is not None:
+                self._loop_lane.stop()
+                await self._loop_lane.ended()
 
 
 class FunctionHost:

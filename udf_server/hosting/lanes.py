@@ -30,6 +30,9 @@ T = TypeVar("T")
 
 CANCEL_SECONDS = 1.0
 """How long tasks left on a lane may take to clean up when the lane stops."""
+STOP_SECONDS = 3.0
+"""How long to wait for the thread of a stopped lane. A blocked loop never ends; other loops need little more than
+CANCEL_SECONDS."""
 
 
 class LoopLane:
@@ -41,6 +44,7 @@ class LoopLane:
         """Use it only in code that runs on the loop."""
         self._loop = uvloop.new_event_loop()
         self._stopped = False
+        self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name=f"loop-{name}", daemon=True)
         self._thread.start()
 
@@ -61,6 +65,7 @@ class LoopLane:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+            self._ended.set_result(None)
 
     @property
     def thread_id(self) -> int:
@@ -80,6 +85,14 @@ class LoopLane:
         """End the thread after the callbacks that are ready have run. If the loop is blocked, its thread remains."""
         self._stopped = True
         self.post(self._loop.stop)
+
+    async def ended(self) -> None:
+        """Wait on another loop until the thread of a stopped lane has ended, at most STOP_SECONDS.
+
+        If the process exits while the thread still runs, the interpreter ends the thread wherever it is. If that is in
+        C++ code, such as Arrow's, the process aborts.
+        """
+        await asyncio.wait([asyncio.wrap_future(self._ended)], timeout=STOP_SECONDS)
 
 
 NOMINAL = 0.005
