@@ -7,7 +7,7 @@ import pytest
 
 import udf_server as udf
 from udf_server.base.context import StreamContext
-from udf_server.runners.runner import Runner
+from udf_server.runners.runner import RunnerSetup
 
 STREAM = StreamContext("f", "1", operation_id="op", job="j", stage=3, partition=4, task_attempt=5, micro_batch=-1)
 
@@ -228,7 +228,7 @@ async def test_functions_that_do_not_ask_get_no_context(environment, monkeypatch
     def refuse(*_):
         raise AssertionError("a context was made for nobody")
 
-    monkeypatch.setattr(Runner, "call_context", refuse)
+    monkeypatch.setattr(RunnerSetup, "call_context", refuse)
 
     @udf.scalar
     def f(a: int) -> int:

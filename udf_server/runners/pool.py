@@ -98,7 +98,7 @@ class CoroutinePool:
 
         Safe to call from any thread.
         """
-        timeout_error = self._runner.timeout_error
+        timeout_error = self._setup.timeout_error
         return [
             batch.continued(
                 {
@@ -325,7 +325,7 @@ class CoroutinePool:
         else:
             if deadline is None:
                 deadline = self._setup.clock() + batch.timeout
-            context = self._runner.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
+            context = self._setup.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
             called = function.call_with(arguments, context)
         return self._copied(called) if self._result.mutable else called
 
@@ -383,7 +383,7 @@ class CoroutinePool:
         worker.abandoned = True
         self._turns.leave(worker)
         self._workers.remove(worker)
-        batch.fail(index, self._runner.timeout_error(batch.attempts.get(index, 1)))
+        batch.fail(index, self._setup.timeout_error(batch.attempts.get(index, 1)))
         self._setup.post(self._runner.abandoned)
         if not self._ordered:
             batch.fresh.append(index)

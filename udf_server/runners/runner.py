@@ -103,6 +103,19 @@ class RunnerSetup:
     retried: Callable[[int, int, int, BaseException], None] = lambda batch, row, attempts, error: None
     """Call it, from any thread, before a row of the batch is called again; `attempts` counts the failed attempts."""
 
+    def call_context(
+        self, row: int, rows: int, attempt: int, deadline: float, columns: Sequence[pa.Array], offset: int
+    ) -> CallContext:
+        """The context of a call for `rows` rows from position `row` on; its arguments begin at `offset`."""
+        return CallContext(self.context, row, rows, attempt, deadline, self.clock, columns, offset)
+
+    def timeout_error(self, attempts: int, last: str = "") -> RowError:
+        """The outcome of a row whose deadline passed during or after this many calls."""
+        limit = format_seconds(self.options.timeout)
+        after = f" after {attempts} attempts" if attempts > 1 else ""
+        because = f"; the last one failed with {last}" if last else ""
+        return RowError(ErrorCode.TIMEOUT, f"timed out: no result within {limit}{after}{because}", attempts, True)
+
 
 class Runner(ABC):
     """Calls the function for the rows passed to `feed`, under the stream's options.
@@ -150,23 +163,10 @@ class Runner(ABC):
 
     def attempts(self, batch: RowBatch, began: float) -> Attempts:
         """The attempts at a row of the batch; the first attempt began at `began`."""
-        return Attempts(self.retry, began + batch.timeout, self.setup.clock, self.timeout_error)
+        return Attempts(self.retry, began + batch.timeout, self.setup.clock, self.setup.timeout_error)
 
     def begin_attempt(self, batch: RowBatch, index: int, attempts: Attempts, error: BaseException) -> None:
         """Count one more attempt at the row, after one that failed."""
         self.setup.retried(batch.first_row, batch.first_row + index, attempts.made, error)
         attempts.made += 1
         batch.attempts[index] = attempts.made
-
-    def call_context(
-        self, row: int, rows: int, attempt: int, deadline: float, columns: Sequence[pa.Array], offset: int
-    ) -> CallContext:
-        """The context of a call for `rows` rows from position `row` on; its arguments begin at `offset`."""
-        return CallContext(self.setup.context, row, rows, attempt, deadline, self.setup.clock, columns, offset)
-
-    def timeout_error(self, attempts: int, last: str = "") -> RowError:
-        """The outcome of a row whose deadline passed during or after this many calls."""
-        limit = format_seconds(self.options.timeout)
-        after = f" after {attempts} attempts" if attempts > 1 else ""
-        because = f"; the last one failed with {last}" if last else ""
-        return RowError(ErrorCode.TIMEOUT, f"timed out: no result within {limit}{after}{because}", attempts, True)

@@ -142,7 +142,7 @@ class ThreadedRows(Runner):
             first = worker.given_up < 0
             worker.given_up = index
             worker.stop.set()
-            batch.fail(index, self.timeout_error(batch.attempts.get(index, 1)))
+            batch.fail(index, self.setup.timeout_error(batch.attempts.get(index, 1)))
             batch.fresh.append(index)
             self._any_given_up = True
             if first:
@@ -306,7 +306,7 @@ class ThreadedRows(Runner):
             return copied(self.function.call(*arguments))
         if deadline is None:
             deadline = self.setup.clock() + batch.timeout
-        context = self.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
+        context = self.setup.call_context(batch.first_row + index, 1, attempt, deadline, batch.columns, index)
         return copied(self.function.call_with(arguments, context))
 
     def _failed(

@@ -51,6 +51,8 @@ class Work:
         """Time that its calls took, set after the last call."""
         self.sending = False
         """Whether its calls have ended."""
+        self.sent = False
+        """Whether all of its outcomes were sent by the thread or task that called the function."""
         self.stopped = False
         """Whether it was given up, so that no more calls are needed."""
         self.lane: LoopLane | None = None

@@ -1,0 +1,185 @@
+"""BatchCalls calls a vectorized function for one batch and sends the outcomes.
+
+A plain `def` is called on a thread, an `async def` on an event loop. Both run the same coroutine.
+"""
+
+import asyncio
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.functions import NullCall
+from remote_udf.options import OutputMode
+from udf_server.runners.emission import Emission
+from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
+from udf_server.runners.outputs import Output, Taken
+from udf_server.runners.retries import RetryPolicy
+from udf_server.runners.runner import RunnerSetup
+from udf_server.runners.work import Work
+
+__all__ = ["BatchCalls"]
+
+
+class BatchCalls:
+    """The calls of one stream. Use it on the function's threads or its event loop, for several batches at a time."""
+
+    def __init__(self, setup: RunnerSetup, retry: RetryPolicy, most_rows: int, stop: threading.Event) -> None:
+        """`most_rows` is the maximum number of rows of a call. No call begins after `stop` is set."""
+        self._setup = setup
+        self._function = setup.function
+        self._retry = retry
+        self._most_rows = most_rows
+        self._stop = stop
+        self._ordered = setup.options.output_mode is OutputMode.ORDERED
+
+    async def run(self, work: Work) -> bool:
+        """Call the function for one batch and send the outcomes. Returns False if the batch was given up."""
+        try:
+            columns, is_async = self._prepare(work), self._function.is_async
+            steps = isolate(work.outcomes, self._retry, self._most_rows, self._setup.timeout_error)
+            answer: Answer | None = None
+            failure: BaseException | None = None
+            while (step := advanced(steps, answer)) is not None and not work.abandoned:
+                answer = None  # its result may be large
+                try:
+                    if isinstance(step, Wait):
+                        late = work.too_late(step.seconds)
+                        await self._sleep(0.0 if late else step.seconds)
+                        answer = (None, late)
+                    else:
+                        for _ in self._send_settled(work):
+                            await self._available(work)
+                        if work.abandoned:
+                            break
+                        self._tell_retry(work, step, failure)
+                        result = await self._call(work, columns, step) if is_async else self._call(work, columns, step)
+                        answer, failure = (result, None), None
+                        del result
+                except BaseException as error:
+                    answer, failure = (None, error), error
+                if work.told and not work.abandoned:
+                    work.outcomes.fail_rest(self._setup.timeout_error(1))
+                    break
+        except Exception as error:
+            self._setup.post(self._setup.fail, error)
+            return work.claim()
+        finally:
+            # The exception of the function refers to this frame, and so to the batch: that would be a reference cycle.
+            answer = failure = None
+        if not work.claim():
+            return False
+        for _ in self.send_rest(work):
+            await self._available(work)
+        work.sent = not self._stop.is_set()
+        return True
+
+    def run_blocking(self, work: Work) -> bool:
+        """Do the same as `run` on the calling thread, for a plain `def`."""
+        try:
+            # For a plain `def` nothing is awaited that suspends the coroutine, so this runs it to its end.
+            self.run(work).send(None)
+        except StopIteration as end:
+            return bool(end.value)
+        raise AssertionError("a plain function was awaited")
+
+    async def _sleep(self, seconds: float) -> None:
+        if self._function.is_async:
+            await asyncio.sleep(seconds)
+        else:
+            self._stop.wait(seconds)
+
+    async def _available(self, work: Work) -> None:
+        """Wait until the client has read enough, or until the stream ends.
+
+        Cancellation is ignored: a deadline that passes meanwhile does not apply to outcomes that already exist.
+        """
+        if not self._function.is_async:
+            work.wait()
+            return
+        while not self._stop.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await work.available()
+                return
+
+    def _tell_retry(self, work: Work, call: Call, failure: BaseException | None) -> None:
+        if failure is not None and call.attempt > 1:
+            first = work.batch.first_row
+            self._setup.retried(first, first + call.first, call.attempt - 1, failure)
+
+    def _prepare(self, work: Work) -> list[pa.Array]:
+        """The arguments of the rows that are called."""
+        batch, spec = work.batch, self._function.spec
+        columns = self._setup.arguments.columns(batch)
+        if spec.nulls is NullCall.SKIP and any(column.null_count for column in columns):
+            present = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+            work.called = np.flatnonzero(present)
+            columns = [column.take(pa.array(work.called)) for column in columns]
+            work.outcomes.rows = len(work.called)
+        work.began = self._setup.clock()
+        self._setup.began(batch.first_row)
+        return columns
+
+    def _call(self, work: Work, columns: Sequence[pa.Array], call: Call) -> Any:
+        arguments: list[Any] = [column.slice(call.first, call.rows) for column in columns]
+        if self._function.emits:
+            return self._function.call(self._emission(work, call), *arguments)
+        if self._function.context_parameter is None:
+            return self._function.call(*arguments)
+        first = call.first if work.called is None else int(work.called[call.first])
+        row = work.batch.first_row + first
+        context = self._setup.call_context(row, call.rows, call.attempt, work.deadline, columns, call.first)
+        return self._function.call_with(arguments, context)
+
+    def _emission(self, work: Work, call: Call) -> Emission | None:
+        if not self._setup.takes_parts:
+            return None
+        return Emission(work, call.first, self._setup.writer, functools.partial(self._setup.post, self._deliver))
+
+    def _send_settled(self, work: Work) -> Iterator[None]:
+        """Send outcomes before the next call if they are large or the client is slow. Yields as `_send` does."""
+        if not work.outcomes.slices or work.abandoned:
+            return
+        work.results.add(work.outcomes.bytes - work.results.held)
+        if work.outcomes.bytes < self._setup.writer.piece_bytes and not self._setup.room.full:
+            return
+        with work.lock:
+            if work.abandoned:
+                return
+            taken = work.outcomes.take()
+        yield from self._send(work, taken)
+        if self._setup.room.backed_up:
+            yield
+
+    def send_rest(self, work: Work) -> Iterator[None]:
+        """Send the unsent outcomes. Yields as `_send` does."""
+        if not self._stop.is_set():
+            work.results.add(work.outcomes.bytes - work.results.held)
+            yield from self._send(work, work.outcomes.take())
+
+    def _send(self, work: Work, taken: Taken) -> Iterator[None]:
+        """Send these outcomes, message by message. Yields if the client has to read some messages first."""
+        writer, room = self._setup.writer, self._setup.room
+        try:
+            for piece in taken.cut(writer.piece_bytes):
+                if room.backed_up:
+                    yield
+                if self._stop.is_set():
+                    return
+                placed = work.placed(piece)
+                if len(placed.values):
+                    first = work.first_row + placed.first
+                    rows = None if self._ordered else list(range(first, first + len(placed.values)))
+                    self._setup.post(self._deliver, writer.write(work.first_row, placed, rows))
+        except Exception as error:
+            self._setup.post(self._setup.fail, error)
+        work.results.release()
+
+    def _deliver(self, outputs: Sequence[Output]) -> None:
+        if not self._stop.is_set():
+            for output in outputs:
+                self._setup.emit(output)
