@@ -9,7 +9,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from remote_udf.option_values import Option
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS
 from spark_client.windows.emitting import EMIT_OPTIONS
-from udf_server.base.metrics import BulkHistogram, ServerMetrics
+from udf_server.base.bulk_histogram import BulkHistogram
+from udf_server.base.metrics import ServerMetrics
 from udf_server.plugins.loading import build_plugin_manager, load_functions
 from udf_server.serving.config import TABLES, ServerConfig, settings
 

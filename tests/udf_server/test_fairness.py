@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import udf_server as udf
 from tests.udf_server.streams import Talk, batch, eventually, finish
 from udf_server.base.fairness import FairQueue, Party, current_party
-from udf_server.base.metrics import GuardMetrics, ServerMetrics
+from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
+from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.function_host import FunctionHost, HostLimits
 from udf_server.hosting.lanes import ThreadLane

@@ -21,9 +21,9 @@ from udf_server.aggregate.declaration import Aggregate
 from udf_server.aggregate.rows import applied_arrays, read_segments
 from udf_server.aggregate.segments import BundledKeySegment
 from udf_server.aggregate.vectorized import apply_vectorized
+from udf_server.base.bundle_metrics import BundleMetrics
 from udf_server.base.codecs import Codec
 from udf_server.base.functions import Function
-from udf_server.base.metrics import BundleMetrics
 from udf_server.base.values import codec_for_type
 from udf_server.runners.returned import WrongResult
 

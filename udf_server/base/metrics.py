@@ -1,24 +1,15 @@
-"""All Prometheus metrics of the server. Labels come from the registry and from enums, so their number is bounded.
+"""All Prometheus metrics of the server. Labels come from the registry and from enums, so their number is bounded."""
 
-Latencies of rows are counted in bulk, because a histogram's observe() per row would cost more than the row.
-"""
-
-import bisect
-import itertools
-import operator
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from remote_udf.errors import ErrorCode
 from remote_udf.version import __version__
+from udf_server.base.bulk_histogram import BulkHistogram
 
-__all__ = ["BundleMetrics", "FunctionMetrics", "GuardMetrics", "ProcessMetrics", "ServerMetrics"]
+__all__ = ["FunctionMetrics", "ServerMetrics"]
 
 LATENCY_BUCKETS = (
     0.00001, 0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -28,54 +19,7 @@ LATENCY_BUCKETS = (
 ROW_BUCKETS = (1, 10, 100, 1_000, 10_000, 65_536, 262_144)
 BUNDLE_BUCKETS = (*ROW_BUCKETS, 1_048_576, 4_194_304)
 BYTE_BUCKETS = (1e2, 1e3, 1e4, 1e5, 1e6, 4e6, 1.6e7, 6.4e7)
-FEW = 16
-"""For up to this many values, NumPy is slower than plain Python."""
 FUNCTION = ("function", "version")
-
-
-class BulkHistogram(Collector):
-    """A Prometheus histogram that adds many observations at once. Safe to use from any thread."""
-
-    def __init__(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
-        self._name, self._documentation, self._labels = name, documentation, labels
-        self._bounds = tuple(buckets)
-        self._counts: dict[tuple[str, ...], list[float]] = {}
-        """Label values to a count per bucket, followed by the sum of the observations."""
-        self._lock = threading.Lock()
-
-    def observe(self, labels: tuple[str, ...], values: Sequence[float], counts: Sequence[int] | None = None) -> None:
-        """Add each value the number of times that `counts` gives; once without `counts`."""
-        if not values:
-            return
-        weights = counts or (1,) * len(values)
-        if len(values) <= FEW:
-            added: dict[int, float] = {}
-            for value, weight in zip(values, weights, strict=True):
-                place = bisect.bisect_left(self._bounds, value)
-                added[place] = added.get(place, 0) + weight
-        else:
-            places = np.searchsorted(self._bounds, values)
-            added = {place: count for place, count in enumerate(np.bincount(places, weights).tolist()) if count}
-        total = sum(map(operator.mul, values, weights))
-        with self._lock:
-            row = self._counts.get(labels)
-            if row is None:
-                row = self._counts[labels] = [0.0] * (len(self._bounds) + 2)
-            for place, count in added.items():
-                row[place] += count
-            row[-1] += total
-
-    def describe(self) -> Iterable[HistogramMetricFamily]:
-        return [HistogramMetricFamily(self._name, self._documentation, labels=self._labels)]
-
-    def collect(self) -> Iterator[HistogramMetricFamily]:
-        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
-        names = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
-        with self._lock:
-            for labels, row in self._counts.items():
-                running = itertools.accumulate(row[:-1])
-                family.add_metric(labels, list(zip(names, running, strict=True)), row[-1])
-        yield family
 
 
 class ServerMetrics:
@@ -247,34 +191,6 @@ class ServerMetrics:
             self._functions[labels] = FunctionMetrics(self, labels)
         return self._functions[labels]
 
-    def bundles(self, name: str, version: str) -> "BundleMetrics":
-        """The metrics that only an aggregate function has."""
-        return BundleMetrics(self, (name, version))
-
-    def processing(self, name: str, version: str) -> "ProcessMetrics":
-        """The metrics that only a process table function has."""
-        return ProcessMetrics(self, (name, version))
-
-
-class GuardMetrics:
-    """The metrics that the guard of one function reports."""
-
-    def __init__(self, server: ServerMetrics, name: str, version: str) -> None:
-        self._limit = server.concurrency_limit.labels(name, version)
-        self._open = server.circuit_open.labels(name, version)
-        self._refusals = server.circuit_refusals.labels(name, version)
-        self._rate_waits = server.rate_waits.labels(name, version)
-
-    def show(self, limit: float, *, closed: bool) -> None:
-        self._limit.set(limit)
-        self._open.set(0.0 if closed else 1.0)
-
-    def circuit_refused(self) -> None:
-        self._refusals.inc()
-
-    def rate_waited(self) -> None:
-        self._rate_waits.inc()
-
 
 class FunctionMetrics:
     """The metrics that the streams of one function report. Labels are looked up once: that costs more than counting."""
@@ -354,43 +270,3 @@ class FunctionMetrics:
 
     def calls_lost(self, count: int) -> None:
         self._server.calls_lost.labels(*self._labels).set(count)
-
-
-class BundleMetrics:
-    """The metrics that the calls of one aggregate function report, once per bundle."""
-
-    def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
-        self._rows = server.bundle_rows.labels(*labels)
-        self._segments = server.bundle_segments.labels(*labels)
-        self._accumulated = server.applied_rows.labels(*labels, "accumulate")
-        self._retracted = server.applied_rows.labels(*labels, "retract")
-        self._merged = server.merged_accumulators.labels(*labels)
-
-    def applied(self, segments: int, rows: int, retracted: int, merged: int) -> None:
-        """Count a call that has returned its results. Safe to call from any thread."""
-        self._segments.observe(segments)
-        self._rows.observe(rows)
-        self._accumulated.inc(rows - retracted)
-        self._retracted.inc(retracted)
-        self._merged.inc(merged)
-
-
-class ProcessMetrics:
-    """The metrics that the calls of one process table function report, once per bundle."""
-
-    def __init__(self, server: ServerMetrics, labels: tuple[str, str]) -> None:
-        self._rows = server.bundle_rows.labels(*labels)
-        self._segments = server.bundle_segments.labels(*labels)
-        self._emitted = server.emitted_rows.labels(*labels)
-        self._fired = server.timers_fired.labels(*labels)
-        self._state_in = server.state_bytes.labels(*labels, "in")
-        self._state_out = server.state_bytes.labels(*labels, "out")
-
-    def processed(self, segments: int, rows: int, emitted: int, fired: int, state_in: int, state_out: int) -> None:
-        """Count a bundle that has returned its results. States are in bytes. Safe to call from any thread."""
-        self._segments.observe(segments)
-        self._rows.observe(rows)
-        self._emitted.inc(emitted)
-        self._fired.inc(fired)
-        self._state_in.inc(state_in)
-        self._state_out.inc(state_out)

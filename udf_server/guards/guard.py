@@ -12,9 +12,9 @@ from typing import Any
 from udf_server.base.errors import CircuitOpen, InvalidConfig, RetryableError
 from udf_server.base.fairness import FairQueue, current_party
 from udf_server.base.functions import Function
-from udf_server.base.metrics import GuardMetrics
 from udf_server.guards.adaptive import AdaptiveLimit
 from udf_server.guards.breaker import Breaker
+from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.rates import Rate
 from udf_server.guards.settings import GuardSettings
 

@@ -16,8 +16,8 @@ from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.functions import NullCall
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS, ProcessCall, processed_type, segments_schema
 from remote_udf.types import spelled
+from udf_server.base.bundle_metrics import ProcessMetrics
 from udf_server.base.functions import Function
-from udf_server.base.metrics import ProcessMetrics
 from udf_server.base.values import codec_for_type
 from udf_server.process.context import CallFacts
 from udf_server.process.declaration import ProcessTable

@@ -22,8 +22,9 @@ from grpc_reflection.v1alpha import reflection
 from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.functions import Function
-from udf_server.base.metrics import GuardMetrics, ServerMetrics
+from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
+from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.hosting.function_host import FunctionHost, HostedFunction, HostLimits
 from udf_server.hosting.loop_watch import LoopWatch
 from udf_server.hosting.registry import Registry

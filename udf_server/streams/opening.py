@@ -16,6 +16,7 @@ from remote_udf.types import require_supported
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.aggregate.binding import bind_aggregate
 from udf_server.aggregate.declaration import Aggregate
+from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
@@ -113,7 +114,7 @@ def _aggregate(
         raise _refused(ErrorCode.ARGUMENT_TYPE, f"function {spec.key}: nothing is wanted of its segments")
     targets = checked_segments(spec, schema)
     target = pa.schema([pa.field(name, type_) for name, type_ in zip(schema.names, targets, strict=True)])
-    bound = bind_aggregate(function, target, fields, metrics.bundles(spec.name, spec.version))
+    bound = bind_aggregate(function, target, fields, BundleMetrics(metrics, spec.name, spec.version))
     return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
 
 
@@ -132,7 +133,7 @@ def _process(
             f"function {spec.key} takes {len(spec.process.tables)} tables, got {len(call.tables)}: {spec.signature}",
         )
     targets = checked_process_segments(function, call, schema)
-    bound = bind_table(function, call, metrics.processing(spec.name, spec.version))
+    bound = bind_table(function, call, ProcessMetrics(metrics, spec.name, spec.version))
     return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
 
 

@@ -1,0 +1,61 @@
+"""BulkHistogram counts many observations at once: a histogram's observe() per row would cost more than the row."""
+
+import bisect
+import itertools
+import operator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+__all__ = ["BulkHistogram"]
+
+FEW = 16
+"""For up to this many values, NumPy is slower than plain Python."""
+
+
+class BulkHistogram(Collector):
+    """A Prometheus histogram that adds many observations at once. Safe to use from any thread."""
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
+        self._name, self._documentation, self._labels = name, documentation, labels
+        self._bounds = tuple(buckets)
+        self._counts: dict[tuple[str, ...], list[float]] = {}
+        """Label values to a count per bucket, followed by the sum of the observations."""
+        self._lock = threading.Lock()
+
+    def observe(self, labels: tuple[str, ...], values: Sequence[float], counts: Sequence[int] | None = None) -> None:
+        """Add each value the number of times that `counts` gives; once without `counts`."""
+        if not values:
+            return
+        weights = counts or (1,) * len(values)
+        if len(values) <= FEW:
+            added: dict[int, float] = {}
+            for value, weight in zip(values, weights, strict=True):
+                place = bisect.bisect_left(self._bounds, value)
+                added[place] = added.get(place, 0) + weight
+        else:
+            places = np.searchsorted(self._bounds, values)
+            added = {place: count for place, count in enumerate(np.bincount(places, weights).tolist()) if count}
+        total = sum(map(operator.mul, values, weights))
+        with self._lock:
+            row = self._counts.get(labels)
+            if row is None:
+                row = self._counts[labels] = [0.0] * (len(self._bounds) + 2)
+            for place, count in added.items():
+                row[place] += count
+            row[-1] += total
+
+    def describe(self) -> Iterable[HistogramMetricFamily]:
+        return [HistogramMetricFamily(self._name, self._documentation, labels=self._labels)]
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+        names = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
+        with self._lock:
+            for labels, row in self._counts.items():
+                running = itertools.accumulate(row[:-1])
+                family.add_metric(labels, list(zip(names, running, strict=True)), row[-1])
+        yield family

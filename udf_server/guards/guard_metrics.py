@@ -1,0 +1,25 @@
+"""The metrics that guards report."""
+
+from udf_server.base.metrics import ServerMetrics
+
+__all__ = ["GuardMetrics"]
+
+
+class GuardMetrics:
+    """The metrics that the guard of one function reports."""
+
+    def __init__(self, server: ServerMetrics, name: str, version: str) -> None:
+        self._limit = server.concurrency_limit.labels(name, version)
+        self._open = server.circuit_open.labels(name, version)
+        self._refusals = server.circuit_refusals.labels(name, version)
+        self._rate_waits = server.rate_waits.labels(name, version)
+
+    def show(self, limit: float, *, closed: bool) -> None:
+        self._limit.set(limit)
+        self._open.set(0.0 if closed else 1.0)
+
+    def circuit_refused(self) -> None:
+        self._refusals.inc()
+
+    def rate_waited(self) -> None:
+        self._rate_waits.inc()
