@@ -4,6 +4,7 @@ import pytest
 from pyspark.errors import PythonException, SparkRuntimeException
 from pyspark.sql import functions as F
 
+import udf_server as udf
 from spark_client import PlanError
 from tests.spark_client.aggregate.world import ALL
 from tests.udf_server.averages import BundledAverage
@@ -77,6 +78,40 @@ def test_changes_are_in_order_beside_sparks_own_aggregates_too(functions, change
     assert [(row.k, row.t.sum, row["rows"]) for row in found] == [(1, LEFT[1], 2)]
     with pytest.raises(PlanError, match="beside Spark's own aggregates, order_by takes columns"):
         functions.group_by(frame, "k", order_by=F.col("n").desc()).agg(functions.function("total")("v"), F.count("*"))
+
+
+class Listed(udf.AggregateFunction):
+    """collect_list of the values of maps, as anyone would write it: it retracts only what its accumulator has."""
+
+    name, parameters, accumulator, returns = "listed", "v map<string, bigint>", "array<bigint>", "array<bigint>"
+
+    def create_accumulator(self):
+        return []
+
+    def accumulate(self, accumulator, v):
+        accumulator.append(v["v"])
+
+    def retract(self, accumulator, v):
+        accumulator.remove(v["v"])
+
+    def merge(self, accumulator, others):
+        for other in others:
+            accumulator.extend(other)
+
+    def get_value(self, accumulator):
+        return accumulator
+
+
+@pytest.mark.parametrize("beside", [[], ["count(*)"]])
+def test_a_row_is_retracted_in_another_bundle_or_partition_than_it_came_in(remote, spark, beside):
+    added = [("+I", n % 3, {"v": n}) for n in range(30)]
+    retracted = [("-D", n % 3, {"v": n}) for n in range(27)]
+    frame = spark.createDataFrame(added + retracted, "row_kind string, k int, v map<string, bigint>")
+    assert frame.rdd.getNumPartitions() > 1
+    session = remote(declare_aggregate(Listed))
+    listed = session.function("listed", size=2)
+    found = session.group_by(frame, "k").agg(listed("v").alias("l"), *map(F.expr, beside)).collect()
+    assert sorted((row.k, row.l) for row in found) == [(0, [27]), (1, [28]), (2, [29])]
 
 
 def test_conditions_and_grouping_sets_hold_for_changelogs(functions, changes):

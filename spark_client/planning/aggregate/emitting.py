@@ -70,7 +70,7 @@ def plan_emitting(
             raise PlanError(f"call of {remote.call.spec.key}: with early or late fire on-error is 'fail'")
         if remote.expression.is_distinct:
             raise PlanError(f"call of {remote.call.spec.key}: DISTINCT with early or late fire is not supported")
-    if query.order_by:
+    if group_by.order_by:
         raise PlanError("early and late fire: order_by is not supported; rows come in the order of the stream")
     return _planned(query, list(known.values()), options, time)
 

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from remote_udf.options import OnError
@@ -102,6 +103,9 @@ class AggregateQuery:
         self.order_by = list(group_by.order_by)
         self._spread = group_by.spread
         self.kind = self._kind_column(group_by.changelog)
+        if self.kind is not None and not frame.isStreaming and not self.order_by:
+            # A DataFrame is ordered by partition, then by position in the partition.
+            self.order_by = [F.monotonically_increasing_id()]
         self.key_names = frame.select(*group_by.keys).columns if group_by.keys else []
         self.keys = [hidden(f"key_{index}") for index in range(len(self.key_names))]
         self.conditions: dict[str, Column] = {}
@@ -216,12 +220,11 @@ class AggregateQuery:
     def _strategy(self, expression: AggregateExpression) -> Strategy:
         if expression.is_distinct:
             return Strategy.ROWS
-        # Spark's own aggregates gather the rows of a changelog without sorting them.
-        streaming = self.frame.isStreaming or (self.kind is not None and bool(self.builtins))
-        in_order = bool(self.order_by) or (self.kind is not None and not streaming)
-        if expression.spec.supports_merging and not in_order:
+        if expression.spec.supports_merging and not self.order_by:
             return Strategy.PARTIAL
-        return Strategy.ROWS if streaming else Strategy.CHAIN
+        # Rows that Spark's own aggregates need as well are gathered, and sorted then.
+        gathered = self.frame.isStreaming or (self.kind is not None and bool(self.builtins))
+        return Strategy.ROWS if gathered else Strategy.CHAIN
 
     def _argument_types(self, expression: AggregateExpression) -> list[T.DataType]:
         """Check the arguments and return their types."""

@@ -1,7 +1,5 @@
 """Rows: the input of a GROUP BY, with hidden columns for everything it refers to, gathered and sorted if necessary."""
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -30,7 +28,7 @@ class Rows:
         order: list[str | Column] = []
         if self._query.kind is not None:
             extra[hidden("kind")] = kind_code(self._query.kind)
-        for index, column in enumerate(self._ordering(chained)):
+        for index, column in enumerate(self._query.order_by):
             if self._is_direction(column):
                 order.append(column)
                 continue
@@ -62,13 +60,6 @@ class Rows:
     def sorts_keys(self, base: DataFrame) -> bool:
         """Whether Spark can sort by the keys."""
         return all(sorts(type_) for type_ in self._types_of_keys(base))
-
-    def _ordering(self, chained: bool) -> Sequence[Column | str]:
-        """The order of the rows of a key: the caller's, or for a changelog the order of the input."""
-        if self._query.order_by or self._query.kind is None or not chained:
-            return self._query.order_by
-        # A DataFrame is ordered by partition, then by position in the partition.
-        return [F.monotonically_increasing_id()]
 
     def _is_direction(self, column: Column | str) -> bool:
         """Whether the column is only a sort direction, such as `F.col("x").desc()`. Raises PlanError on a stream."""

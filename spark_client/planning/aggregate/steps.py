@@ -18,6 +18,7 @@ from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.planning.aggregate.query import UPDATES, AggregateQuery, Remote, Strategy
+from spark_client.planning.key_columns import sorts
 from spark_client.planning.operators import apply_operator, with_hidden_names
 
 __all__ = ["Steps"]
@@ -38,7 +39,7 @@ class Steps:
         collected: list[Column] = list(self._query.builtins)
         for remote in self._query.remotes:
             if remote.strategy is Strategy.ROWS:
-                collected.append(self._collected_rows(remote).alias(remote.accumulator))
+                collected.append(self._collected_rows(remote, base).alias(remote.accumulator))
                 continue
             collected.append(F.collect_list(remote.accumulator).alias(remote.accumulator))
             if remote.keeps_errors:
@@ -122,7 +123,7 @@ class Steps:
         )
         return apply_operator(partial, map_grouped, plan, StructType(schema))
 
-    def _collected_rows(self, remote: Remote) -> Column:
+    def _collected_rows(self, remote: Remote, base: DataFrame) -> Column:
         """The rows of a key for one call, gathered by Spark."""
         kinds = [F.col(hidden("kind")).alias(ROW_KIND)] if self._query.kind is not None else []
         row = F.struct(*kinds, *(F.col(name).alias(str(i)) for i, name in enumerate(remote.arguments)))
@@ -136,8 +137,15 @@ class Steps:
             return F.collect_set(row if condition is None else F.when(condition, row))
         if not self._query.order_by:
             return F.collect_list(row if condition is None else F.when(condition, row))
-        placed = F.struct(
-            *(F.col(hidden(f"order_{i}")).alias(f"o{i}") for i in range(len(self._query.order_by))), row.alias("row")
-        )
+        order = F.struct(*(F.col(hidden(f"order_{i}")) for i in range(len(self._query.order_by))))
+        placed = F.struct(order.alias("order"), row.alias("row"))
         rows = F.collect_list(placed if condition is None else F.when(condition, placed))
-        return F.transform(F.array_sort(rows), lambda each: each["row"])
+        sortable = all(sorts(base.schema[name].dataType) for name in remote.arguments)
+        # Spark compares whole rows much faster, but not rows with maps.
+        in_order = F.array_sort(rows) if sortable else F.array_sort(rows, _by_order)
+        return F.transform(in_order, lambda each: each["row"])
+
+
+def _by_order(one: Column, other: Column) -> Column:
+    before, after = one["order"] < other["order"], one["order"] > other["order"]
+    return F.when(before, -1).when(after, 1).otherwise(0)
