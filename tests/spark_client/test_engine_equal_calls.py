@@ -9,9 +9,8 @@ import pytest
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from spark_client.base.config import ClientConfig
-from spark_client.executor.engine import row_engine as engine_module
+from spark_client.executor.engine.planned_calls import PlannedCall, equal_calls
 from spark_client.executor.engine.policy import error_array
-from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.testing import LocalTransport
 from tests.spark_client.engines import all_outcomes, outcomes, through
 from tests.spark_client.scripted import (
@@ -48,8 +47,8 @@ def test_zeros_of_both_signs_are_different_arguments():
     for zero in (plain, nested):
         minus = pa.array([[-0.0]] if zero is nested else [-0.0])
         table = pa.table({"x": zero, "y": minus, "z": zero})
-        assert not engine_module._equal(table, 0, 1)
-        assert engine_module._equal(table, 0, 2)
+        calls = [PlannedCall(call_of(shown), (column,)) for column in range(3)]
+        assert equal_calls(calls, table) == [0, 1, 0]
     batch = pa.record_batch({"x": plain, "y": pa.array([-0.0])})
     with LocalTransport(shown) as transport:
         engine = through(transport, (call_of(shown), (0,)), (call_of(shown), (1,)))

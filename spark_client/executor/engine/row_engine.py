@@ -2,11 +2,8 @@
 
 import contextlib
 import dataclasses
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +13,12 @@ from spark_client.base.calls import ScalarCall
 from spark_client.executor.engine.groups import Completed, Group
 from spark_client.executor.engine.merging import merged
 from spark_client.executor.engine.piecewise import PiecewiseGroup
+from spark_client.executor.engine.planned_calls import PlannedCall, equal_calls
 from spark_client.executor.engine.policy import blocking_errors
+from spark_client.executor.engine.readers import Readers
+from spark_client.executor.engine.unsent import Unsent
 from spark_client.executor.stream.call_stream import CallStream
-from spark_client.executor.stream.chunks import Answer, Chunk, Rows
+from spark_client.executor.stream.chunks import Answer
 
 __all__ = ["OpenStream", "PlannedCall", "RowEngine"]
 
@@ -27,26 +27,6 @@ HELD_BYTES = 64 << 20
 
 OpenStream = Callable[[ScalarCall, pa.Schema], CallStream]
 """Opens the stream of a call whose arguments have this schema."""
-
-
-@dataclass(frozen=True)
-class PlannedCall:
-    """A call and the input columns that are its arguments.
-
-    `errors` are error columns of calls whose values are among the arguments. A row with an error there
-    is not sent; it gets that error. `names` are the names of the arguments on the wire; the default is the
-    names of their columns.
-    """
-
-    call: ScalarCall
-    columns: tuple[int, ...]
-    errors: tuple[int, ...] = ()
-    names: tuple[str, ...] = ()
-
-    def arguments(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of the arguments in an input of this schema."""
-        names = self.names or [schema.field(column).name for column in self.columns]
-        return pa.schema([schema.field(c).with_name(name) for c, name in zip(self.columns, names, strict=True)])
 
 
 class RowEngine:
@@ -80,7 +60,7 @@ class RowEngine:
         self._touched: dict[Group, None] = {}
         """The groups that got outcomes since rows were last returned."""
         self._held_bytes = 0
-        self._readers: _Readers | None = None
+        self._readers: Readers | None = None
         self._clock = clock
         self._left: float | None = None
         """When the task left this engine for Spark; None while it is in the engine."""
@@ -183,12 +163,12 @@ class RowEngine:
         for index, planned in enumerate(self._calls):
             self._streams[index] = self._open_stream(planned.call, planned.arguments(schema))
         if not self._ordered and len(self._streams) > 1:
-            self._readers = _Readers(self._streams)
+            self._readers = Readers(self._streams)
 
     def _feed(self, table: pa.Table) -> Iterator[Completed]:
         """Send a batch to all its calls, as their windows allow."""
         columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
-        sources = self._sources(table)
+        sources = equal_calls(self._calls, table)
         group = PiecewiseGroup(table) if self._piecewise else Group(table, sources, self._most_bytes)
         self._here[group] = None
         if not self._ordered:
@@ -212,39 +192,16 @@ class RowEngine:
             self._receive()
             yield from self._ready()
 
-    def _unsent(self, index: int, group: Group, columns: Sequence[pa.Array], table: pa.Table) -> "_Unsent":
+    def _unsent(self, index: int, group: Group, columns: Sequence[pa.Array], table: pa.Table) -> Unsent:
         """The rows for which a call is made. Rows blocked by another call's error get that error immediately."""
         blocked = blocking_errors(table, self._calls[index].errors)
         if not blocked:
-            return _Unsent(group, columns, range(group.rows))
+            return Unsent(group, columns, range(group.rows))
         rows = np.fromiter(blocked, np.int64, len(blocked))
         nulls = pa.nulls(len(rows), self._calls[index].call.result_type)
         self._add(index, [Answer(group, rows, nulls, dict(enumerate(blocked.values())))])
         rest = np.setdiff1d(np.arange(group.rows), rows)
-        return _Unsent(group, [column.take(pa.array(rest)) for column in columns], rest)
-
-    def _sources(self, table: pa.Table) -> list[int]:
-        """Per call, the first call of the same function and options whose arguments are equal in this batch.
-
-        Values are compared, not expressions, because two different columns may print alike.
-        """
-        sources: list[int] = []
-        for index, planned in enumerate(self._calls):
-            inputs = (*planned.columns, *planned.errors)
-            for other in dict.fromkeys(sources):
-                earlier = self._calls[other]
-                others = (*earlier.columns, *earlier.errors)
-                if (
-                    _same_call(earlier.call, planned.call)
-                    and len(earlier.columns) == len(planned.columns)
-                    and len(others) == len(inputs)
-                    and all(_equal(table, one, two) for one, two in zip(others, inputs, strict=True))
-                ):
-                    sources.append(other)
-                    break
-            else:
-                sources.append(index)
-        return sources
+        return Unsent(group, [column.take(pa.array(rest)) for column in columns], rest)
 
     def _receive(self, index: int | None = None) -> None:
         """Wait for outcomes of this call, or of any call with unanswered rows."""
@@ -302,94 +259,3 @@ class RowEngine:
         for stream in self._streams.values():
             stream.close()
             stream.report(self._away_seconds)
-
-
-class _Unsent:
-    """The rows of one group that were not sent to one call yet. `columns` has only these rows."""
-
-    def __init__(self, group: Group, columns: Sequence[pa.Array], rows: Rows) -> None:
-        self._group = group
-        self._columns = columns
-        self._rows = rows
-        self._sent = 0
-        self._row_bytes = sum(column.nbytes for column in columns) / max(len(rows), 1)
-
-    @property
-    def left(self) -> int:
-        return len(self._rows) - self._sent
-
-    def submit(self, stream: CallStream) -> list[Answer]:
-        """Send the rows of one message."""
-        count = stream.next_rows(self.left, self._row_bytes)
-        start, self._sent = self._sent, self._sent + count
-        columns = [column.slice(start, count) for column in self._columns]
-        return stream.submit(
-            Chunk(self._group, self._rows[start : self._sent], columns, int(self._row_bytes * count) + 1)
-        )
-
-
-class _Readers:
-    """One thread per stream, so that results of one call are received while another call has none."""
-
-    def __init__(self, streams: dict[int, CallStream]) -> None:
-        # The number of rows in flight bounds this queue.
-        self._inbox: queue.SimpleQueue[tuple[int, list[Answer]] | BaseException] = queue.SimpleQueue()
-        self._streams = streams
-        self._work = {index: threading.Event() for index in streams}
-        self._stopped = False
-        for index in streams:
-            threading.Thread(target=self._read, args=(index,), name="remote-udf-reader", daemon=True).start()
-
-    def wake(self, index: int) -> None:
-        """Resume the reader of this stream. Call when rows were submitted."""
-        self._work[index].set()
-
-    def ready(self) -> bool:
-        """Whether `get` would return immediately."""
-        return not self._inbox.empty()
-
-    def get(self) -> tuple[int, list[Answer]]:
-        """The next outcomes of any stream. Raises the exception that its reader raised."""
-        item = self._inbox.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
-
-    def stop(self) -> None:
-        """End the threads. Each ends once its stream has no unanswered row or is closed."""
-        self._stopped = True
-        for event in self._work.values():
-            event.set()
-
-    def _read(self, index: int) -> None:
-        stream, work = self._streams[index], self._work[index]
-        try:
-            while not self._stopped:
-                work.wait()
-                work.clear()
-                while stream.unanswered and not self._stopped:
-                    self._inbox.put((index, stream.receive()))
-        except BaseException as error:
-            self._inbox.put(error)
-
-
-def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
-    same = one.spec.key == other.spec.key and one.config == other.config and one.options == other.options
-    return same and one.spec.deterministic
-
-
-def _equal(table: pa.Table, one: int, other: int) -> bool:
-    """Whether two columns have the same values for any function."""
-    if one == other:
-        return True
-    column, another = table.column(one), table.column(other)
-    # For Arrow, 0.0 equals -0.0, but a function may distinguish them.
-    return column.equals(another) and (not _has_floats(column.type) or _bits(column) == _bits(another))
-
-
-def _has_floats(type_: pa.DataType) -> bool:
-    return pa.types.is_floating(type_) or any(_has_floats(type_.field(n).type) for n in range(type_.num_fields))
-
-
-def _bits(column: pa.ChunkedArray) -> pa.Buffer:
-    return pa.record_batch([column.combine_chunks()], ["bits"]).serialize()

@@ -1,0 +1,76 @@
+"""PlannedCall is a call of every row of a task. Equal calls of a row are made once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_client.base.calls import ScalarCall
+
+__all__ = ["PlannedCall", "equal_calls"]
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call and the input columns that are its arguments.
+
+    `errors` are error columns of calls whose values are among the arguments. A row with an error there
+    is not sent; it gets that error. `names` are the names of the arguments on the wire; the default is the
+    names of their columns.
+    """
+
+    call: ScalarCall
+    columns: tuple[int, ...]
+    errors: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def arguments(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the arguments in an input of this schema."""
+        names = self.names or [schema.field(column).name for column in self.columns]
+        return pa.schema([schema.field(c).with_name(name) for c, name in zip(self.columns, names, strict=True)])
+
+
+def equal_calls(calls: Sequence[PlannedCall], table: pa.Table) -> list[int]:
+    """Per call, the first call of the same function and options whose arguments are equal in this batch.
+
+    Values are compared, not expressions, because two different columns may print alike.
+    """
+    sources: list[int] = []
+    for index, planned in enumerate(calls):
+        inputs = (*planned.columns, *planned.errors)
+        for other in dict.fromkeys(sources):
+            earlier = calls[other]
+            others = (*earlier.columns, *earlier.errors)
+            if (
+                _same_call(earlier.call, planned.call)
+                and len(earlier.columns) == len(planned.columns)
+                and len(others) == len(inputs)
+                and all(_equal(table, one, two) for one, two in zip(others, inputs, strict=True))
+            ):
+                sources.append(other)
+                break
+        else:
+            sources.append(index)
+    return sources
+
+
+def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
+    same = one.spec.key == other.spec.key and one.config == other.config and one.options == other.options
+    return same and one.spec.deterministic
+
+
+def _equal(table: pa.Table, one: int, other: int) -> bool:
+    """Whether two columns have the same values for any function."""
+    if one == other:
+        return True
+    column, another = table.column(one), table.column(other)
+    # For Arrow, 0.0 equals -0.0, but a function may distinguish them.
+    return column.equals(another) and (not _has_floats(column.type) or _bits(column) == _bits(another))
+
+
+def _has_floats(type_: pa.DataType) -> bool:
+    return pa.types.is_floating(type_) or any(_has_floats(type_.field(n).type) for n in range(type_.num_fields))
+
+
+def _bits(column: pa.ChunkedArray) -> pa.Buffer:
+    return pa.record_batch([column.combine_chunks()], ["bits"]).serialize()
