@@ -14,7 +14,7 @@ STRAGGLER_SECONDS = 1.0
 
 @udf.scalar
 async def look_up(x: int) -> int:
-    """Stands for a request to a service that takes 10 ms."""
+    """Simulates a request to a service that takes 10 ms."""
     await asyncio.sleep(LOOKUP_SECONDS)
     return x
 

@@ -73,6 +73,6 @@ def swap_batch(point: Annotated[pa.StructArray, POINT]) -> Annotated[pa.StructAr
 
 @udf.scalar
 async def look_up(x: int) -> int:
-    """Stands for a request to a service that takes 10 ms."""
+    """Simulates a request to a service that takes 10 ms."""
     await asyncio.sleep(0.01)
     return x

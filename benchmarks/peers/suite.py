@@ -1,7 +1,7 @@
 """The suite of peers: the same function over the same data, each server on one core, sides taking turns.
 
-A side is a server, a function of its and a setting. The best setting of a side is what ratios are about;
-what a server does out of the box stands beside them.
+A side is a server, a function of its and a setting. Ratios compare the best settings of the sides; the results with
+default settings are shown, too.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 The mapping is that of Spark's Arrow conversion (Spark docs, "Apache Arrow in PySpark", supported
 SQL types): TIMESTAMP is `timestamp[us, tz=UTC]`, TIMESTAMP_NTZ is `timestamp[us]`, and day-time intervals are
-`duration[us]`. In addition, a dense union stands for a parameter that takes one of several types.
+`duration[us]`. In addition, a dense union is the type of a parameter that accepts several types.
 """
 
 import pyarrow as pa

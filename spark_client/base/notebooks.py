@@ -95,7 +95,7 @@ def without_secret(value: object) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()) -> str:
-    """A table. Cells are HTML, heads are text; those at the places `numbers` stand to the right."""
+    """A table. Cells are HTML, heads are text; columns at the positions `numbers` are right-aligned."""
     right = set(numbers)
     styles = [f"{_CELL};text-align:right;white-space:nowrap" if i in right else _CELL for i in range(len(head))]
     lines = "".join(_row("td", row, styles) for row in rows)

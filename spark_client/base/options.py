@@ -21,7 +21,7 @@ SESSION_PREFIXES = {
 KNOWN_OPTIONS = {
     FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
     FunctionKind.AGGREGATE: (AGGREGATE_OPTIONS, {"on-error": CALLER_OPTIONS["on-error"]}),
-    # Without one row per row, an error has nowhere to stand: it fails the job.
+    # There is no on-error: without a result row per input row no column could contain an error, so it fails the job.
     FunctionKind.PROCESS: (AGGREGATE_OPTIONS, STREAM_OPTIONS),
 }
 """Options of the server and of the caller, by kind."""

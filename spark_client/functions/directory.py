@@ -96,7 +96,7 @@ def list_functions(
 
 
 def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSpec]:
-    """Those that this version understands: one of a newer server must not make the others unavailable."""
+    """The functions that this version supports. An unsupported function of a newer server must not hide the others."""
     specs = []
     for function in functions:
         try:

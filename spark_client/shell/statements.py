@@ -18,7 +18,7 @@ def split_statements(text: str) -> tuple[list[str], str]:
     """
     tokens = _tokens(text)
     if tokens is None:
-        # What can be read up to the last semicolon, line by line, stands; the rest is open.
+        # The text up to the last semicolon that can be read is split; the rest is an open statement.
         for end in _semicolons_from_last(text):
             statements, rest = split_statements(text[: end + 1])
             if not rest:

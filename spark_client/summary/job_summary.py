@@ -48,7 +48,7 @@ _COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], object]]] = {
     "p50_seconds": ("double", lambda row: row.statistics.quantile(0.5)),
     "p99_seconds": ("double", lambda row: row.statistics.quantile(0.99)),
 }
-"""Columns of `JobSummary.frame`: type, and what stands there."""
+"""Columns of `JobSummary.frame`: type, and value."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ SOURCES = sorted(
     path
     for folder in ("proto", "udf_server", "spark_client", "plugins", "examples", "benchmarks", "deploy", "docs")
     for path in (ROOT / folder).rglob("*")
-    if path.suffix in {".py", ".md"} and "_pb2" not in path.name and path.name != "conformance.md"
+    if path.suffix in {".py", ".md", ".proto"} and "_pb2" not in path.name and path.name != "conformance.md"
 )
 PAGES = sorted(ROOT.glob("*.md"))
 
@@ -46,14 +46,16 @@ PLAIN = {
     r"under way": "in flight, running",
     r"not what it (?:takes|must be)": "is not valid",
     r"what (?:becomes|became) of": "what happens to",
+    r"signs? of life": "heartbeat, ping",
+    r"\bstands? (?:in|for|there|beside|behind|to)\b": "is in, represents",
 }
 """A home-made term or turn, and the field's."""
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a page; comments, docstrings and messages of a module. Each with its line."""
+    """The lines of a page or a protocol; comments, docstrings and messages of a module. Each with its line."""
     text = path.read_text()
-    if path.suffix == ".md":
+    if path.suffix != ".py":
         yield from enumerate(text.split("\n"), 1)
         return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

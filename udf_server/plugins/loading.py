@@ -144,7 +144,7 @@ def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> N
 
 
 class _TopLevel:
-    """Stands in for a module that has functions and no hook."""
+    """A plugin for a module that has functions, but no hook."""
 
     def __init__(self, module: ModuleType, functions: list[Function]) -> None:
         self.__name__ = module.__name__

@@ -77,7 +77,8 @@ class ServerConfig:
         300.0, "A stream ends after this time if its client sends nothing and waits for nothing, or reads nothing."
     )
     keepalive_seconds: float = _setting(
-        30.0, "After this time without data on a connection, the client must give a sign of life, or it is closed."
+        30.0,
+        "Without data for this time, the server pings the client; without an answer in the same time, it disconnects.",
     )
     max_message_bytes: int = _setting(64 << 20, "Largest message, in both directions.")
     max_stream_rows: int = _setting(

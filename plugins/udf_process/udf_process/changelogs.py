@@ -67,8 +67,8 @@ class ToChangelog(udf.ProcessTableFunction):
 class FromChangelog(udf.ProcessTableFunction):
     """Rows with their operation in a column, as captured from a database, as changes.
 
-    `op` names the column, which is excluded from the result; `op_mapping` says which codes ("c, r") stand for
-    which operation. A code that stands for none fails.
+    `op` names the column, which is excluded from the result; `op_mapping` gives the operation of each code ("c, r"). A
+    row with an unknown code fails.
     """
 
     returns = (udf.columns_of("input", without="op", default="op"),)

@@ -68,7 +68,7 @@ class OneMatchJoin(udf.ProcessTableFunction):
 
 
 def _given_up(lefts: ListView[Waiting], rights: ListView[Waiting], now: datetime.datetime) -> Iterator[Match]:
-    """Rows that waited until before `now`. They stand in the order they came."""
+    """Rows that waited until before `now`, in the order in which they arrived."""
     while lefts and lefts[0].until < now:
         yield lefts.pop(0).value, None
     while rights and rights[0].until < now:
