@@ -281,7 +281,7 @@ async def test_a_function_that_loses_too_many_calls_is_refused(released):
     async with FunctionEnvironment() as environment:
         limits = HostLimits(threads=8, lost_calls=2)
         environment._hosts[id(function)] = FunctionHost(Registry([("test", function)]), limits=limits)
-        with pytest.raises(StreamError, match="never came back") as raised:
+        with pytest.raises(StreamError, match="have not returned") as raised:
             await environment.run(function, [-1] * 6, buffer_capacity=1)
     assert (raised.value.code, raised.value.retryable) == (ErrorCode.OVERLOADED, True)
 

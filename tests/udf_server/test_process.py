@@ -129,7 +129,7 @@ def test_a_stream_that_outlasts_the_drain_is_cut_off_and_the_process_ends(start)
     call.join(20)
     assert process.returncode == 0
     assert call.error is not None
-    assert "streams cut off" in events(stderr)
+    assert "streams cancelled after the drain timeout" in events(stderr)
 
 
 def test_it_stops_with_its_standard_input_if_asked(start):

@@ -116,7 +116,7 @@ def serve(file: Path | None, stop_with_stdin: bool, share_port: bool, **flags: A
     uvloop.run(_serve(server, stop_with_stdin))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Calls that never came back hold threads that cannot be joined.
+    # Calls that do not return hold threads that cannot be joined.
     os._exit(0)
 
 

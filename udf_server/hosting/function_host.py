@@ -106,11 +106,11 @@ class HostedFunction:
         """Count a call on the loop lane that does not return. Raises FunctionBlocked if there are too many."""
         if self._lost_calls >= self._limits.lost_calls:
             raise FunctionBlocked(
-                f"{self._lost_calls} calls of function {self.spec.key} never came back; no more are risked until "
-                "the server is restarted"
+                f"{self._lost_calls} calls of function {self.spec.key} have not returned; further calls are "
+                "rejected until the server is restarted"
             )
         self._lost_calls += 1
-        log.warning("call lost", extra={"function": self.spec.key, "lost_calls": self._lost_calls})
+        log.warning("call does not return", extra={"function": self.spec.key, "lost_calls": self._lost_calls})
 
     def replace_loop_lane(self, stuck: LoopLane) -> LoopLane:
         """Replace a lane whose loop is blocked. Await `open` again afterwards.
@@ -159,7 +159,7 @@ class HostedFunction:
                 if error is not None:
                     log.error("close hook failed", exc_info=error, extra={"function": self.spec.key})
         except TimeoutError:
-            log.error("close hook given up", extra={"function": self.spec.key})
+            log.error("close hook timed out", extra={"function": self.spec.key})
         finally:
             if self._thread_lane is not None:
                 self._thread_lane.stop()

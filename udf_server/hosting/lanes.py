@@ -56,7 +56,7 @@ class LoopLane:
                     self._loop.run_forever()
                 except BaseException:
                     # A task of the author's raised SystemExit or a similar exception, which asyncio does not catch.
-                    log.exception("loop went on", extra={"lane": self._thread.name})
+                    log.exception("event loop continues after an exception", extra={"loop": self._thread.name})
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
@@ -183,8 +183,8 @@ class ThreadLane:
         with self._changed:
             if self._lost >= self._losable:
                 raise FunctionBlocked(
-                    f"{self._lost} calls of {self._name} never came back and hold a thread each; "
-                    "no more are risked until the server is restarted"
+                    f"{self._lost} calls of {self._name} have not returned, and each holds a thread; "
+                    "further calls are rejected until the server is restarted"
                 )
             self._lost += 1
             self._alive -= 1

@@ -33,5 +33,5 @@ def affordable_connections(wanted: int) -> int:
         return wanted
     # If the limit is low, half of the descriptors are kept for functions and other files.
     affordable = max(soft - HTTP_CONNECTIONS - RESERVED_FILES, soft // 2, 1)
-    log.warning("fewer connections than max_connections", extra={"open_files": soft, "connections": affordable})
+    log.warning("the limit of open files lowers max_connections", extra={"open_files": soft, "connections": affordable})
     return affordable

@@ -142,7 +142,7 @@ class Server:
             async with asyncio.timeout(limit):
                 await self._service.wait_idle()
         if self._service.streams:
-            log.warning("streams cut off", extra={"streams": self._service.streams})
+            log.warning("streams cancelled after the drain timeout", extra={"streams": self._service.streams})
             await self._grpc.stop(grace=0)
         else:
             await self._grpc.stop(grace=FLUSH_SECONDS)
