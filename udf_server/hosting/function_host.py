@@ -12,7 +12,7 @@ from remote_udf.options import AGGREGATE_OPTIONS, AggregateOptions, ScalarOption
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.functions import Function
-from udf_server.hosting.lanes import LoopLane, ThreadLane
+from udf_server.hosting.lanes import Lanes, LoopLane, ThreadLane
 from udf_server.hosting.load import Load
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import DEFAULT_CALLS
@@ -45,7 +45,8 @@ class HostedFunction:
     on the server's event loop, unless their docstring allows any thread.
     """
 
-    def __init__(self, function: Function, defaults: Mapping[str, str], limits: HostLimits) -> None:
+    def __init__(self, function: Function, defaults: Mapping[str, str], limits: HostLimits, lanes: Lanes) -> None:
+        self.lanes = lanes
         self.function = function
         self.spec = function.spec
         self._defaults = defaults
@@ -73,13 +74,14 @@ class HostedFunction:
     @property
     def loop_lane(self) -> LoopLane:
         if self._loop_lane is None:
-            self._loop_lane = LoopLane(self.spec.key, self._limits.calls)
+            self._loop_lane = self.lanes.loop_lane(self.spec.key, self._limits.calls)
         return self._loop_lane
 
     @property
     def thread_lane(self) -> ThreadLane:
         if self._thread_lane is None:
-            self._thread_lane = ThreadLane(self.spec.key, self._limits.threads, self._limits.lost_calls)
+            limits = self._limits
+            self._thread_lane = self.lanes.thread_lane(self.spec.key, limits.threads, limits.lost_calls)
         return self._thread_lane
 
     def adjust(self, load: Load) -> None:
@@ -120,7 +122,7 @@ class HostedFunction:
         if self._loop_lane is stuck:
             self.write_off_call()
             stuck.stop()
-            self._loop_lane = LoopLane(self.spec.key, self._limits.calls)
+            self._loop_lane = self.lanes.loop_lane(self.spec.key, self._limits.calls)
             # Resources that the hooks opened belong to the old loop.
             self._opened = False
         return self.loop_lane
@@ -178,6 +180,7 @@ class FunctionHost:
         limits: HostLimits | None = None,
         defaults: Mapping[str, Mapping[str, str]] | None = None,
         guard: Callable[[Function], Function] | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         """`defaults` has the configuration's options by function name; "*" applies to every function.
 
@@ -186,6 +189,7 @@ class FunctionHost:
         self.registry = registry
         self._guard = guard or (lambda function: function)
         self._limits = limits or HostLimits()
+        self._lanes = lanes or Lanes()
         self._defaults = defaults or {}
         self._hosted: dict[str, HostedFunction] = {}
 
@@ -200,7 +204,7 @@ class FunctionHost:
         key = function.spec.key
         if key not in self._hosted:
             defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
-            self._hosted[key] = HostedFunction(self._guard(function), defaults, self._limits)
+            self._hosted[key] = HostedFunction(self._guard(function), defaults, self._limits, self._lanes)
         return self._hosted[key]
 
     def hosted(self) -> Iterable[HostedFunction]:

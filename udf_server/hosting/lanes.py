@@ -9,20 +9,21 @@ limit.
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import uvloop
 
+from remote_udf.threads import THREADS, Threads
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.fairness import FairQueue, Party
 from udf_server.hosting.load import Load
 from udf_server.hosting.turns import DEFAULT_CALLS, Turns
 
-__all__ = ["Job", "LoopLane", "ThreadLane"]
+__all__ = ["Job", "Lanes", "LoopLane", "ThreadLane"]
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +39,23 @@ CANCEL_SECONDS."""
 class LoopLane:
     """A daemon thread that runs an event loop."""
 
-    def __init__(self, name: str, calls: int = DEFAULT_CALLS) -> None:
+    def __init__(
+        self,
+        name: str,
+        calls: int = DEFAULT_CALLS,
+        *,
+        threads: Threads = THREADS,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+        new_turns: Callable[[int], Turns] = Turns,
+    ) -> None:
         """`calls` is the maximum number of rows, or of batches of vectorized functions, in flight."""
-        self.turns = Turns(calls)
+        self.turns = new_turns(calls)
         """Use it only in code that runs on the loop."""
-        self._loop = uvloop.new_event_loop()
+        self._name = f"loop-{name}"
+        self._loop = new_loop()
         self._stopped = False
         self._ended: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, name=f"loop-{name}", daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._name, self._run)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -56,7 +65,7 @@ class LoopLane:
                     self._loop.run_forever()
                 except BaseException:
                     # A task of the author's raised SystemExit or a similar exception, which asyncio does not catch.
-                    log.exception("event loop continues after an exception", extra={"loop": self._thread.name})
+                    log.exception("event loop continues after an exception", extra={"loop": self._name})
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
@@ -121,8 +130,18 @@ class ThreadLane:
     most `losable` times.
     """
 
-    def __init__(self, name: str, limit: int, losable: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        losable: int,
+        *,
+        threads: Threads = THREADS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.limit = limit
+        self._threads = threads
+        self._clock = clock
         self._allowed = limit
         """Number of threads that may run now."""
         self._seconds: dict[int, float] = {}
@@ -133,7 +152,7 @@ class ThreadLane:
         self._alive = 0
         self._idle = 0
         self._jobs: FairQueue[Job] = FairQueue()
-        self._changed = threading.Condition()
+        self._changed = threads.condition()
         self._stopped = False
 
     @property
@@ -214,11 +233,11 @@ class ThreadLane:
     def _staff(self) -> None:
         if self._idle < len(self._jobs) and self._alive < self._allowed:
             self._alive += 1
-            threading.Thread(target=self._work, name=f"udf-{self._name}", daemon=True).start()
+            self._threads.start(f"udf-{self._name}", self._work)
         self._changed.notify()
 
     def _work(self) -> None:
-        ident = threading.get_ident()
+        ident = self._threads.ident()
         with self._changed:
             self._seconds[ident] = 0.0
         try:
@@ -239,12 +258,28 @@ class ThreadLane:
                     self._alive -= 1
                     return
             party, job = found
-            began = time.monotonic()
+            began = self._clock()
             came_back = job()
             del job, found  # otherwise a thread that waits for its next job would keep an ended stream in memory
             if not came_back:
                 with self._changed:
                     self._lost -= 1
                 return
-            self._jobs.charge(party, time.monotonic() - began - NOMINAL)
+            self._jobs.charge(party, self._clock() - began - NOMINAL)
             del party
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Makes the lanes of a server's functions. A test can replace what they run on."""
+
+    threads: Threads = THREADS
+    clock: Callable[[], float] = time.monotonic
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    new_turns: Callable[[int], Turns] = Turns
+
+    def loop_lane(self, name: str, calls: int) -> LoopLane:
+        return LoopLane(name, calls, threads=self.threads, new_loop=self.new_loop, new_turns=self.new_turns)
+
+    def thread_lane(self, name: str, limit: int, losable: int) -> ThreadLane:
+        return ThreadLane(name, limit, losable, threads=self.threads, clock=self.clock)

@@ -10,6 +10,8 @@ import asyncio
 import threading
 from collections.abc import Callable
 
+from remote_udf.threads import THREADS, Threads
+
 __all__ = ["PIECE_BYTES", "RESULT_BYTES", "Claim", "Room", "Rooms"]
 
 RESULT_BYTES = 16 << 20
@@ -56,13 +58,18 @@ class Room:
     """The bytes of one stream's unsent results. Safe to use from any thread."""
 
     def __init__(
-        self, limit: int = RESULT_BYTES, rooms: Rooms | None = None, waited: Callable[[], object] = lambda: None
+        self,
+        limit: int = RESULT_BYTES,
+        rooms: Rooms | None = None,
+        waited: Callable[[], object] = lambda: None,
+        threads: Threads = THREADS,
     ) -> None:
         """`waited` is called each time a row, call or message has to wait."""
         self.piece_bytes = max(min(PIECE_BYTES, limit // 4), 1)
         self._limit = limit
         self._rooms = rooms or Rooms(1 << 62)
         self._waited = waited
+        self._threads = threads
         self._lock = threading.Lock()
         self.held = 0
         """Bytes of unsent results."""
@@ -112,7 +119,7 @@ class Room:
 
     def wait(self) -> None:
         """Block the thread while messages are backed up."""
-        event = threading.Event()
+        event = self._threads.event()
         while not self._free(event.set, lambda: self.backed_up):
             event.wait()
             event.clear()

@@ -40,12 +40,12 @@ class _Worker(Slot):
 
     __slots__ = ("done", "given_up", "stop")
 
-    def __init__(self) -> None:
+    def __init__(self, stop: threading.Event) -> None:
         super().__init__()
         self.done = 0
         self.given_up = -1
         """The row that timed out on this thread, after which the thread was written off; -1 if none did."""
-        self.stop = threading.Event()
+        self.stop = stop
 
 
 class ThreadedRows(Runner):
@@ -177,7 +177,11 @@ class ThreadedRows(Runner):
 
     def _job(self) -> bool:
         """Process rows until none is left. Returns False if the thread was written off meanwhile."""
-        worker, again, until = _Worker(), False, self.setup.clock() + QUANTUM_SECONDS
+        worker, again, until = (
+            _Worker(self.setup.hosted.lanes.threads.event()),
+            False,
+            self.setup.clock() + QUANTUM_SECONDS,
+        )
         with self._lock:
             self._crew.append(worker)
         try:

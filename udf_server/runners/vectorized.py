@@ -39,7 +39,7 @@ class Vectorized(Runner):
         self._working: dict[Work, None] = {}
         self._threads = 0
         """Number of threads that are running or were requested."""
-        self._stop = threading.Event()
+        self._stop = setup.hosted.lanes.threads.event()
         self._calls = BatchCalls(setup, self.retry, self._most_rows, self._stop)
         self._held_up = False
         """Whether no batch begins until the client has read results."""

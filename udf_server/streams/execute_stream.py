@@ -219,7 +219,9 @@ class ExecuteStream:
         ordered = opening.options.output_mode is OutputMode.ORDERED
         emits = opening.function.emits
         rooms = self._admission.rooms
-        self._room = room = Room(self._limits.result_bytes, rooms, self._metrics.results_waited)
+        self._room = room = Room(
+            self._limits.result_bytes, rooms, self._metrics.results_waited, self._hosted.lanes.threads
+        )
         self._held.callback(room.close)
         self._outbox.results(self._accounts, room)
         setup = RunnerSetup(

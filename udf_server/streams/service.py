@@ -2,7 +2,9 @@
 
 import asyncio
 import collections
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from random import Random
 from typing import Any
 
 import grpc
@@ -34,14 +36,17 @@ class UdfService:
 
     def __init__(
         self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
-        admission: Admission | None = None,
+        admission: Admission | None = None, *, clock: Callable[[], float] = time.monotonic,
+        new_random: Callable[[], Random] = Random,
     ) -> None:  # fmt: skip
+        """`new_random` makes what draws the jitter of a stream's retries."""
+        self._clock, self._new_random = clock, new_random
         self._access = access or Access(None)
         self._admission = admission or Admission()
         self._host = host
         self._metrics = metrics
         self._limits = limits
-        self._open: set[ExecuteStream] = set()
+        self._open: dict[ExecuteStream, None] = {}
         self._by_caller: collections.Counter[str] = collections.Counter()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -112,7 +117,7 @@ class UdfService:
             return
         stream = ExecuteStream(
             self._host, self._metrics, self._limits, caller=caller, admission=self._admission,
-            headers=context.invocation_metadata() or (),
+            headers=context.invocation_metadata() or (), clock=self._clock, random=self._new_random(),
         )  # fmt: skip
         self._by_caller[who] += 1
         try:
@@ -125,12 +130,12 @@ class UdfService:
                 del self._by_caller[who]
 
     async def _run(self, stream: ExecuteStream, requests: AsyncIterator[bytes], answers: "_Answers") -> None:
-        self._open.add(stream)
+        self._open[stream] = None
         self._idle.clear()
         try:
             await stream.run(requests, answers.write)
         finally:
-            self._open.discard(stream)
+            self._open.pop(stream, None)
             if not self._open:
                 self._idle.set()
 

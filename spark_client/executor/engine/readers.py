@@ -1,8 +1,8 @@
 """Readers receive the outcomes of several streams at the same time."""
 
 import queue
-import threading
 
+from remote_udf.threads import Threads
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Answer
 
@@ -12,14 +12,14 @@ __all__ = ["Readers"]
 class Readers:
     """One thread per stream, so that results of one call are received while another call has none."""
 
-    def __init__(self, streams: dict[int, CallStream]) -> None:
+    def __init__(self, streams: dict[int, CallStream], threads: Threads) -> None:
         # The number of rows in flight bounds this queue.
-        self._inbox: queue.SimpleQueue[tuple[int, list[Answer]] | BaseException] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[int, list[Answer]] | BaseException] = threads.queue()
         self._streams = streams
-        self._work = {index: threading.Event() for index in streams}
+        self._work = {index: threads.event() for index in streams}
         self._stopped = False
         for index in streams:
-            threading.Thread(target=self._read, args=(index,), name="remote-udf-reader", daemon=True).start()
+            threads.start("remote-udf-reader", self._read, index)
 
     def wake(self, index: int) -> None:
         """Resume the reader of this stream. Call when rows were submitted."""

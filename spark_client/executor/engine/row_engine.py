@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from remote_udf.options import AggregateOptions
+from remote_udf.threads import THREADS, Threads
 from spark_client.base.calls import ScalarCall
 from spark_client.executor.engine.groups import Completed, Group
 from spark_client.executor.engine.merging import merged
@@ -39,6 +40,7 @@ class RowEngine:
     def __init__(
         self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True,
         piecewise: bool = False, most_bytes: int | None = None, clock: Callable[[], float] = time.monotonic,
+        threads: Threads = THREADS,
     ) -> None:  # fmt: skip
         """Without `merging`, an ordered engine returns one Completed for each batch that has rows.
 
@@ -62,6 +64,7 @@ class RowEngine:
         self._held_bytes = 0
         self._readers: Readers | None = None
         self._clock = clock
+        self._threads = threads
         self._left: float | None = None
         """When the task left this engine for Spark; None while it is in the engine."""
         self._away_seconds = 0.0
@@ -73,7 +76,7 @@ class RowEngine:
         """
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.close)
-            for table in merged(self._taken(batches), self._wanted_rows):
+            for table in merged(self._taken(batches), self._wanted_rows, self._clock):
                 self.open(table.schema)
                 yield from self._handed(self._feed(table))
             yield from self.drain()
@@ -163,7 +166,7 @@ class RowEngine:
         for index, planned in enumerate(self._calls):
             self._streams[index] = self._open_stream(planned.call, planned.arguments(schema))
         if not self._ordered and len(self._streams) > 1:
-            self._readers = Readers(self._streams)
+            self._readers = Readers(self._streams, self._threads)
 
     def _feed(self, table: pa.Table) -> Iterator[Completed]:
         """Send a batch to all its calls, as their windows allow."""

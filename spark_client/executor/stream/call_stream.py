@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import random
-import threading
 import time
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
 from remote_udf.options import AggregateOptions
 from remote_udf.outcomes import RowError, read_errors
 from remote_udf.spans import NO_SPAN, Span
+from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch, ServerUnavailable
@@ -24,6 +24,7 @@ from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 
 __all__ = ["CallStream"]
@@ -46,11 +47,14 @@ class CallStream:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
         span: Span = NO_SPAN,
+        threads: Threads = THREADS,
+        watch: SilenceWatch | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Connect and open. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
 
         A function's `open` hook may take as long as a row may. `sleep` is by default one that `close`
-        interrupts. `span` ends with the stream.
+        interrupts. `span` ends with the stream. `watch` finds servers that are unresponsive. `uniform` draws jitter.
         """
         self._span = span
         self.call = call
@@ -59,14 +63,16 @@ class CallStream:
         """The statistics so far."""
         self._clock = clock
         # The age is random, so that the tasks of a job do not all reconnect at the same time.
-        self._max_age = call.config.max_stream_seconds * random.uniform(0.75, 1.0)
-        self._closed = threading.Event()
+        self._max_age = call.config.max_stream_seconds * uniform(0.75, 1.0)
+        self._uniform = uniform
+        self._closed = threads.event()
         self._sleep = sleep or self._closed.wait
         self._connector = Connector(
-            call, functools.partial(Connection, call, arguments, task, transport, clock), transport.servers, clock,
-            self._sleep, span,
+            call,
+            functools.partial(Connection, call, arguments, task, transport, clock, threads=threads, watch=watch),
+            transport.servers, clock, self._sleep, span, uniform,
         )  # fmt: skip
-        self._lock = threading.RLock()
+        self._lock = threads.lock()
         self._pending = Pending(self._answered)
         self._finishing = False
         self._done = False
@@ -319,7 +325,7 @@ class CallStream:
             self._lost_at = now if self._lost_at is None else self._lost_at
             deadline = self._lost_at + self._connection.options.timeout
             # The first time there is no pause. A server that accepts streams and then fails needs one.
-            pause = max(hint, backoff(self._losses - 1) if self._losses else 0.0)
+            pause = max(hint, backoff(self._losses - 1, self._uniform) if self._losses else 0.0)
             self._losses += 1
             self._span.event("server lost", rows=self._pending.rows, error=type(problem).__name__, pause=pause)
             self._connection.distrust(hint)

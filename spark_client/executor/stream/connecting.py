@@ -45,14 +45,19 @@ class Connector:
         clock: Callable[[], float],
         sleep: Callable[[float], object],
         span: Span,
+        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """`servers` returns the current addresses. `sleep` must end when the stream is closed."""
+        """`servers` returns the current addresses. `sleep` must end when the stream is closed.
+
+        `uniform` draws the jitter of pauses.
+        """
         self._call = call
         self._new = new
         self._servers = servers
         self._clock = clock
         self._sleep = sleep
         self._span = span
+        self._uniform = uniform
         self._closed = False
         self._opening: Connection | None = None
         """The connection that is being opened."""
@@ -109,7 +114,7 @@ class Connector:
                 why = f"the server at {target} does not take the stream: {error}"
             finally:
                 self._opening = None
-            pause = max(backoff(attempts), hint)
+            pause = max(backoff(attempts, self._uniform), hint)
             attempts += 1
             self._span.event("connect failed", attempt=attempts, error=type(problem).__name__, pause=pause)
             if self._clock() + pause > deadline:
@@ -128,7 +133,7 @@ class Connector:
         return max(left / (servers + 1), min(SHARE_SECONDS, left / 4), 0.0)
 
 
-def backoff(attempts: int) -> float:
+def backoff(attempts: int, uniform: Callable[[float, float], float] = random.uniform) -> float:
     """Seconds to wait after this many attempts, with jitter, so that the tasks of a job do not retry together."""
     first, longest = BACKOFF_SECONDS
-    return min(first * 2.0 ** min(attempts, 16), longest) * random.uniform(0.5, 1.0)
+    return min(first * 2.0 ** min(attempts, 16), longest) * uniform(0.5, 1.0)

@@ -14,11 +14,12 @@ from remote_udf.messages import Message, encode, read_error, read_response
 from remote_udf.options import AggregateOptions, OutputMode, resolve_aggregate, resolve_scalar
 from remote_udf.segments import applied_to_proto
 from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
+from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import AggregateCall, ProcessTableCall, ScalarCall
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.chunks import Chunk
-from spark_client.executor.stream.silence import process_watch
+from spark_client.executor.stream.silence import SilenceWatch, process_watch
 from spark_client.executor.stream.task import TaskInfo
 
 __all__ = ["PROTOCOL_VERSION", "Connection"]
@@ -41,14 +42,19 @@ class Connection:
         transport: Transport,
         clock: Callable[[], float] = time.monotonic,
         avoid: Container[str] = (),
+        *,
+        threads: Threads = THREADS,
+        watch: SilenceWatch | None = None,
     ) -> None:
         """Request a stream. Servers in `avoid` are used only if there are no others.
 
-        `open` waits for the answer. Raises TransportLost.
+        `open` waits for the answer. Raises TransportLost. `watch` calls `check_silence` at intervals; the default is
+        the watch of the process.
         """
         self._arguments = arguments
         self._writer = BatchWriter(arguments)
         self._clock = clock
+        self._watch = watch or process_watch()
         self._waiting_since: float | None = None
         self._last_message = clock()
         self._silent_after = call.config.connect_seconds
@@ -59,7 +65,7 @@ class Connection:
         self.finished = False
         self.rows_sent = 0
         # The window of rows in flight bounds this queue.
-        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[bytes | None] = threads.queue()
         self._responses = transport.execute(_until_none(self._requests), avoid)
         self.server = self._responses.server
         """The address of the server."""
@@ -90,7 +96,7 @@ class Connection:
         """
         self._silent_after = seconds if first_seconds is None else first_seconds
         self._open_until = self._clock() + seconds
-        process_watch().add(self)
+        self._watch.add(self)
         try:
             self._agree(self._read_opened())
         except BaseException:
@@ -168,7 +174,7 @@ class Connection:
 
     def close(self, *, cancel: bool) -> None:
         """Close the stream. With `cancel`, the server stops the calls in flight. Safe to call twice."""
-        process_watch().discard(self)
+        self._watch.discard(self)
         self._requests.put(None)
         if cancel:
             self._responses.cancel()

@@ -8,7 +8,10 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Protocol
+
+from remote_udf.threads import THREADS, Threads
 
 __all__ = ["SilenceWatch", "process_watch"]
 
@@ -22,26 +25,34 @@ class _Watched(Protocol):
 class SilenceWatch:
     """Checks its streams twice a second, while there are any."""
 
-    def __init__(self, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(
+        self,
+        look_seconds: float = LOOK_SECONDS,
+        *,
+        threads: Threads = THREADS,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._look_seconds = look_seconds
-        self._watched: weakref.WeakSet[_Watched] = weakref.WeakSet()
+        self._threads = threads
+        self._sleep = sleep
+        self._watched: weakref.WeakKeyDictionary[_Watched, None] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._running = False
 
     def add(self, stream: _Watched) -> None:
         with self._lock:
-            self._watched.add(stream)
+            self._watched[stream] = None
             if not self._running:
                 self._running = True
-                threading.Thread(target=self._run, name="silence-watch", daemon=True).start()
+                self._threads.start("silence-watch", self._run)
 
     def discard(self, stream: _Watched) -> None:
         with self._lock:
-            self._watched.discard(stream)
+            self._watched.pop(stream, None)
 
     def _run(self) -> None:
         while True:
-            time.sleep(self._look_seconds)
+            self._sleep(self._look_seconds)
             with self._lock:
                 streams = list(self._watched)
                 if not streams:

@@ -12,7 +12,7 @@ from remote_udf.v1 import service_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
 from spark_client.base.transport import Responses, Transport, TransportLost
-from spark_client.executor.stream.channels import Channel, process_channels
+from spark_client.executor.stream.channels import Channel, Channels, process_channels
 from spark_client.executor.stream.endpoints import Endpoint, Endpoints, process_endpoints
 
 __all__ = ["GrpcTransport", "NoGrpcServer", "translated", "transport_for"]
@@ -50,11 +50,19 @@ class NoGrpcServer(TransportLost):
 class GrpcTransport:
     """Streams over the process's channels, to the endpoints of the target in turn."""
 
-    def __init__(self, config: ClientConfig, headers: Headers = ()) -> None:
-        """`headers` are sent with every stream."""
+    def __init__(
+        self,
+        config: ClientConfig,
+        headers: Headers = (),
+        *,
+        endpoints: Endpoints | None = None,
+        channels: Channels | None = None,
+    ) -> None:
+        """`headers` are sent with every stream. By default, endpoints and channels are those of the process."""
         self._headers = tuple(headers)
         self._security = config.security
-        self._endpoints = process_endpoints(config.target)
+        self._endpoints = endpoints or process_endpoints(config.target)
+        self._channels = channels or process_channels()
 
     def servers(self) -> Sequence[str]:
         return [endpoint.address for endpoint in self._listed()]
@@ -67,8 +75,8 @@ class GrpcTransport:
         def begin(channel: grpc.Channel) -> "grpc.CallIterator[bytes]":
             return channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests, metadata=metadata)
 
-        channel, call = process_channels().start(endpoint, self._security, begin)
-        return _GrpcResponses(call, channel, endpoint, self._endpoints)
+        channel, call = self._channels.start(endpoint, self._security, begin)
+        return _GrpcResponses(call, channel, self._channels, endpoint, self._endpoints)
 
     def list_functions(self, seconds: float) -> Sequence[service_pb2.ListFunctionsResponse]:
         listed = self._listed()
@@ -92,12 +100,12 @@ class GrpcTransport:
                 self._endpoints.succeeded(endpoint)
             except grpc.RpcError as error:
                 self._endpoints.failed(endpoint)
-                process_channels().failed(channel)
+                self._channels.failed(channel)
                 problems.append(translated(error, endpoint.address))
         for call, (endpoint, channel) in calls.items():
             call.cancel()
             self._endpoints.failed(endpoint)
-            process_channels().failed(channel)
+            self._channels.failed(channel)
         if not answers:
             # A refusal is more informative than a server that cannot be reached.
             raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
@@ -114,7 +122,7 @@ class GrpcTransport:
             )
             return method.future(service_pb2.ListFunctionsRequest(), timeout=seconds, metadata=metadata)
 
-        channel, call = process_channels().start(endpoint, self._security, begin)
+        channel, call = self._channels.start(endpoint, self._security, begin)
         call.add_done_callback(done.put)
         return call, channel
 
@@ -127,9 +135,10 @@ class GrpcTransport:
 
 class _GrpcResponses:
     def __init__(
-        self, call: "grpc.CallIterator[bytes]", channel: Channel, endpoint: Endpoint, endpoints: Endpoints
-    ) -> None:
-        self._call, self._channel = call, channel
+        self, call: "grpc.CallIterator[bytes]", channel: Channel, channels: Channels, endpoint: Endpoint,
+        endpoints: Endpoints,
+    ) -> None:  # fmt: skip
+        self._call, self._channel, self._channels = call, channel, channels
         self._endpoint, self._endpoints = endpoint, endpoints
         self.same_host = endpoint.same_host
         self.server = endpoint.address
@@ -140,7 +149,7 @@ class _GrpcResponses:
             message = next(self._call)
         except grpc.RpcError as error:
             if error.code() in _LOST:
-                process_channels().failed(self._channel)
+                self._channels.failed(self._channel)
             raise translated(error, self._endpoint.address) from error
         if not self._heard:
             self._heard = True
