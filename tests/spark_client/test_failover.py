@@ -194,6 +194,42 @@ def test_real_servers_of_which_one_is_frozen_lose_no_row(plugin, tmp_path):
             process.send_signal(signal.SIGCONT)
 
 
+# Servers that are full or shut down.
+
+
+def test_a_delay_that_one_server_asks_for_is_not_waited_for_while_there_is_another():
+    def is_full(requests):
+        next(requests)
+        yield refused("OVERLOADED", retry_after=6.0)
+
+    clock = Clock()
+    servers = ScriptedServers(full=is_full, other=honest)
+    stream = stream_of(call_of(plus_one, connect_seconds=5.0), servers, clock=clock, sleep=clock.sleep)
+    assert answered(stream) == {0: 2, 1: 3}
+    assert sum(clock.sleeps) < 0.2
+    stream.finish()
+
+
+def test_rows_of_a_server_that_ends_their_stream_go_to_another_without_the_delay():
+    def is_full_later(requests):
+        next(requests)
+        yield opened()
+        next(requests)
+        yield refused("OVERLOADED", retry_after=60.0)
+
+    clock = Clock()
+    servers = ScriptedServers(full=is_full_later, other=honest)
+    servers.execute, execute = lambda requests, avoid=(): execute(requests, (*avoid, *used())), servers.execute
+
+    def used():
+        return [played.server for played in servers.streams]
+
+    stream = stream_of(call_of(plus_one, timeout="5 s"), servers, clock=clock, sleep=clock.sleep)
+    assert answered(stream) == {0: 2, 1: 3}
+    assert clock.sleeps == [0.0]
+    stream.finish()
+
+
 # Versions.
 
 

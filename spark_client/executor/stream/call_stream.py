@@ -325,7 +325,8 @@ class CallStream:
             self._lost_at = now if self._lost_at is None else self._lost_at
             deadline = self._lost_at + self._connection.options.timeout
             # The first time there is no pause. A server that accepts streams and then fails needs one.
-            pause = max(hint, backoff(self._losses - 1, self._uniform) if self._losses else 0.0)
+            delay = 0.0 if self._connector.may_change() else hint
+            pause = max(delay, backoff(self._losses - 1, self._uniform) if self._losses else 0.0)
             self._losses += 1
             self._span.event("server lost", rows=self._pending.rows, error=type(problem).__name__, pause=pause)
             self._connection.distrust(hint)

@@ -82,7 +82,7 @@ class Connector:
         tried: set[str] = set()
         refused: dict[str, StreamError] = {}
         while not self._closed:
-            hint = 0.0
+            hint, servers = 0.0, frozenset[str]()
             connection: Connection | None = None
             try:
                 servers = frozenset(self._servers())
@@ -114,7 +114,8 @@ class Connector:
                 why = f"the server at {target} does not take the stream: {error}"
             finally:
                 self._opening = None
-            pause = max(backoff(attempts, self._uniform), hint)
+            # Only the server that asks for a delay needs one.
+            pause = max(backoff(attempts, self._uniform), hint if tried >= servers else 0.0)
             attempts += 1
             self._span.event("connect failed", attempt=attempts, error=type(problem).__name__, pause=pause)
             if self._clock() + pause > deadline:
@@ -123,6 +124,13 @@ class Connector:
                 raise ServerUnavailable(f"function {function}: {why}") from problem
             self._sleep(pause)
         raise ServerUnavailable(f"function {function}: the stream was closed")
+
+    def may_change(self) -> bool:
+        """Whether several servers are listed, so that a delay that one asks for need not be waited for."""
+        try:
+            return len(self._servers()) > 1
+        except TransportLost:
+            return False
 
     def _share(self, deadline: float, servers: int) -> float:
         """Seconds within which a server must send its first message. `servers` counts those left in the round.
