@@ -249,6 +249,29 @@ def draining(requests):
         yield result(message.envelope.batch.first_row, [x + 1 for x in numbers(message)])
 
 
+def test_a_connection_that_is_lost_while_the_stream_moves_is_closed():
+    def lost_at_the_end(requests):
+        next(requests)
+        yield opened()
+        yield progress(draining=True)
+        message = next(requests)
+        yield result(0, [x + 1 for x in numbers(message)])
+        next(requests)
+        raise TransportLost("UNAVAILABLE: the server is gone")
+
+    transport = Scripted(lost_at_the_end, honest)
+    stream = stream_of(call_of(plus_one), transport)
+    stream.submit(chunk_of(range(3)))
+    everything(stream)
+    stream.submit(chunk_of(range(3, 6), 3))
+    first = transport.streams[0]
+    assert stream.moves == 1
+    assert first.cancelled.is_set()
+    assert list(first.requests) == []  # its thread has nothing to wait for
+    everything(stream)
+    stream.finish()
+
+
 def test_nobody_to_move_to_costs_the_rows_their_deadline_and_no_more():
     def away(requests):
         yield refused("SHUTTING_DOWN", retry_after=1.0)

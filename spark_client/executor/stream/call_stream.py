@@ -308,12 +308,14 @@ class CallStream:
         if connection.finished:
             return
         connection.send_finish()
-        while True:
-            envelope, _ = connection.read()
-            if envelope.HasField("finished"):
-                self._check_finished(envelope.finished)
-                break
-        connection.close(cancel=False)
+        ended = False
+        try:
+            while not ended:
+                envelope, _ = connection.read()
+                if ended := envelope.HasField("finished"):
+                    self._check_finished(envelope.finished)
+        finally:
+            connection.close(cancel=not ended)
 
     def _recover(self, problem: Exception, hint: float) -> list[Answer]:
         """Send the unanswered rows again on a new stream. The deadline is the timeout after the loss."""
