@@ -32,6 +32,8 @@ SCALE ?= 1
 ONLY ?=
 TRIES ?= 100000
 MINUTES ?= 20
+SEEDS ?= 300
+MODE ?= both
 ENGINE ?= docker
 IMAGE_PLUGINS ?=
 export DEMO_INPUT DEMO_COLUMN DEMO_ROWS
@@ -130,6 +132,10 @@ differential: jdk $(VENV)/.dev-stamp ## random queries against Spark's own resul
 .PHONY: chaos
 chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7, SCALE=10 for a tenth of the rows
 	@$(RUN) -m tests.chaos --seed $(SEED) --scale $(SCALE) --only '$(ONLY)'
+
+.PHONY: sim
+sim: $(VENV)/.dev-stamp ## deterministic simulation: SEEDS=10000, or SEED=12 MODE=liveness to repeat one, with its trace
+	@$(RUN) -m tests.simulation --seeds $(SEEDS) --mode $(MODE) $(if $(filter command line,$(origin SEED)),--seed $(SEED))
 
 .PHONY: wheels
 wheels: $(VENV)/.dev-stamp ## wheels of the project and of its plugins, in dist/

@@ -1,0 +1,81 @@
+"""What goes wrong in a world: connections, links and servers."""
+
+from typing import Any
+
+from tests.simulation.scenario import Fault
+
+__all__ = ["heal", "inject"]
+
+DROPS = {"hole": (True, True), "hole-to-server": (True, False), "hole-to-client": (False, True)}
+
+
+def inject(world: Any, fault: Fault) -> None:
+    """Begin a fault; what ends by itself ends after its seconds."""
+    world.scheduler.note("fault", f"{fault.kind} server{fault.server} task{fault.client} {fault.seconds:.3f} s")
+    server = world.servers[fault.server]
+    if fault.kind in ("crash", "freeze", "drain", "slow-server"):
+        _server(world, fault, server)
+        return
+    for link in world.network.links_of(server.address):
+        if link.name.startswith(f"task{fault.client}."):
+            _link(world, fault, link)
+
+
+def _server(world: Any, fault: Fault, server: Any) -> None:
+    after = world.network.process.after
+    if fault.kind == "freeze":
+        server.freeze(fault.seconds)
+    elif fault.kind == "slow-server":
+        process = server.process
+        process.slow = 100.0
+        after(fault.seconds, setattr, process, "slow", 1.0)
+    elif fault.kind == "drain":
+        server.drain(fault.seconds)
+        world.restart_later(server, fault.seconds + 0.5)
+    else:
+        server.crash()
+        world.restart_later(server, fault.seconds)
+
+
+def _link(world: Any, fault: Fault, link: Any) -> None:
+    network, after = world.network, world.network.process.after
+    if fault.kind == "cut":
+        network.cut(link)
+    elif fault.kind == "half-client":
+        network.cut(link, client=False)
+    elif fault.kind == "half-server":
+        network.cut(link, server=False)
+    elif fault.kind in DROPS:
+        link.drop(*DROPS[fault.kind])
+        network.stall(link)
+        after(fault.seconds, link.drop, False, False)
+    elif fault.kind == "slow-link":
+        before = link.bytes_per_second
+        link.bytes_per_second = 2_000.0
+        after(fault.seconds, setattr, link, "bytes_per_second", before)
+    else:
+        link.latency = (0.05, 0.5)
+        after(fault.seconds, setattr, link, "latency", (0.0001, 0.002))
+
+
+def heal(world: Any) -> None:
+    """End every fault of the first server; the other ones get what the scenario has for them, for good."""
+    world.scheduler.note("fault", "quiet")
+    for link in [link for _, link in sorted(world.network.links.items())]:
+        link.drop(False, False)
+        link.latency, link.bytes_per_second = (0.0001, 0.002), 1e9
+    for server, lasting in zip(world.servers, ("", *world.scenario.lasting), strict=True):
+        if not server.running:
+            server.start()
+        elif server.process.frozen:
+            server.process.thaw()
+        server.process.slow = 1.0
+        if lasting == "crash":
+            server.crash()
+        elif lasting == "freeze":
+            server.freeze(1e9)
+        elif lasting == "hole":
+            world.network.unreachable[server.address] = None
+            for link in world.network.links_of(server.address):
+                link.drop(True, True)
+                world.network.stall(link)

@@ -1,0 +1,202 @@
+"""SimulatedLoop is an asyncio event loop on virtual time; several of them, of several processes, share one scheduler.
+
+`looptime` and `async-solipsism` advance the time of one loop. Here the loops of many processes must interleave
+with each other and with threads, and a process must be able to freeze and to end without any clean-up. That takes a
+loop that is driven from outside, so that there is no selector and nothing to patch.
+"""
+
+import asyncio
+import contextvars
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.simulation.scheduler import Process
+from tests.simulation.threads import SimulatedThreads
+
+__all__ = ["SimulatedLoop"]
+
+STEP_SECONDS = 10e-6
+"""What an iteration of the loop takes."""
+
+
+class _Task(asyncio.Task[Any]):
+    """A task whose hash is its number, so that a set of tasks has the same order in every run."""
+
+    def __new__(cls, *_: Any, number: int, **__: Any) -> "_Task":
+        task = super().__new__(cls)
+        task.number = number
+        return task
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], *, number: int, **keywords: Any) -> None:
+        super().__init__(coroutine, **keywords)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimulatedLoop(asyncio.AbstractEventLoop):
+    """The loop of one process. Callbacks run in the order in which they were scheduled, as in any asyncio loop."""
+
+    def __init__(self, process: Process, threads: SimulatedThreads, *, running: bool = False) -> None:
+        """A `running` loop needs no thread that calls `run_forever`."""
+        self.process = process
+        self._scheduler = process.scheduler
+        self._threads = threads
+        self._ready: deque[asyncio.Handle] = deque()
+        self._running, self._closed, self._stopping = running, False, False
+        self._step_due = False
+        self._busy_until = 0.0
+        self._posted_until = 0.0
+        self._tasks = 0
+        self._stopped = threads.event()
+
+    def time(self) -> float:
+        return self._scheduler.clock()
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def block(self, seconds: float) -> None:
+        """Run nothing for this time, as if a callback computed."""
+        self._busy_until = max(self._busy_until, self._scheduler.now) + seconds
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self._add(asyncio.Handle(callback, args, self, context))
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        if events._get_running_loop() is self:
+            return self.call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        # What one thread posts arrives in order, and later than at once.
+        due = max(self._posted_until, self._scheduler.now + self.process.switch_seconds())
+        self._posted_until = due
+        self._scheduler.at(due, self.process, self._add, handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self.process.after(max(when - self.time(), 0.0), self._add, handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        pass
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coroutine: Any, **keywords: Any) -> "asyncio.Task[Any]":
+        self._tasks += 1
+        return _Task(coroutine, number=self._tasks, loop=self, **keywords)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+        future = self.create_future()
+
+        def work() -> None:
+            try:
+                result = func(*args)
+            except BaseException as error:
+                self.call_soon_threadsafe(_settle, future, None, error)
+            else:
+                self.call_soon_threadsafe(_settle, future, result, None)
+
+        self._threads.start("executor", work)
+        return future
+
+    def run_forever(self) -> None:
+        """Block the calling simulated thread until `stop`. The scheduler runs the callbacks."""
+        self._running = True
+        self._stopped.clear()
+        self._schedule_step()
+        try:
+            if not self._stopping:
+                self._stopped.wait()
+        finally:
+            self._running = self._stopping = False
+
+    def run_until_complete(self, future: Any) -> Any:
+        future = asyncio.ensure_future(future, loop=self)
+        if not future.done():
+            future.add_done_callback(lambda _: self.stop())
+            self.run_forever()
+        return future.result()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._stopped.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._ready.clear()
+
+    async def shutdown_asyncgens(self) -> None:
+        pass
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Whatever asyncio cannot raise anywhere is a defect, unless the process has ended."""
+        if self.process.alive:
+            error = context.get("exception") or RuntimeError(context["message"])
+            self._scheduler.fail(AssertionError(f"{self.process.name}: {context['message']}: {error!r}"))
+
+    def _add(self, handle: asyncio.Handle) -> asyncio.Handle:
+        if not handle.cancelled() and not self._closed:
+            self._ready.append(handle)
+            self._schedule_step()
+        return handle
+
+    def _schedule_step(self) -> None:
+        if not self._step_due and self._running and self._ready:
+            self._step_due = True
+            self._scheduler.at(self._busy_until, self.process, self._step)
+
+    def _step(self) -> None:
+        self._step_due = False
+        if not self._running:
+            return
+        if self._busy_until > self._scheduler.now:
+            self._schedule_step()
+            return
+        self._busy_until = self._scheduler.now + STEP_SECONDS * self.process.slow
+        events._set_running_loop(self)
+        try:
+            for _ in range(len(self._ready)):
+                if not self._ready or not self.process.alive:
+                    break
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+        finally:
+            events._set_running_loop(None)
+        self._schedule_step()
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,138 @@
+"""Scheduler: virtual time, and the processes whose callbacks it runs one after the other.
+
+Every random choice comes from a generator that is named after what it decides for. So a change in one part of a world
+does not shift the choices in another, and a schedule from which faults are removed stays similar.
+"""
+
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import greenlet
+
+__all__ = ["Event", "Process", "Scheduler"]
+
+SWITCH_SECONDS = 50e-6
+"""Mean time until a thread or loop of a process notices that there is work for it."""
+STALLED = 0.01
+"""Share of these delays that are a hundred times as long, as if another program had the core."""
+
+
+class Event:
+    """Something that happens at a time in a process."""
+
+    __slots__ = ("arguments", "callback", "process")
+
+    def __init__(self, process: "Process", callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self.process = process
+        self.callback: Callable[..., object] | None = callback
+        self.arguments = arguments
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.arguments = ()
+
+
+class Process:
+    """A simulated process. One that is dead does nothing more; one that is frozen does everything later."""
+
+    def __init__(self, scheduler: "Scheduler", name: str) -> None:
+        self.scheduler = scheduler
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self.slow = 1.0
+        """Factor by which everything takes longer."""
+        self.threads: dict[Any, None] = {}
+        """Its simulated threads that have not ended."""
+        self._random = scheduler.random(f"process {name}")
+        self._held: list[tuple[float, int, Event]] = []
+
+    def after(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> Event:
+        return self.scheduler.at(self.scheduler.now + seconds, self, callback, *arguments)
+
+    def switch_seconds(self) -> float:
+        """How long a thread or loop of this process takes to notice that there is work for it."""
+        delay = self._random.expovariate(1 / SWITCH_SECONDS) * self.slow
+        return delay * 100 if self._random.random() < STALLED else delay
+
+    def kill(self) -> None:
+        """End at once, without any clean-up."""
+        self.alive = False
+        self._held.clear()
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """Continue. What was held happens now, in its order."""
+        self.frozen = False
+        held, self._held = sorted(self._held, key=lambda each: each[:2]), []
+        for _, number, event in held:
+            self.scheduler.again(number, event)
+
+    def hold(self, when: float, number: int, event: Event) -> None:
+        self._held.append((when, number, event))
+
+
+class Scheduler:
+    """Runs events in the order of their times. Events of the same time run in the order in which they were made."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.events = 0
+        """Number of events that ran."""
+        self.trace: list[str] = []
+        self._seed = seed
+        self._heap: list[tuple[float, int, Event]] = []
+        self._made = 0
+        self._failure: BaseException | None = None
+        self.hub = greenlet.getcurrent()
+        """What runs the events; simulated threads switch to it when they wait."""
+
+    def clock(self) -> float:
+        # No caller may take the beginning of time for "never".
+        return 1_000.0 + self.now
+
+    def random(self, name: str) -> Random:
+        """A generator for what `name` decides."""
+        return Random(f"{self._seed} {name}")
+
+    def note(self, who: str, what: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{self.now:12.6f} {who:12} {what}")
+
+    def at(self, when: float, process: Process, callback: Callable[..., object], *arguments: Any) -> Event:
+        event = Event(process, callback, arguments)
+        if process.alive:
+            self._made += 1
+            heapq.heappush(self._heap, (max(when, self.now), self._made, event))
+        return event
+
+    def again(self, number: int, event: Event) -> None:
+        heapq.heappush(self._heap, (self.now, number, event))
+
+    def fail(self, error: BaseException) -> None:
+        """End the run: `run` raises this."""
+        self._failure = self._failure or error
+
+    def run(self, done: Callable[[], bool], until: float, most_events: int) -> bool:
+        """Run events until `done`. Returns False if that is not so at a time, or after a number of events."""
+        limit = self.events + most_events
+        while not done():
+            if not self._heap or self._heap[0][0] > until or self.events >= limit:
+                return False
+            when, number, event = heapq.heappop(self._heap)
+            self.now = max(self.now, when)
+            callback, process = event.callback, event.process
+            if callback is None or not process.alive:
+                continue
+            if process.frozen:
+                process.hold(when, number, event)
+                continue
+            self.events += 1
+            callback(*event.arguments)
+            if self._failure is not None:
+                raise self._failure
+        return True

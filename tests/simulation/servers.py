@@ -1,0 +1,208 @@
+"""Simulated server processes: the real service, admission, runners and lanes. They crash, freeze, drain and restart."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import grpc
+
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.network import WINDOW, ClientStream, Network, RpcLost
+from tests.simulation.scheduler import Process
+from tests.simulation.threads import SimulatedThreads
+from udf_server.base.functions import Function
+from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.function_host import FunctionHost, HostLimits
+from udf_server.hosting.lanes import Lanes
+from udf_server.hosting.registry import Registry
+from udf_server.hosting.turns import Turns
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.admission import Admission, AdmissionLimits
+from udf_server.streams.service import UdfService
+
+__all__ = ["SimulatedServer"]
+
+HEARTBEAT_SECONDS = 1.0
+
+
+class SimulatedServer:
+    """One server at an address. `start` makes a new process of it."""
+
+    def __init__(
+        self, network: Network, address: str, functions: Sequence[Function], *,
+        limits: StreamLimits | None = None, admission: AdmissionLimits | None = None, host: HostLimits | None = None,
+    ) -> None:  # fmt: skip
+        self.network, self.address, self.functions = network, address, functions
+        self._limits, self._admission, self._host = limits or StreamLimits(), admission, host
+        self.starts = 0
+        self.ended: list[Any] = []
+        """What belonged to processes that have ended. It is kept, so that no collector ends it during the run."""
+
+    def start(self) -> None:
+        self.starts += 1
+        scheduler = self.network.scheduler
+        self.process = process = Process(scheduler, f"{self.address}#{self.starts}")
+        self.threads = threads = SimulatedThreads(process)
+        self.loop = SimulatedLoop(process, threads, running=True)
+        self.loops = [self.loop]
+        random = scheduler.random(f"server {process.name}")
+
+        def new_loop() -> SimulatedLoop:
+            self.loops.append(SimulatedLoop(process, threads))
+            return self.loops[-1]
+
+        def new_turns(calls: int) -> Turns:
+            return Turns(calls, scheduler.clock, scheduler.clock)
+
+        lanes = Lanes(threads, scheduler.clock, new_loop, new_turns)
+        self.host = FunctionHost(
+            Registry([("simulated", function) for function in self.functions]), limits=self._host, lanes=lanes
+        )
+        self.metrics = ServerMetrics()
+        self.admission = Admission(self._admission)
+        self.service = UdfService(
+            self.host, self.metrics, self._limits, admission=self.admission, clock=scheduler.clock,
+            new_random=lambda: scheduler.random(f"jitter {process.name} {random.random()}"),
+        )  # fmt: skip
+        self.streams: dict[_ServerStream, None] = {}
+        self.network.listening[self.address] = self
+        self._beat()
+        scheduler.note(self.address, f"starts as {process.name}")
+
+    @property
+    def running(self) -> bool:
+        return self.process.alive
+
+    def accept(self, client: ClientStream) -> "_ServerStream":
+        return _ServerStream(self, client)
+
+    def crash(self) -> None:
+        """End without any clean-up, as SIGKILL does."""
+        if self.process.alive:
+            self.network.scheduler.note(self.address, "crashes")
+            self.process.kill()
+            self.ended.append((self.process, self.host, self.loops))
+            self.network.reset(self.address)
+
+    def freeze(self, seconds: float) -> None:
+        if self.process.alive and not self.process.frozen:
+            process = self.process
+            self.network.scheduler.note(self.address, f"freezes for {seconds:.3f} s")
+            process.freeze()
+            for link in self.network.links_of(self.address):
+                self.network.stall(link)
+            self.network.process.after(seconds, process.thaw)
+
+    def drain(self, grace: float) -> None:
+        """Shut down gracefully, as SIGTERM does: no new streams, and an end after the last one or the grace."""
+        if self.process.alive:
+            self.network.scheduler.note(self.address, f"drains for {grace:.3f} s")
+            self.loop.call_soon_threadsafe(self._drain, self.network.scheduler.now + grace)
+
+    def _drain(self, until: float) -> None:
+        self.service.drain()
+
+        def look(process: Process) -> None:
+            if process is self.process and process.alive:
+                if not self.service.streams or self.network.scheduler.now >= until:
+                    self.crash()
+                else:
+                    process.after(0.05, look, process)
+
+        look(self.process)
+
+    def _beat(self) -> None:
+        self.service.end_idle_streams()
+        self.service.observe()
+        self.loop.call_later(HEARTBEAT_SECONDS, self._beat)
+
+
+class _ServerStream:
+    """The server's end of a stream: the requests, and what gRPC passes as context."""
+
+    def __init__(self, server: SimulatedServer, client: ClientStream) -> None:
+        self._server, self._client = server, client
+        self._requests: deque[bytes | None] = deque()
+        self._arrived: asyncio.Future[None] | None = None
+        self._room = WINDOW
+        self._freed: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._cut = False
+        server.streams[self] = None
+        server.loop.call_soon_threadsafe(self._start)
+
+    def invocation_metadata(self) -> tuple[Any, ...]:
+        return ()
+
+    def auth_context(self) -> dict[str, Any]:
+        return {}
+
+    def peer(self) -> str:
+        return f"ipv4:{self._client.link.name}:1"
+
+    async def write(self, message: bytes) -> None:
+        while not self._room and not self._cut:
+            self._freed = self._server.loop.create_future()
+            await self._freed
+        if self._cut:
+            raise RpcLost(grpc.StatusCode.CANCELLED, "the client is gone")
+        self._room -= 1
+        self._client.to_client.send(len(message), self._client.receive, message)
+
+    def receive(self, message: bytes | None) -> None:
+        """A message has reached the server's host."""
+        self._server.loop.call_soon_threadsafe(self._put, message)
+
+    def consumed(self) -> None:
+        self._server.loop.call_soon_threadsafe(self._free)
+
+    def cut(self) -> None:
+        self._server.loop.call_soon_threadsafe(self._lose)
+
+    def _start(self) -> None:
+        if not self._cut:
+            self._task = self._server.loop.create_task(self._server.service.execute(self._messages(), self))
+            self._task.add_done_callback(self._ended)
+
+    async def _messages(self) -> AsyncIterator[bytes]:
+        while True:
+            while not self._requests:
+                self._arrived = self._server.loop.create_future()
+                await self._arrived
+            message = self._requests.popleft()
+            if message is None:
+                return
+            self._client.to_client.send(0, self._client.consumed)
+            yield message
+
+    def _put(self, message: bytes | None) -> None:
+        self._requests.append(message)
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    def _free(self) -> None:
+        self._room += 1
+        if self._freed is not None and not self._freed.done():
+            self._freed.set_result(None)
+
+    def _lose(self) -> None:
+        if not self._cut:
+            self._cut = True
+            if self._freed is not None and not self._freed.done():
+                self._freed.set_result(None)
+            if self._task is not None and not self._task.done():
+                self._task.cancel()
+            else:
+                self._server.streams.pop(self, None)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._server.streams.pop(self, None)
+        if task.cancelled():
+            error: Exception | None = RpcLost(grpc.StatusCode.CANCELLED, "cancelled by the server")
+        elif (failure := task.exception()) is not None:
+            self._server.network.scheduler.fail(failure)
+            return
+        else:
+            error = None
+        self._client.to_client.send(0, self._client.end, error)

@@ -1,0 +1,118 @@
+"""Simulated Spark: each task runs in a process of its own, with the real engine, streams, transport and endpoints."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from remote_udf.outcomes import RowError
+from spark_client.base.calls import ScalarCall
+from spark_client.base.config import ClientConfig
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.channels import Channels
+from spark_client.executor.stream.endpoints import Endpoints
+from spark_client.executor.stream.silence import SilenceWatch
+from spark_client.executor.stream.task import TaskInfo
+from spark_client.executor.stream.transport import GrpcTransport
+from tests.simulation.functions import FUNCTIONS
+from tests.simulation.network import Network, SimulatedChannel
+from tests.simulation.scenario import TaskPlan
+from tests.simulation.scheduler import Process
+from tests.simulation.threads import SimulatedThreads
+
+__all__ = ["Attempt", "SparkWorker"]
+
+SPECS = {function.spec.name: function.spec for function in FUNCTIONS}
+
+
+class SparkWorker:
+    """A Python worker of Spark: one process with its channels, endpoints and watch, as the client has them."""
+
+    def __init__(self, network: Network, name: str, addresses: list[str]) -> None:
+        scheduler = network.scheduler
+        self.process = Process(scheduler, name)
+        self.threads = threads = SimulatedThreads(self.process)
+        self.random = scheduler.random(f"worker {name}")
+        self.channels = Channels(
+            lambda endpoint, security: SimulatedChannel(network, threads, endpoint.address, self.random)  # type: ignore[arg-type,return-value]
+        )
+        self.endpoints = Endpoints(
+            "simulated", resolve=lambda _: [(address, "") for address in addresses], clock=scheduler.clock,
+            rng=scheduler.random(f"endpoints {name}"),
+        )  # fmt: skip
+        self.watch = SilenceWatch(threads=threads, sleep=threads.sleep)
+
+
+class Attempt:
+    """One attempt at a task. `run` is the body of its thread."""
+
+    def __init__(self, worker: SparkWorker, plan: TaskPlan, number: int, first_x: int) -> None:
+        self.worker, self.plan, self.number = worker, plan, number
+        self.xs = range(first_x, first_x + len(plan.rows))
+        self.streams: list[CallStream] = []
+        self.outcomes: list[tuple[int, tuple[Any, ...]]] = []
+        """x, and per call its value or RowError, in the order in which Spark got them."""
+        self.error: Exception | None = None
+        self.done = False
+        self.ended_at = 0.0
+
+    def run(self) -> None:
+        scheduler = self.worker.process.scheduler
+        try:
+            self._run()
+        except Exception as error:
+            self.error = error
+            error.__traceback__ = None
+        self.done = True
+        self.ended_at = scheduler.now
+        said = f"{type(self.error).__name__}" if self.error else f"{len(self.outcomes)} rows"
+        scheduler.note(self.worker.process.name, f"task ends: {said}")
+
+    def _run(self) -> None:
+        worker, plan = self.worker, self.plan
+        config = ClientConfig(
+            "simulated", connect_seconds=plan.connect_seconds, max_stream_seconds=plan.stream_seconds,
+            max_replays=plan.max_replays, shared_memory=False,
+        )  # fmt: skip
+        options = {
+            "output-mode": "ordered" if plan.ordered else "unordered", "timeout": f"{plan.timeout}s",
+            "buffer-capacity": str(plan.capacity), "max-attempts": str(plan.attempts),
+            "retry-strategy": "fixed-delay", "fixed-delay": "20ms",
+        }  # fmt: skip
+        calls = [
+            PlannedCall(ScalarCall(SPECS[name], 1, options, f"call{index}", config), (0,))
+            for index, name in enumerate(plan.functions)
+        ]
+        engine = RowEngine(
+            calls, self._open, ordered=plan.ordered, clock=worker.process.scheduler.clock, threads=worker.threads
+        )
+        for completed in engine.run(self._batches()):
+            columns = [values.to_pylist() for values in completed.values]
+            for row, x in enumerate(completed.table.column(0).to_pylist()):
+                found = tuple(
+                    errors.get(row, column[row]) for column, errors in zip(columns, completed.errors, strict=True)
+                )
+                self.outcomes.append((x, found))
+                worker.process.scheduler.note(worker.process.name, f"row {x}: {_shown(found)}")
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(self.xs), self.plan.batch_rows):
+            if self.plan.pause:
+                self.worker.threads.sleep(self.plan.pause)
+            xs = self.xs[start : start + self.plan.batch_rows]
+            yield pa.record_batch({"x": pa.array(list(xs), pa.int64())})
+
+    def _open(self, call: ScalarCall, schema: pa.Schema) -> CallStream:
+        worker = self.worker
+        transport = GrpcTransport(call.config, endpoints=worker.endpoints, channels=worker.channels)
+        stream = CallStream(
+            call, schema, TaskInfo(job="job", partition=self.number), transport, clock=worker.process.scheduler.clock,
+            threads=worker.threads, watch=worker.watch, uniform=worker.random.uniform,
+        )  # fmt: skip
+        self.streams.append(stream)
+        return stream
+
+
+def _shown(found: tuple[Any, ...]) -> str:
+    return ", ".join(each.code.value if isinstance(each, RowError) else str(each) for each in found)

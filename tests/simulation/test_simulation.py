@@ -1,0 +1,39 @@
+"""The simulation in the tests: some seeds of each mode, and that a seed gives the same run everywhere."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.scenario import drawn
+from tests.simulation.world import run, worlds
+
+SEEDS = 40
+"""Of each mode; `make sim` runs more."""
+HASHES = "from tests.simulation.test_simulation import hashes; print(*hashes())"
+
+
+def hashes() -> list[str]:
+    with worlds():
+        return [run(drawn(seed, mode)).hash for seed in range(5) for mode in ("safety", "liveness")]
+
+
+@pytest.mark.parametrize("mode", ["safety", "liveness"])
+def test_no_seed_of_a_mode_violates_an_oracle(mode):
+    with worlds():
+        results = [run(drawn(seed, mode)) for seed in range(1_000, 1_000 + SEEDS)]
+    assert {result.scenario.seed: result.problem for result in results if result.problem} == {}
+    assert sum(result.replays for result in results) > SEEDS / 2  # there were faults, and rows in flight
+
+
+@pytest.mark.slow
+def test_ten_seeds_have_the_same_trace_in_processes_with_other_hashes():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", HASHES], env={**os.environ, "PYTHONHASHSEED": hash_seed}, check=True,
+            capture_output=True, text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }  # fmt: skip
+    assert found == {" ".join(hashes()) + "\n"}

@@ -1,0 +1,209 @@
+"""A world runs one scenario: servers, tasks and faults on one scheduler, then the oracles."""
+
+import asyncio
+import contextlib
+import gc
+import hashlib
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.faults import heal, inject
+from tests.simulation.functions import FUNCTIONS, Rows, active
+from tests.simulation.network import Network
+from tests.simulation.oracles import Violation, check_attempt, check_calls, check_leftovers, check_probe
+from tests.simulation.scenario import PROBE, Scenario
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.servers import SimulatedServer
+from tests.simulation.spark import Attempt, SparkWorker
+
+__all__ = ["Result", "World", "run", "worlds"]
+
+MOST_SECONDS = 20_000.0
+MOST_EVENTS = 2_000_000
+LIVE_SECONDS = 3_000.0
+"""In mode `liveness` everything has ended this long after the last fault."""
+SETTLE_SECONDS = 100.0
+"""Keepalives, abandoned connections and drained servers are over after this time."""
+MOST_ATTEMPTS = 4
+"""Spark's own number of attempts at a task."""
+
+
+@dataclass
+class Result:
+    """What happened in a world."""
+
+    scenario: Scenario
+    problem: str = ""
+    virtual_seconds: float = 0.0
+    events: int = 0
+    replays: int = 0
+    rows: int = 0
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
+
+
+class World:
+    """The servers, the tasks and the network of a scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.scheduler = Scheduler(scenario.seed)
+        self.network = Network(self.scheduler)
+        self.rows = Rows(self._crash)
+        self.addresses = [f"server{index}" for index in range(scenario.servers)]
+        self.servers = [SimulatedServer(self.network, address, FUNCTIONS) for address in self.addresses]
+        self.workers: list[SparkWorker] = []
+        self.attempts: list[Attempt] = []
+        self.left = len(scenario.tasks)
+        """Number of tasks that have not ended."""
+        self._restarts: dict[int, Any] = {}
+
+    def begin(self) -> None:
+        for server in self.servers:
+            server.start()
+        for index, plan in enumerate(self.scenario.tasks):
+            first_x = 1_000 * (index + 1)
+            for offset, behaviour in enumerate(plan.rows):
+                self.rows.behaviours[first_x + offset] = behaviour
+            self.network.process.after(plan.begins, self._start_task, index, 0)
+        for fault in self.scenario.faults:
+            self.network.process.after(fault.at, inject, self, fault)
+        if self.scenario.mode == "liveness":
+            self.left += 2
+            self.network.process.after(self.scenario.quiet, self._become_quiet)
+
+    def _become_quiet(self) -> None:
+        """From now on the first server and the way to it are healthy. A new process and an old one must get on."""
+        heal(self)
+        workers = [SparkWorker(self.network, "probe", self.addresses), *self.workers[:1]]
+        self.left -= 2 - len(workers)
+        for number, worker in enumerate(workers):
+            first_x = 100_000 * (number + 1)
+            for offset, behaviour in enumerate(PROBE.rows):
+                self.rows.behaviours[first_x + offset] = behaviour
+            attempt = Attempt(worker, PROBE, number, first_x)
+            self.attempts.append(attempt)
+            self.workers.append(worker)
+            worker.threads.start("probe", self._probe, attempt)
+
+    def _probe(self, attempt: Attempt) -> None:
+        attempt.run()
+        check_attempt(self, attempt)
+        check_probe(attempt)
+        self.left -= 1
+
+    def _start_task(self, index: int, number: int) -> None:
+        worker = SparkWorker(self.network, f"task{index}.{number}", self.addresses)
+        attempt = Attempt(worker, self.scenario.tasks[index], number, 1_000 * (index + 1))
+        self.workers.append(worker)
+        self.attempts.append(attempt)
+
+        def body() -> None:
+            attempt.run()
+            check_attempt(self, attempt)
+            if attempt.error is not None and number + 1 < MOST_ATTEMPTS:
+                self.network.process.after(0.1, self._start_task, index, number + 1)
+            else:
+                self.left -= 1
+
+        worker.threads.start("task", body)
+
+    def restart_later(self, server: SimulatedServer, seconds: float) -> None:
+        def restart() -> None:
+            if not server.running:
+                server.start()
+
+        self.network.process.after(seconds, restart)
+
+    def _crash(self, process: Any) -> None:
+        """A row ends the server of this process."""
+        for server in self.servers:
+            if server.running and server.process is process:
+                server.crash()
+                self.restart_later(server, 0.5)
+
+
+def run(scenario: Scenario) -> Result:
+    """Run a scenario to its end, within `worlds`. `Result.problem` is empty if every oracle is content."""
+    world, result = World(scenario), Result(scenario)
+    active.append(world.rows)
+    try:
+        world.begin()
+        until = scenario.quiet + LIVE_SECONDS if scenario.mode == "liveness" else MOST_SECONDS
+        if not world.scheduler.run(lambda: world.left == 0, until, MOST_EVENTS):
+            raise Violation(f"{world.left} tasks have not ended after {world.scheduler.now:.0f} s")
+        world.scheduler.run(lambda: False, world.scheduler.now + SETTLE_SECONDS, MOST_EVENTS)
+        check_leftovers(world)
+        check_calls(world)
+    except Exception as error:
+        result.problem = _described(error)
+    finally:
+        active.pop()
+        result.virtual_seconds = world.scheduler.now
+        result.events = world.scheduler.events
+        result.trace = world.scheduler.trace
+        result.replays = sum(stream.replays for attempt in world.attempts for stream in attempt.streams)
+        result.rows = sum(len(attempt.outcomes) for attempt in world.attempts)
+        _end(world)
+    return result
+
+
+def _described(error: BaseException) -> str:
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    where = ""
+    if not isinstance(error, Violation):
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        where = f" at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}" if traceback else ""
+    return f"{type(error).__name__}: {error}{where} {notes}".strip()
+
+
+@contextlib.contextmanager
+def worlds() -> Iterator[None]:
+    """Within this block worlds run: without logs, and without a collector that ends what crashed processes hold.
+
+    It would do so at a time that depends on everything before. What coroutines of processes that have
+    ended say when they are destroyed concerns nobody.
+    """
+    level, hook, collecting = logging.root.manager.disable, sys.unraisablehook, gc.isenabled()
+    logging.disable(logging.CRITICAL)
+    gc.disable()
+    sys.unraisablehook = lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that no loop runs any more
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+        logging.disable(level)
+        if collecting:
+            gc.enable()
+
+
+def _end(world: World) -> None:
+    """Stop every process, and unwind its threads: the collector does not see what their stacks hold."""
+    processes = [world.network.process, *(worker.process for worker in world.workers)]
+    for server in world.servers:
+        server.crash()
+        for process, host, loops in server.ended:
+            processes.append(process)
+            for task in [task for loop in loops for task in asyncio.all_tasks(loop)]:
+                with contextlib.suppress(RuntimeError):  # it would like to wait for something
+                    task.get_coro().close()
+            for hosted in host.hosted():
+                if hosted.running_lane is not None:
+                    hosted.running_lane.stop()  # otherwise its thread goes on, whatever is raised in it
+    for process in processes:
+        process.kill()
+    for process in processes:
+        for thread in list(process.threads):
+            thread.throw()
