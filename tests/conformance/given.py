@@ -14,7 +14,7 @@ import udf_server as udf
 from remote_udf.functions import FunctionKind, FunctionSpec
 from udf_server.aggregate.declaration import declare_aggregate, is_aggregate
 from udf_server.base.functions import Function
-from udf_server.process.declaration import declare_table, is_table
+from udf_server.process.declaration import declare_process, is_process
 
 __all__ = ["Candidate", "Given", "Reference", "declared"]
 
@@ -46,8 +46,8 @@ def declared(thing: Any) -> Function:
         return thing
     if is_aggregate(thing):
         return declare_aggregate(thing)
-    if is_table(thing):
-        return declare_table(thing)
+    if is_process(thing):
+        return declare_process(thing)
     if callable(thing) and not isinstance(thing, type) and not inspect.signature(thing).parameters:
         return declared(thing())
     raise TypeError(f"{thing!r} is no function of a plugin, nor something without arguments that makes one")

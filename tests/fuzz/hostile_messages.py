@@ -14,7 +14,7 @@ from remote_udf.process_calls import segments_schema
 from remote_udf.process_planning import TableGiven, plan_process_call
 from remote_udf.v1 import message_pb2 as pb
 from tests.fuzz.served import LISTS, Counted
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 from udf_server.streams.session import PROTOCOL_VERSION
 
 __all__ = ["MESSAGE_BYTES", "STREAM_ROWS", "Conversation", "inflated"]
@@ -198,7 +198,7 @@ def _process(draw: random.Random) -> tuple[pa.Schema, pb.ProcessCall]:
     name, wide = f"{draw.getrandbits(40):x}", draw.choice((0, 1, 5, 400))
     inner = draw.choice((pa.null(), pa.int64(), pa.struct([]), pa.list_(pa.null())))
     table = pa.schema([("k", pa.int64()), *((f"{name}{number}", inner) for number in range(wide))])
-    spec = declare_table(Counted).spec
+    spec = declare_process(Counted).spec
     call = plan_process_call(spec, {"rows": TableGiven(table, ["k"], ())}, {}, [])
     message = call.to_proto()
     match draw.randrange(8):

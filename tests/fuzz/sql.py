@@ -23,7 +23,7 @@ from spark_client.sql.window_functions import is_window_call, read_window_call
 from tests.spark_client.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 __all__ = ["SqlFuzzer"]
 
@@ -92,7 +92,7 @@ class SqlFuzzer:
         def f(x: int) -> int:
             return x
 
-        functions = [f.spec, declare_aggregate(Total).spec, declare_table(Counted).spec]
+        functions = [f.spec, declare_aggregate(Total).spec, declare_process(Counted).spec]
         self.names = FunctionNames(_NoSession(), Functions(functions))
 
     def run(self, tries):

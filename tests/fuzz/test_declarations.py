@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import udf_server as udf
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.base.errors import DeclarationError
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 PLAIN = st.sampled_from([
     int, str, float, bytes, bool, decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta, np.int32,
@@ -115,7 +115,7 @@ def test_any_aggregate_function_is_declared_or_refused_by_name(base, members, ac
 @given(MEMBERS, functions(), functions())
 def test_any_process_table_function_is_declared_or_refused_by_name(members, evaluate, on_timer):
     refused(
-        lambda: declare_table(
+        lambda: declare_process(
             type("Odd", (udf.ProcessTableFunction,), {"eval": evaluate, "on_timer": on_timer, **members})
         )
     )

@@ -12,7 +12,7 @@ from spark_client import PlanError, Window, windows
 from spark_client.base.identifiers import quoted
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 ODD = ["x.y", "x`y", "*", "x y", "x.y.", "`x`"]
 
@@ -62,7 +62,7 @@ class Passing(udf.ProcessTableFunction):
 
 @pytest.fixture
 def session(remote):
-    return remote(same, negative, no_ones, declare_aggregate(MySum), declare_table(Passing))
+    return remote(same, negative, no_ones, declare_aggregate(MySum), declare_process(Passing))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import udf_server as udf
 from spark_client import Window, windows
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 DEEP = "struct<a:bigint,b:array<struct<c:bigint>>,m:map<string,bigint>>"
 
@@ -72,7 +72,7 @@ class Single(udf.ProcessTableFunction):
 
 @pytest.fixture
 def session(remote):
-    return remote(same, all_same, declare_aggregate(Largest), declare_table(Keyed), declare_table(Single))
+    return remote(same, all_same, declare_aggregate(Largest), declare_process(Keyed), declare_process(Single))
 
 
 def columns_of(frame):

@@ -15,7 +15,7 @@ from spark_client.base.changelogs import require_retract
 from tests.conftest import SESSION_ZONE
 from udf_process import FraudRules, OneMatchJoin, SessionAlerts, ToChangelog
 from udf_server import ArgumentTrait, StateHint
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 KEYED = Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]
 UPSERT = udf.ChangelogMode.of("+I", "+U", "-D", key_only_deletes=True)
@@ -130,7 +130,7 @@ def functions(remote):
         SessionAlerts,
         ToChangelog,
     )
-    return remote(*map(declare_table, ours))
+    return remote(*map(declare_process, ours))
 
 
 def rows(frame):

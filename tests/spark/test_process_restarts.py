@@ -14,7 +14,7 @@ import udf_server as udf
 from spark_client import connect
 from tests.spark.process_streams import Fragile, Keyed, Mended, Seen, Sessions, run, seconds, start, stream_of, write
 from udf_server import StateHint
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 # A state store and Python's side of it are slow to start on a busy machine.
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("rocksdb")]
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_function_that_fails_ends_the_query_and_a_mended_one_goes_on(remote, spark, source, tmp_path):
     """From the checkpoint, with another server: exactly what one run over all rows gives."""
     write(source, "a", [("x", 1, 1), ("y", 2, 2)])
-    fragile, mended = remote(declare_table(Fragile)), remote(declare_table(Mended))
+    fragile, mended = remote(declare_process(Fragile)), remote(declare_process(Mended))
 
     def query(functions):
         return functions.process("fragile", stream_of(spark, source), partition_by="k")
@@ -58,14 +58,14 @@ def test_a_server_that_is_killed_in_the_middle_changes_nothing(serve, spark, sou
     rows = {"a": [("x", 1, 5), ("y", 2, 6)], "b": [("x", 77, 8), ("y", 3, 30)], "c": [("z", 4, 90)]}
     for name, each in rows.items():
         write(source, name, each)
-    first = serve(declare_table(Gated))
+    first = serve(declare_process(Gated))
     remote = connect(spark, first.target)
     query = start(remote.process("sessions", stream_of(spark, source), partition_by="k", on_time="ts"), tmp_path)
     assert Gate.reached.wait(300)
     port = int(first.target.rpartition(":")[2])
     first.stop()
     Gate.opened.set()
-    serve(declare_table(Sessions), port=port)
+    serve(declare_process(Sessions), port=port)
     query.awaitTermination(300)
     found = [tuple(row) for row in spark.read.parquet(str(tmp_path / "processed")).collect()]
     assert seconds(found) == [
@@ -96,7 +96,7 @@ def test_a_driver_that_is_killed_in_a_micro_batch_changes_nothing(serve, spark, 
         write(source, name, rows)
     Gate.reached.clear()
     Gate.opened.clear()
-    target = serve(declare_table(Gated)).target
+    target = serve(declare_process(Gated)).target
     with (tmp_path / "log").open("wb") as log:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
         driver = psutil.Popen(

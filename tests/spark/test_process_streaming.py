@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from spark_client import PlanError
 from tests.spark.process_streams import ALL, PROVIDER, run, seconds, stream_of, write
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 # A state store and Python's side of it are slow to start on a busy machine.
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("rocksdb")]
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("rocksdb")]
 
 @pytest.fixture
 def functions(remote):
-    return remote(*map(declare_table, ALL))
+    return remote(*map(declare_process, ALL))
 
 
 @pytest.mark.connect

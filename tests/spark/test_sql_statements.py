@@ -10,7 +10,7 @@ from spark_client import PlanError
 from tests.spark_client.aggregate.world import Total
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 KEYED = Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]
 CALLS = []
@@ -41,7 +41,7 @@ def functions(spark, remote):
     frame.selectExpr("k", "v", "timestamp_seconds(s) AS at").createOrReplaceTempView("four")
     for table in ("main_out", "side_out"):
         spark.sql(f"DROP TABLE IF EXISTS {table}")
-    yield remote(declare_aggregate(Total), declare_table(Numbered), plus_ten)
+    yield remote(declare_aggregate(Total), declare_process(Numbered), plus_ten)
     for table in ("main_out", "side_out"):
         spark.sql(f"DROP TABLE IF EXISTS {table}")
     spark.catalog.dropTempView("four")

@@ -16,7 +16,7 @@ from remote_udf.errors import InvalidCall
 from remote_udf.process_planning import output_fields, plan_process_call
 from remote_udf.result_columns import column_named_by, columns_of
 from udf_server import ArgumentTrait, DeclarationError, ListView
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 from udf_server.testing import ProcessTableHarness, table
 
 KEYED = Annotated[udf.Row, ArgumentTrait.SET_SEMANTIC_TABLE]
@@ -26,7 +26,7 @@ times = st.integers(0, 8)
 
 
 def declared(**members):
-    return declare_table(type("Wrong", (udf.ProcessTableFunction,), {"returns": "a int", **members}))
+    return declare_process(type("Wrong", (udf.ProcessTableFunction,), {"returns": "a int", **members}))
 
 
 def test_a_declaration_that_is_wrong_names_function_and_parameter():
@@ -78,7 +78,7 @@ def test_an_overloaded_eval_is_refused():
 
     for kind in (Several, Dispatched):
         with pytest.raises(DeclarationError, match=r"function \w+: .*non-overloaded.*eval is overloaded"):
-            declare_table(kind)
+            declare_process(kind)
 
 
 def test_a_value_of_another_type_is_an_error_that_names_the_column():
@@ -150,7 +150,7 @@ def test_columns_of_the_result_may_depend_on_the_call(arguments, columns, row):
 
 
 def test_both_ends_find_the_same_columns():
-    spec = declare_table(Tagged).spec
+    spec = declare_process(Tagged).spec
     copied = type(spec).from_proto(spec.to_proto())
     call = plan_process_call(copied, {"rows": table("k int, v string", partition_by="k")}, {"name": ["mine"]})
     assert [field.name for field in output_fields(copied, call)] == ["k", "mine", "v"]

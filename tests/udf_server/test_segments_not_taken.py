@@ -18,7 +18,7 @@ from tests.udf_server.streams import Talk, eventually, finish
 from udf_server import ArgumentTrait
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.aggregate.segments import BundledKeySegment
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 from udf_server.streams.accounting import StreamLimits
 from udf_server.testing.columns import segment_columns
 
@@ -74,7 +74,7 @@ def aggregate():
 
 
 def process(cls, *, parts):
-    function = declare_table(cls)
+    function = declare_process(cls)
     call = plan_process_call(function.spec, {"rows": TableGiven(pa.schema([("v", pa.int64())]))}, {}, {})
     schema = segments_schema(function.spec, call)
     segment = {

@@ -14,7 +14,7 @@ import udf_server as udf
 from remote_udf.errors import InvalidCall
 from remote_udf.process_planning import plan_process_call
 from udf_server import ArgumentTrait, ListView, MapView, StateHint, ValueView
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 from udf_server.process.rows import row_class
 from udf_server.process.timers import Timers
 from udf_server.testing import ProcessTableHarness, table
@@ -264,7 +264,7 @@ def test_columns_of_typed_rows_go_by_position_and_widen_at_every_depth():
         def eval(self, rows: Annotated[Path, ArgumentTrait.ROW_SEMANTIC_TABLE]) -> Iterator[tuple]:
             yield (sum(each.x + each.y for each in [rows.point, *rows.points, *rows.named.values()]),)
 
-    spec = declare_table(Sums).spec
+    spec = declare_process(Sums).spec
     narrow = "struct<a:smallint,b:float>"
     found = table(f"id smallint, p {narrow}, ps array<{narrow}>, named map<string,{narrow}>")
     (given,) = plan_process_call(spec, {"rows": found}, {}).tables

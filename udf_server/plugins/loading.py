@@ -18,7 +18,7 @@ from udf_server.base.functions import Function
 from udf_server.plugins import hookspecs
 from udf_server.plugins.hookspecs import PROJECT
 from udf_server.plugins.owners import checked_owner, owner_of_package
-from udf_server.process.declaration import declare_table, is_table
+from udf_server.process.declaration import declare_process, is_process
 
 __all__ = ["build_plugin_manager", "load_functions"]
 
@@ -113,8 +113,8 @@ def _declared(plugin: str, function: object) -> Function:
         return function
     if is_aggregate(function):
         return declare_aggregate(function)  # type: ignore[arg-type]
-    if is_table(function):
-        return declare_table(function)  # type: ignore[arg-type]
+    if is_process(function):
+        return declare_process(function)  # type: ignore[arg-type]
     raise PluginError(
         f"plugin {plugin!r}: udf_functions returned {function!r}, which is neither a function declared with "
         "udf.scalar nor an AggregateFunction nor a ProcessTableFunction"
@@ -133,7 +133,7 @@ def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> N
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     functions = [value for value in vars(module).values() if isinstance(value, Function)]
     functions += [declare_aggregate(value) for value in own if isinstance(value, type) and is_aggregate(value)]
-    functions += [declare_table(value) for value in own if isinstance(value, type) and is_table(value)]
+    functions += [declare_process(value) for value in own if isinstance(value, type) and is_process(value)]
     if not functions:
         raise PluginError(
             f"plugin {name!r}: has neither the hook udf_functions, nor a function made with udf.scalar, nor an "

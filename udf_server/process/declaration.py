@@ -24,7 +24,7 @@ from udf_server.process.context import ProcessContext
 from udf_server.process.results import Results, results_given, results_of
 from udf_server.process.states import StateEntry
 
-__all__ = ["ProcessTable", "declare_table", "is_table"]
+__all__ = ["ProcessTable", "declare_process", "is_process"]
 
 
 @dataclass(kw_only=True)
@@ -48,14 +48,14 @@ class ProcessTable(Function):
         return replace(self, spec=spec, results=results, result=StructCodec(dict(results.columns)))
 
 
-def is_table(value: object) -> bool:
+def is_process(value: object) -> bool:
     """Whether a plugin may return this as a process table function."""
     if isinstance(value, type):
         return issubclass(value, ProcessTableFunction) and value is not ProcessTableFunction
     return isinstance(value, ProcessTableFunction)
 
 
-def declare_table(given: ProcessTableFunction | type[ProcessTableFunction]) -> ProcessTable:
+def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) -> ProcessTable:
     """Check and declare the function. Raises DeclarationError, which names function and parameter."""
     made = implementation_of(given)
     implementation, where = made.instance, made.where

@@ -18,7 +18,7 @@ from remote_udf.table_arguments import ArgumentTrait
 from udf_server.base.values import codec_for_type
 from udf_server.process.base import ProcessTableFunction
 from udf_server.process.binding import TableBinding
-from udf_server.process.declaration import ProcessTable, declare_table
+from udf_server.process.declaration import ProcessTable, declare_process
 from udf_server.process.rows import Row, row_class
 from udf_server.process.times import from_author
 from udf_server.testing.given import table
@@ -218,7 +218,7 @@ class ProcessTableHarness:
     # How it works.
 
     def _declared(self) -> ProcessTable:
-        return self._given if isinstance(self._given, ProcessTable) else declare_table(self._given)
+        return self._given if isinstance(self._given, ProcessTable) else declare_process(self._given)
 
     def _started(self, declared: ProcessTable) -> ProcessTable:
         return self._watching(declared.in_call(self._call))

@@ -21,7 +21,7 @@ from udf_process import (
     udf_functions,
 )
 from udf_server import ChangelogMode, RowKind
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 from udf_server.testing import ProcessTableHarness, table
 
 UPDATES = ChangelogMode.of(*RowKind)
@@ -34,7 +34,7 @@ def at(minutes):
 
 
 def test_all_functions_are_offered_with_a_description():
-    specs = [declare_table(function).spec for function in udf_functions()]
+    specs = [declare_process(function).spec for function in udf_functions()]
     assert len({spec.name for spec in specs}) == 9
     assert all(spec.description for spec in specs)
 

@@ -14,7 +14,7 @@ from tests.conformance.column_types import parse_type
 from tests.conformance.functions.process_bodies import BODIES, MODES, TIMERS
 from tests.conformance.functions.wrong_declarations import declared_wrongly
 from udf_server import ArgumentTrait, StateHint
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 __all__ = ["NotBuilt", "build_process_table", "process_functions", "process_name"]
 
@@ -47,7 +47,7 @@ def process_functions(cases: Iterable[Case]) -> list[udf.ProcessTableFunction]:
                 kind = build_process_table(
                     words, process_name(case, position), case.config.get("output.changelog_mode")
                 )
-                declare_table(kind)
+                declare_process(kind)
             except (NotBuilt, ValueError, RemoteUdfError):
                 continue
             built.append(kind())

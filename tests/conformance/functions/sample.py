@@ -13,7 +13,7 @@ from tests.conformance.functions.process_tables import NotBuilt, build_process_t
 from tests.conformance.functions.window_functions import ConcatDistinctAgg
 from tests.conformance.servers import Servers
 from udf_server.aggregate.declaration import declare_aggregate
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 __all__ = ["SampleBinder"]
 
@@ -65,7 +65,7 @@ class SampleBinder:
         output = case.config.get("output.changelog_mode")
         try:
             kind = build_process_table(words, process_name(case, position), output)
-            return Bound(words, kind, declare_table(kind).spec, ORIGIN)
+            return Bound(words, kind, declare_process(kind).spec, ORIGIN)
         except NotBuilt as error:
             raise FunctionMissing(str(error)) from error
         except (RemoteUdfError, ValueError, TypeError) as error:

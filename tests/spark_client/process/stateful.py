@@ -21,7 +21,7 @@ from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.testing import LocalTransport
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ROW = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
@@ -33,7 +33,7 @@ def at(seconds):
 
 def state_plan(function, *, order_by=(), buckets=3, rows_first=False, schema=ROW, **options):
     """A call of a function with one table of `k`, `v`, `ts`, by key and time."""
-    declared = declare_table(function)
+    declared = declare_process(function)
     name = declared.spec.process.tables[0].name
     given = TableGiven(schema, ["k"], order_by)
     process = plan_process_call(declared.spec, {name: given}, {}, ["ts"])

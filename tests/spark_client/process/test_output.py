@@ -23,7 +23,7 @@ from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.testing import FaultyTransport, LocalTransport
 from udf_server import ArgumentTrait, StateHint, ValueView
-from udf_server.process.declaration import declare_table
+from udf_server.process.declaration import declare_process
 
 ROW = pa.schema([("k", pa.int64()), ("count", pa.int64()), ("width", pa.int64()), ("text", pa.string())])
 MESSAGE_BYTES = 64 << 10
@@ -146,7 +146,7 @@ ROWS = st.lists(
 
 @pytest.fixture(scope="module", params=[Repeat, RepeatAsync, Flaky], ids=lambda kind: kind.__name__)
 def served(request):
-    declared = declare_table(request.param)
+    declared = declare_process(request.param)
     with LocalTransport(declared, message_bytes=MESSAGE_BYTES) as transport:
         yield declared, transport
 
@@ -168,7 +168,7 @@ def test_output_of_any_size_arrives_once_and_in_order_whatever_is_lost(served, r
 
 
 def test_an_emitted_row_that_fits_no_message_is_an_error_that_says_so():
-    declared = declare_table(Repeat)
+    declared = declare_process(Repeat)
     with (
         LocalTransport(declared, message_bytes=MESSAGE_BYTES) as transport,
         pytest.raises(FunctionFailed, match=r"key \(k=1\) failed: RESULT_TOO_LARGE: an emitted row takes \d+ bytes"),
@@ -177,7 +177,7 @@ def test_an_emitted_row_that_fits_no_message_is_an_error_that_says_so():
 
 
 def test_columns_passed_through_make_batches_of_bounded_size():
-    declared = declare_table(Explode)
+    declared = declare_process(Explode)
     long, found = "y" * (1 << 20), 0
     given = [(1, 2_500, 0, long), (2, 3, 0, "short"), (3, 100, 0, long)]
     with LocalTransport(declared) as transport:
