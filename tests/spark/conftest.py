@@ -26,3 +26,11 @@ def source(tmp_path: Path) -> Path:
     folder = tmp_path / "in"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def few_partitions(spark: SparkSession) -> Iterator[None]:
+    """Two partitions, because each of them has a state store, which takes its time."""
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", "4")

@@ -10,27 +10,14 @@ from spark_client import PlanError, connect
 from tests.spark_client.aggregate.world import ALL, Total
 from udf_server.aggregate.declaration import declare_aggregate
 
+pytestmark = pytest.mark.usefixtures("few_partitions")
+
 SCHEMA = "k string, v bigint, at timestamp, row_kind string"
 
 
 @pytest.fixture
 def functions(remote):
     return remote(*map(declare_aggregate, ALL))
-
-
-@pytest.fixture(autouse=True)
-def _few_partitions(spark):
-    """A state store each, which take their time."""
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
-
-
-@pytest.fixture
-def source(tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    return folder
 
 
 def write(folder, name, rows):

@@ -7,6 +7,8 @@ import pytest
 from tests.spark_client.aggregate.world import Total
 from udf_server.aggregate.declaration import declare_aggregate
 
+pytestmark = pytest.mark.usefixtures("few_partitions")
+
 FILES = [
     [("x", 1, 1), ("y", 2, 12)],
     [("x", 5, 4), ("y", 7, 31)],
@@ -16,13 +18,6 @@ FILES = [
 ]
 """Key, value, seconds after midnight; a micro-batch each. The watermark is ten seconds behind."""
 TUMBLED = "TABLE(TUMBLE(TABLE events, DESCRIPTOR(at), INTERVAL '10' SECOND))"
-
-
-@pytest.fixture(autouse=True)
-def _few_partitions(spark):
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from spark_client.windows import (
 from tests.spark_client.aggregate.world import Total
 from udf_server.aggregate.declaration import declare_aggregate
 
+pytestmark = pytest.mark.usefixtures("few_partitions")
+
 WINDOW = ["window_start", "window_end"]
 FILES = [
     [("x", 1, 1), ("y", 2, 12)],
@@ -32,13 +34,6 @@ FILES = [
     [("x", 1, 150)],
 ]
 """Key, value, seconds after midnight; a micro-batch each. The watermark is ten seconds behind."""
-
-
-@pytest.fixture(autouse=True)
-def _few_partitions(spark):
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
 
 
 @pytest.fixture

@@ -1,16 +1,13 @@
 """A running changelog against plain Python, whatever the cuts and bundles; and played back, the table."""
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_udf.options import OnError
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.testing import LocalTransport
 from tests.spark_client.aggregate.world import (
-    ALL,
     Opening,
     Rows,
     Sum,
@@ -22,14 +19,6 @@ from tests.spark_client.aggregate.world import (
     rows_of,
     table_of,
 )
-from udf_server.aggregate.declaration import declare_aggregate
-
-
-@pytest.fixture(scope="module")
-def transport():
-    with LocalTransport(*map(declare_aggregate, ALL)) as transport:
-        yield transport
-
 
 CHANGES = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 1), st.sampled_from(["+I", "-U", "+U", "-D"]), st.integers(0, 3)),

@@ -7,17 +7,9 @@ from remote_udf.segments import AppliedField
 from spark_client.executor.aggregate import combining
 from spark_client.executor.aggregate.combining import combined_bundles
 from spark_client.executor.aggregate.partial import map_partial
-from spark_client.testing import LocalTransport
-from tests.spark_client.aggregate.world import ALL, Opening, Sum, Total, by_key, call_of, plan_of, rows_of, table_of
-from udf_server.aggregate.declaration import declare_aggregate
+from tests.spark_client.aggregate.world import Opening, Sum, Total, by_key, call_of, plan_of, rows_of, table_of
 
 ACCUMULATOR = call_of(Total).spec.accumulator
-
-
-@pytest.fixture(scope="module")
-def transport():
-    with LocalTransport(*map(declare_aggregate, ALL)) as transport:
-        yield transport
 
 
 def as_table(rows):

@@ -31,12 +31,6 @@ from tests.spark_client.aggregate.world import (
 from udf_server.aggregate.declaration import declare_aggregate
 
 
-@pytest.fixture(scope="module")
-def transport():
-    with LocalTransport(*map(declare_aggregate, ALL)) as transport:
-        yield transport
-
-
 def as_table(rows):
     """Rows of key and value; -13 is what the functions cannot take."""
     return table_of({"k": (pa.int64(), [k for k, _ in rows]), "v": (pa.int64(), [v for _, v in rows])})

@@ -15,9 +15,8 @@ from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.aggregate.frames import bounds_of, recomputed, slid, stretches
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.testing import FaultyTransport, LocalTransport
+from spark_client.testing import FaultyTransport
 from tests.spark_client.aggregate.world import (
-    ALL,
     Opening,
     Rows,
     Sum,
@@ -27,14 +26,6 @@ from tests.spark_client.aggregate.world import (
     rows_of,
     table_of,
 )
-from udf_server.aggregate.declaration import declare_aggregate
-
-
-@pytest.fixture(scope="module")
-def transport():
-    with LocalTransport(*map(declare_aggregate, ALL)) as transport:
-        yield transport
-
 
 DAY = datetime.date(2024, 1, 1)
 NOON = datetime.datetime(2024, 1, 1, 12)

@@ -4,7 +4,6 @@ import decimal
 import random
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,6 @@ from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.rows import OutputColumn, Source
 from spark_client.testing import FaultyTransport, LocalTransport
 from tests.spark_client.aggregate.world import (
-    ALL,
     DECIMAL,
     DecimalSum,
     Keys,
@@ -34,13 +32,6 @@ from tests.spark_client.aggregate.world import (
     table_of,
 )
 from udf_server.aggregate.declaration import declare_aggregate
-
-
-@pytest.fixture(scope="module")
-def transport():
-    with LocalTransport(*map(declare_aggregate, ALL)) as transport:
-        yield transport
-
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 3) | st.none(), st.integers(-9, 9) | st.none(), st.booleans() | st.none()), max_size=40
