@@ -11,11 +11,12 @@ from spark_client.base.errors import (
     UnknownFunction,
 )
 from spark_client.base.security import Security
+from spark_client.connecting import connect
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.scalar import RemoteFunction
 from spark_client.functions.window import Window, desc
 from spark_client.planning.aggregate.grouping import RemoteGrouping
-from spark_client.session import RemoteSession, connect
+from spark_client.session import RemoteSession
 from spark_client.summary.job_summary import JobSummary
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""RemoteSession: the functions of one server in one Spark session. `connect` makes it."""
+"""RemoteSession: the functions of one server in one Spark session."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, Unpack, overload
@@ -11,15 +11,12 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
 from spark_client.base.option_types import AggregateCallOptions, CallOptions, ProcessCallOptions, ScalarCallOptions
-from spark_client.base.security import Security
-from spark_client.embedded import EmbeddedServer, embedded_server, require_local_executors
-from spark_client.executor.stream.in_process import local_transport
+from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.any_function import AnyFunction
-from spark_client.functions.directory import Functions, list_functions
+from spark_client.functions.directory import Functions
 from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
-from spark_client.functions.version_pins import pinned
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, select_over
@@ -32,74 +29,10 @@ from spark_client.sql.explaining import plan_of, query_of, scalar_stages
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Parameters, Text
 from spark_client.sql.statements import run_text
-from spark_client.summary.collector import Collector, collecting, context_of, require_reports
+from spark_client.summary.collector import Collector, context_of, require_reports
 from spark_client.summary.job_summary import JobSummary
 
-__all__ = ["RemoteSession", "connect"]
-
-
-def connect(
-    spark: SparkSession,
-    target: str | None = None,
-    *,
-    plugins: Sequence[str] = (),
-    connect_seconds: float = ClientConfig.connect_seconds,
-    security: Security | None = None,
-    max_stream_seconds: float = ClientConfig.max_stream_seconds,
-    max_replays: int = ClientConfig.max_replays,
-    shared_memory: bool = ClientConfig.shared_memory,
-    summary_directory: str | None = None,
-    checkpoint: str | None = None,
-) -> "RemoteSession":
-    """Connect a Spark session, classic or Connect, to a server.
-
-    Without a target, an embedded server is started as a process on this machine, once per list of `plugins`. It can be
-    used only if the executors run on this machine.
-
-    Args:
-        spark: The Spark session.
-        target: The address for the executors: "host:port", "unix:/path", "dns:///name:port", or several with commas.
-        plugins: Modules or .py files for the embedded server, in addition to the installed plugins.
-        connect_seconds: How long to wait for a first answer, on the driver and in every task.
-        security: TLS and tokens.
-        max_stream_seconds: After this time a stream reconnects to the next server, so that new servers get work.
-        max_replays: How often the rows of a lost server are sent again at most.
-        shared_memory: Exchange rows with a server on the executor's own host through shared memory, if possible.
-        summary_directory: For `summary` on Spark Connect: a path or URI that executors can write and Spark can read.
-        checkpoint: A path, such as the checkpoint of a streaming query, at which the versions of functions are kept.
-
-    Returns:
-        A session with the functions of the server. If `checkpoint` is given, a name without a version keeps the
-        version that it had when the path was first used, also if the query is restarted.
-
-    Raises:
-        ServerUnavailable: No server answers.
-        AccessDenied: The server rejects the caller, or a file of `security` cannot be read.
-        NotARemoteUdfServer: Something else answers at the target.
-        EmbeddedServerFailed: The embedded server does not start, or executors cannot reach it.
-    """
-    embedded = None
-    if target is None:
-        require_local_executors(spark)
-        embedded = embedded_server(plugins)
-        target = embedded.target
-    elif plugins:
-        raise ValueError("plugins are for the embedded server; a server at a target has its own")
-    reporter, collector = collecting(spark, summary_directory)
-    config = ClientConfig(
-        target,
-        connect_seconds,
-        security or Security(),
-        max_stream_seconds,
-        max_replays,
-        shared_memory,
-        reporter,
-        in_process=local_transport,
-    )
-    functions = list_functions(config)
-    if checkpoint is not None:
-        functions = pinned(spark, checkpoint, functions)
-    return RemoteSession(spark, config, functions, embedded, collector)
+__all__ = ["RemoteSession"]
 
 
 class RemoteSession:
