@@ -20,13 +20,13 @@ from udf_server.base.bundle_metrics import ProcessMetrics
 from udf_server.base.functions import Function
 from udf_server.base.values import codec_for_type
 from udf_server.process.context import CallFacts
-from udf_server.process.declaration import ProcessTable
+from udf_server.process.declaration import ProcessFunction
 from udf_server.process.engine import Emitted, Engine, Flush, Processed, Segment
 from udf_server.process.reading import SegmentReader
 from udf_server.process.writing import output_array, part_of, processed_array
 from udf_server.runners.emission import Emission
 
-__all__ = ["TableBinding", "bind_table", "checked_process_segments"]
+__all__ = ["ProcessBinding", "bind_process", "checked_process_segments"]
 
 ASYNC_SEGMENTS = 256
 """The maximum number of segments of an async function that are in flight in a bundle."""
@@ -35,7 +35,7 @@ PART_SHARE = 16
 HELD_BYTES = 16 << 20
 
 
-def checked_process_segments(function: ProcessTable, call: ProcessCall, schema: pa.Schema) -> list[pa.DataType]:
+def checked_process_segments(function: ProcessFunction, call: ProcessCall, schema: pa.Schema) -> list[pa.DataType]:
     """Return the type of each column of the segments. Raises StreamError for columns of another call."""
     wanted = segments_schema(function.spec, call)
     if schema.names != wanted.names or any(
@@ -49,10 +49,10 @@ def checked_process_segments(function: ProcessTable, call: ProcessCall, schema: 
     return list(wanted.types)
 
 
-def bind_table(function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics) -> Function:
+def bind_process(function: ProcessFunction, call: ProcessCall, metrics: ProcessMetrics) -> Function:
     """The function over the columns of this call's segments. Raises ValueError for scalars that it cannot read."""
     function = function.in_call(call)
-    binding = TableBinding(function, call, metrics)
+    binding = ProcessBinding(function, call, metrics)
     result = processed_type(function.spec, broadcast=call.broadcast)
     bound = Function(
         spec=replace(function.spec, result=result, nulls=NullCall.CALL),
@@ -68,10 +68,10 @@ def bind_table(function: ProcessTable, call: ProcessCall, metrics: ProcessMetric
     return bound
 
 
-class TableBinding:
+class ProcessBinding:
     """Processes segments, given as columns, and returns the results as a struct array."""
 
-    def __init__(self, function: ProcessTable, call: ProcessCall, metrics: ProcessMetrics | None = None) -> None:
+    def __init__(self, function: ProcessFunction, call: ProcessCall, metrics: ProcessMetrics | None = None) -> None:
         self._function = function
         self._metrics = metrics
         self._names = segments_schema(function.spec, call).names
@@ -151,7 +151,7 @@ class TableBinding:
 class _CallResults:
     """The results of the segments of one call, in order. They are sent early if they are large, or else at the end."""
 
-    def __init__(self, binding: TableBinding, emission: Emission | None, columns: Sequence[pa.Array]) -> None:
+    def __init__(self, binding: ProcessBinding, emission: Emission | None, columns: Sequence[pa.Array]) -> None:
         self.segments = binding.read(columns)
         self._binding = binding
         self._emission = emission
@@ -234,7 +234,7 @@ class _Turns:
             self._kept = 0
 
 
-def _scalars(function: ProcessTable, call: ProcessCall) -> list[Any]:
+def _scalars(function: ProcessFunction, call: ProcessCall) -> list[Any]:
     """A value per scalar argument: that of the call, or the declared default."""
     values = []
     for argument in function.arguments:
@@ -251,7 +251,7 @@ def _scalars(function: ProcessTable, call: ProcessCall) -> list[Any]:
     return values
 
 
-def _broadcast_state(function: ProcessTable, call: ProcessCall) -> list[Any] | None:
+def _broadcast_state(function: ProcessFunction, call: ProcessCall) -> list[Any] | None:
     if call.broadcast_state is None or call.broadcast:
         return None
     entries = [entry for entry in function.states if entry.broadcast]

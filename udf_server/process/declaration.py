@@ -24,11 +24,11 @@ from udf_server.process.context import ProcessContext
 from udf_server.process.results import Results, results_given, results_of
 from udf_server.process.states import StateEntry
 
-__all__ = ["ProcessTable", "declare_process", "is_process"]
+__all__ = ["ProcessFunction", "declare_process", "is_process"]
 
 
 @dataclass(kw_only=True)
-class ProcessTable(Function):
+class ProcessFunction(Function):
     """A process table function. `call` is its `eval`."""
 
     implementation: ProcessTableFunction
@@ -39,7 +39,7 @@ class ProcessTable(Function):
     timer: Callable[..., Any] | None
     timer_has_context: bool
 
-    def in_call(self, call: ProcessCall) -> "ProcessTable":
+    def in_call(self, call: ProcessCall) -> "ProcessFunction":
         """The function with the result columns that depend on this call. Raises InvalidCall."""
         if self.results.told is None:
             return self
@@ -55,7 +55,7 @@ def is_process(value: object) -> bool:
     return isinstance(value, ProcessTableFunction)
 
 
-def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) -> ProcessTable:
+def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) -> ProcessFunction:
     """Check and declare the function. Raises DeclarationError, which names function and parameter."""
     made = implementation_of(given)
     implementation, where = made.instance, made.where
@@ -88,7 +88,7 @@ def declare_process(given: ProcessTableFunction | type[ProcessTableFunction]) ->
         sees_key=True,
         process=signature,
     )
-    return ProcessTable(
+    return ProcessFunction(
         spec=spec,
         call=call,
         parameters=[[argument.codec] if argument.codec is not None else [] for argument in read.arguments],

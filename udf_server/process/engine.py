@@ -10,7 +10,7 @@ from typing import Any
 
 from remote_udf.row_kinds import RowKind
 from udf_server.process.context import CallFacts, ProcessContext
-from udf_server.process.declaration import ProcessTable
+from udf_server.process.declaration import ProcessFunction
 from udf_server.process.states import KeyState, StateEntry
 from udf_server.process.timers import Timer, Timers
 
@@ -74,7 +74,7 @@ class Engine:
     """Calls a function for segments. Created once per stream and used by many threads, so it keeps no segment."""
 
     def __init__(
-        self, function: ProcessTable, facts: CallFacts, scalars: Sequence[Any], broadcast_state: Sequence[Any] | None
+        self, function: ProcessFunction, facts: CallFacts, scalars: Sequence[Any], broadcast_state: Sequence[Any] | None
     ) -> None:
         """`scalars` has a value per scalar argument, `broadcast_state` the stored value of each broadcast entry."""
         self._function = function
@@ -131,7 +131,7 @@ class Engine:
     # Used by _Work.
 
     @property
-    def function(self) -> ProcessTable:
+    def function(self) -> ProcessFunction:
         return self._function
 
     @property
@@ -162,7 +162,7 @@ class Engine:
 class _Binding:
     """Calls of `eval` for the rows of one table: all arguments but the row are bound."""
 
-    def __init__(self, function: ProcessTable, arguments: Sequence[Any]) -> None:
+    def __init__(self, function: ProcessFunction, arguments: Sequence[Any]) -> None:
         """`arguments` has a value per scalar argument, and None for each table."""
         self._code = function.call
         self._has_context = function.eval_has_context

@@ -12,7 +12,7 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from udf_server.base.codecs import Codec
 from udf_server.base.records import StructCodec
 from udf_server.base.values import codec_for_type
-from udf_server.process.declaration import ProcessTable
+from udf_server.process.declaration import ProcessFunction
 from udf_server.process.engine import Incoming, Segment
 from udf_server.process.rows import row_class
 from udf_server.process.timers import Timer
@@ -25,7 +25,7 @@ _KINDS = list(RowKind)
 class SegmentReader:
     """Reads bundles of one call, column by column."""
 
-    def __init__(self, function: ProcessTable, call: ProcessCall) -> None:
+    def __init__(self, function: ProcessFunction, call: ProcessCall) -> None:
         schema = segments_schema(function.spec, call)
         self._names = schema.names
         self._states = [entry for entry in function.states if entry.broadcast is call.broadcast]

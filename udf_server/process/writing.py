@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from remote_udf.errors import ErrorCode
 from remote_udf.process_calls import OUTPUT, STATE, TIMERS, processed_type
 from udf_server.base.failures import describe
-from udf_server.process.declaration import ProcessTable
+from udf_server.process.declaration import ProcessFunction
 from udf_server.process.engine import Emitted, Processed
 from udf_server.runners.returned import WrongResult
 
 __all__ = ["output_array", "part_of", "processed_array"]
 
 
-def processed_array(function: ProcessTable, processed: Sequence[Processed], *, broadcast: bool) -> pa.Array:
+def processed_array(function: ProcessFunction, processed: Sequence[Processed], *, broadcast: bool) -> pa.Array:
     """A struct per segment. Raises WrongResult for state or rows that do not have their declared types."""
     type_ = processed_type(function.spec, broadcast=broadcast)
     parts = {field.name: field.type for field in type_}
@@ -30,7 +30,7 @@ def processed_array(function: ProcessTable, processed: Sequence[Processed], *, b
     return pa.StructArray.from_arrays(arrays, fields=list(type_))
 
 
-def _state(function: ProcessTable, stored: Sequence[list[Any]], type_: pa.DataType, *, broadcast: bool) -> pa.Array:
+def _state(function: ProcessFunction, stored: Sequence[list[Any]], type_: pa.DataType, *, broadcast: bool) -> pa.Array:
     """A struct with the stored form of each entry; null if all entries are empty."""
     entries = [entry for entry in function.states if entry.broadcast is broadcast]
     if not entries:
@@ -53,12 +53,12 @@ def _timers(processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(_offsets([len(each.timers) for each in processed]), struct, type=type_)
 
 
-def _output(function: ProcessTable, processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
+def _output(function: ProcessFunction, processed: Sequence[Processed], type_: pa.DataType) -> pa.Array:
     rows = output_array(function, [emitted for each in processed for emitted in each.output], type_.value_type)
     return pa.ListArray.from_arrays(_offsets([len(each.output) for each in processed]), rows, type=type_)
 
 
-def output_array(function: ProcessTable, emitted: Sequence[Emitted], type_: pa.DataType) -> pa.StructArray:
+def output_array(function: ProcessFunction, emitted: Sequence[Emitted], type_: pa.DataType) -> pa.StructArray:
     """The emitted rows. Raises WrongResult for values that do not have their columns' types."""
     rows, kinds, times, values = zip(*emitted, strict=True) if emitted else ((), (), (), ())
     insert_only = function.results.mode.is_insert_only

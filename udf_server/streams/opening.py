@@ -21,8 +21,8 @@ from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
-from udf_server.process.binding import bind_table, checked_process_segments
-from udf_server.process.declaration import ProcessTable
+from udf_server.process.binding import bind_process, checked_process_segments
+from udf_server.process.declaration import ProcessFunction
 from udf_server.runners.runner import Arguments
 from udf_server.security.access import Caller
 from udf_server.streams.session import PROTOCOL_VERSION
@@ -86,7 +86,7 @@ def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics) -> 
             require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
         if isinstance(hosted.function, Aggregate):
             return _aggregate(hosted, hosted.function, request, schema, context, metrics)
-        if isinstance(hosted.function, ProcessTable):
+        if isinstance(hosted.function, ProcessFunction):
             return _process(hosted, hosted.function, request, schema, context, metrics)
         return _scalar(hosted, request, schema, context)
     except UnsupportedType as error:
@@ -119,7 +119,7 @@ def _aggregate(
 
 
 def _process(
-    hosted: HostedFunction, function: ProcessTable, request: pb.Open, schema: pa.Schema, context: StreamContext,
+    hosted: HostedFunction, function: ProcessFunction, request: pb.Open, schema: pa.Schema, context: StreamContext,
     metrics: ServerMetrics,
 ) -> Opening:  # fmt: skip
     spec = hosted.spec
@@ -133,7 +133,7 @@ def _process(
             f"function {spec.key} takes {len(spec.process.tables)} tables, got {len(call.tables)}: {spec.signature}",
         )
     targets = checked_process_segments(function, call, schema)
-    bound = bind_table(function, call, ProcessMetrics(metrics, spec.name, spec.version))
+    bound = bind_process(function, call, ProcessMetrics(metrics, spec.name, spec.version))
     return Opening(hosted, bound, context, options.for_segments(), options.to_text(), Arguments(schema, targets))
 
 

@@ -17,8 +17,8 @@ from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.table_arguments import ArgumentTrait
 from udf_server.base.values import codec_for_type
 from udf_server.process.base import ProcessTableFunction
-from udf_server.process.binding import TableBinding
-from udf_server.process.declaration import ProcessTable, declare_process
+from udf_server.process.binding import ProcessBinding
+from udf_server.process.declaration import ProcessFunction, declare_process
 from udf_server.process.rows import Row, row_class
 from udf_server.process.times import from_author
 from udf_server.testing.given import table
@@ -64,7 +64,7 @@ class ProcessTableHarness:
     """
 
     def __init__(
-        self, function: ProcessTable | ProcessTableFunction | type[ProcessTableFunction],
+        self, function: ProcessFunction | ProcessTableFunction | type[ProcessTableFunction],
         tables: Mapping[str, TableGiven | str] | None = None, *, on_time: str | Sequence[str] = (), **scalars: Any,
     ) -> None:  # fmt: skip
         self._given = function
@@ -217,13 +217,13 @@ class ProcessTableHarness:
 
     # How it works.
 
-    def _declared(self) -> ProcessTable:
-        return self._given if isinstance(self._given, ProcessTable) else declare_process(self._given)
+    def _declared(self) -> ProcessFunction:
+        return self._given if isinstance(self._given, ProcessFunction) else declare_process(self._given)
 
-    def _started(self, declared: ProcessTable) -> ProcessTable:
+    def _started(self, declared: ProcessFunction) -> ProcessFunction:
         return self._watching(declared.in_call(self._call))
 
-    def _watching(self, function: ProcessTable) -> ProcessTable:
+    def _watching(self, function: ProcessFunction) -> ProcessFunction:
         """The function, wrapped so that each timer that fires is recorded."""
         timer, has_context = function.timer, function.timer_has_context
         if timer is None:
@@ -268,7 +268,7 @@ class ProcessTableHarness:
     ) -> None:  # fmt: skip
         call = dataclasses.replace(self._call, broadcast=broadcast, broadcast_state=self._broadcast_state())
         columns = segment_columns(self._function.spec, call, self._kept, key, arrived, advance_to)
-        result = asyncio.run(TableBinding(self._function, call).call_stepwise(columns, 1))
+        result = asyncio.run(ProcessBinding(self._function, call).call_stepwise(columns, 1))
         parts = dict(zip([each.name for each in result.type], result.flatten(), strict=True))
         if broadcast:
             self._kept.broadcast = parts[STATE]
