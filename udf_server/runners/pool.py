@@ -18,10 +18,10 @@ from udf_server.base.fairness import current_party
 from udf_server.hosting.turns import Turns
 from udf_server.runners.batches import REPORT_ROWS, RowBatch
 from udf_server.runners.outputs import Output
+from udf_server.runners.row_timer import Durations, RowTimer
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner
 from udf_server.runners.sending import Sender
 from udf_server.runners.slots import PoolWorker
-from udf_server.runners.strides import Durations, Strides
 
 __all__ = ["DEFAULT_CAPACITY", "GRACE_SECONDS", "CoroutinePool", "PoolRunner"]
 
@@ -207,17 +207,17 @@ class CoroutinePool:
         plain = self._context_parameter is None and not self._result.mutable
         room, sender, piece = self._setup.room, self.sender, self._setup.writer.piece_bytes
         turns, call_soon = self._turns, asyncio.get_running_loop().call_soon
-        strides = Strides(self._setup.clock, self._durations)
-        stepped, count = strides.restart(), -1
+        timer = RowTimer(self._setup.clock, self._durations)
+        stepped, count = timer.restart(), -1
         while not self._closed:
             if not (self._queue or self.arrived) or (room.full and sender.holds_up(self._wake)):
                 turns.leave(worker)
                 await self._park()
-                stepped = strides.restart()
+                stepped = timer.restart()
                 continue
             if not turns.enter(worker):
                 await self._let_others(worker, None, ask=True)
-                stepped, count = strides.restart(), turns.count
+                stepped, count = timer.restart(), turns.count
             if not self._queue:
                 if turns.pressed:
                     await self._decode_in_turn()
@@ -229,7 +229,7 @@ class CoroutinePool:
             self._setup.began(batch.first_row)
             values, woken, exhausted = batch.values, False, False
             while not self._closed:
-                done, stride, self._running = 0, strides.length, worker
+                done, interval, self._running = 0, timer.interval, worker
                 # islice would cost one more object per row that waits.
                 for index, arguments in batch.pending:
                     worker.index = index
@@ -249,7 +249,7 @@ class CoroutinePool:
                     if unordered:
                         batch.fresh.append(index)
                         sender.flush_soon()
-                    if done == stride:
+                    if done == interval:
                         break
                 worker.index = -1
                 if not done:
@@ -258,7 +258,7 @@ class CoroutinePool:
                 batch.unsized += done
                 if batch.unsized >= REPORT_ROWS and not self._closed:
                     batch.report(index)
-                now = strides.done(done)
+                now = timer.done(done)
                 if room.full or batch.results.held >= piece:
                     # Outcomes must be sent as soon as possible: other streams wait for the room that they take.
                     sender.send_soon(batch)
@@ -269,7 +269,7 @@ class CoroutinePool:
                 if turns.busy or now - stepped > STEP_SECONDS:
                     cost = now - stepped if turns.count == count else None
                     await self._let_others(worker, cost, ask=turns.busy)
-                    stepped, count, woken = strides.restart(), turns.count, False
+                    stepped, count, woken = timer.restart(), turns.count, False
             worker.leave()
             if not self._closed:
                 self._leave(batch, exhausted=exhausted)

@@ -17,9 +17,9 @@ from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
 from udf_server.runners.outputs import Output, OutputWriter
+from udf_server.runners.row_timer import Durations, RowTimer
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH, InputBatch, Runner, RunnerSetup
 from udf_server.runners.slots import Slot
-from udf_server.runners.strides import Durations, Strides
 
 __all__ = ["ThreadedRows"]
 
@@ -261,10 +261,10 @@ class ThreadedRows(Runner):
         plain = self._context_parameter is None and not self.function.result.mutable
         unordered, exhausted = not self._ordered, False
         durations, room, piece = Durations(), self.setup.room, self.setup.writer.piece_bytes
-        strides, stop, rows, unreported = Strides(self.setup.clock, durations), worker.stop, 0, 0
+        timer, stop, rows, unreported = RowTimer(self.setup.clock, durations), worker.stop, 0, 0
         while not stop.is_set():
             done = 0
-            for index, arguments in islice(batch.pending, strides.length):
+            for index, arguments in islice(batch.pending, timer.interval):
                 worker.index = index
                 done += 1
                 try:
@@ -278,7 +278,7 @@ class ThreadedRows(Runner):
                 exhausted = True
                 break
             worker.done += done
-            now = strides.done(done)
+            now = timer.done(done)
             rows += done
             unreported += batch.made_bytes(index, done)
             if unreported > REPORT_BYTES and not stop.is_set():

@@ -1,12 +1,12 @@
-"""Strides: the number of rows that a worker processes between two clock reads.
+"""RowTimer measures the time of rows, with one clock read for several rows.
 
-It is one if rows take long enough to be timed singly, and hundreds if a clock read would cost as
-much as a row.
+The number of rows between two reads is one if rows take long enough to be timed singly, and hundreds if a clock read
+would cost as much as a row.
 """
 
 from collections.abc import Callable
 
-__all__ = ["Durations", "Strides"]
+__all__ = ["Durations", "RowTimer"]
 
 SECONDS = 0.001
 """The approximate interval between two clock reads of a worker."""
@@ -30,11 +30,11 @@ class Durations:
         return taken
 
 
-class Strides:
-    """The number of rows that one worker processes before its next clock read, in `length`."""
+class RowTimer:
+    """Times the rows of one worker. `interval` is the number of rows before its next clock read."""
 
     def __init__(self, clock: Callable[[], float], durations: Durations) -> None:
-        self.length = 1
+        self.interval = 1
         self._clock = clock
         self._seconds, self._rows = durations.seconds, durations.rows
         self._began = clock()
@@ -45,13 +45,13 @@ class Strides:
         return self._began
 
     def done(self, rows: int) -> float:
-        """Record that this many rows were processed since the last clock read, and set `length`. Returns the time."""
+        """Record that this many rows were processed since the last clock read, and set `interval`. Returns the time."""
         now = self._clock()
         elapsed, self._began = now - self._began, now
         self._seconds(elapsed / rows)
         self._rows(rows)
         if elapsed < SECONDS / 2:
-            self.length = min(self.length * 2, MOST_ROWS)
-        elif self.length > 1:
-            self.length = max(self.length // 4, 1)
+            self.interval = min(self.interval * 2, MOST_ROWS)
+        elif self.interval > 1:
+            self.interval = max(self.interval // 4, 1)
         return now
