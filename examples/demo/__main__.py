@@ -109,7 +109,7 @@ def show_metrics(scrape: Scrape) -> None:
     """Every function's rows and times, over the whole demo."""
     rows = []
     for function in scrape.functions():
-        of = scrape.figures(function)
+        of = scrape.statistics(function)
         times = (of.mean_milliseconds, of.slowest_milliseconds)
         rows.append((function, of.rows_ok, of.rows_failed, of.retries, of.batches, *times))
     say(table(["function", "rows ok", "failed", "retries", "batches", "mean ms", "99 % within ms"], rows))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row
 
 from examples.demo.baseline import blocking_look_up
-from examples.demo.server_metrics import FunctionFigures, Scrape
+from examples.demo.server_metrics import FunctionStatistics, Scrape
 from examples.demo.services import LookupProcess
 from spark_client import RemoteSession
 
@@ -48,11 +48,11 @@ def compare(remote: RemoteSession, frame: DataFrame, service: LookupProcess) -> 
     timings, answers = [], []
     for way, run in ways:
         service.statistics()
-        before = _figures(remote)
+        before = _statistics(remote)
         began = time.perf_counter()
         rows = run()
         seconds = time.perf_counter() - began
-        after = _figures(remote)
+        after = _statistics(remote)
         # Without a server every task has one row in flight, all the time.
         row_seconds = after.row_seconds - before.row_seconds or TASKS * seconds
         row_milliseconds = 1e3 * row_seconds / len(rows)
@@ -61,6 +61,6 @@ def compare(remote: RemoteSession, frame: DataFrame, service: LookupProcess) -> 
     return timings, all(found == answers[0] for found in answers)
 
 
-def _figures(remote: RemoteSession) -> FunctionFigures:
+def _statistics(remote: RemoteSession) -> FunctionStatistics:
     assert remote.embedded is not None
-    return Scrape(remote.embedded.metrics_url).figures("http_get_json")
+    return Scrape(remote.embedded.metrics_url).statistics("http_get_json")

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-__all__ = ["FunctionFigures", "Scrape"]
+__all__ = ["FunctionStatistics", "Scrape"]
 
 
 @dataclass(frozen=True)
-class FunctionFigures:
-    """Figures of one function since the server started."""
+class FunctionStatistics:
+    """Statistics of one function since the server started."""
 
     rows_ok: int
     rows_failed: int
@@ -50,12 +50,12 @@ class Scrape:
         known = {function for name, function in self._samples if name == "udf_rows_total"}
         return sorted(function for function in known if self._sum("udf_rows_total", function))
 
-    def figures(self, function: str) -> FunctionFigures:
+    def statistics(self, function: str) -> FunctionStatistics:
         buckets = sorted(
             (float(labels["le"]), value)
             for labels, value in self._samples.get(("udf_row_duration_seconds_bucket", function), ())
         )
-        return FunctionFigures(
+        return FunctionStatistics(
             rows_ok=int(self._sum("udf_rows_total", function, outcome="ok")),
             rows_failed=int(self._sum("udf_rows_total", function, outcome="failed")),
             retries=int(self._sum("udf_retries_total", function)),

@@ -133,7 +133,7 @@ def test_nothing_comes_from_elsewhere(serve):
         assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace("// ", "")
 
 
-def test_figures_are_those_of_the_metrics(serve):
+def test_statistics_are_those_of_the_metrics(serve):
     serving = serve(half)
     call = call_of(half, serving.target)
     stream = stream_of(call, transport_for(call.config))
@@ -142,27 +142,27 @@ def test_figures_are_those_of_the_metrics(serve):
     stream.finish()
     url = serving.server.metrics_url
     (function,) = json.loads(ask(f"{url}/catalog.json")[2])["functions"]
-    figures = function["figures"]
-    assert (figures["ok"], figures["failed"], figures["in_flight"]) == (2, 1, 0)
-    assert figures["row_count"] == 3 and figures["row_seconds"] > 0
-    assert figures["errors"] == {"FUNCTION_ERROR": 1}
+    statistics = function["statistics"]
+    assert (statistics["ok"], statistics["failed"], statistics["in_flight"]) == (2, 1, 0)
+    assert statistics["row_count"] == 3 and statistics["row_seconds"] > 0
+    assert statistics["errors"] == {"FUNCTION_ERROR": 1}
     text = Page(ask(f"{url}/")[2]).text
     assert "FUNCTION_ERROR 1" in text
 
 
-def test_figures_of_processes_are_added():
+def test_statistics_of_processes_are_added():
     def one(ready, ok, **errors):
-        figures = {
+        statistics = {
             **dict.fromkeys(("failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count"), 1),
             "ok": ok,
             "errors": errors,
         }
-        return {"server": {"ready": ready, "processes": 1}, "functions": [{"key": "f@1", "figures": figures}]}
+        return {"server": {"ready": ready, "processes": 1}, "functions": [{"key": "f@1", "statistics": statistics}]}
 
     total = added_up([one(False, 3, A=1), one(True, 4, A=1, B=2)])
     assert total["server"] == {"ready": True, "processes": 2}
-    figures = total["functions"][0]["figures"]
-    assert (figures["ok"], figures["failed"], figures["errors"]) == (7, 2, {"A": 2, "B": 2})
+    statistics = total["functions"][0]["statistics"]
+    assert (statistics["ok"], statistics["failed"], statistics["errors"]) == (7, 2, {"A": 2, "B": 2})
 
 
 def test_the_form_is_off_by_default(serve):
@@ -323,7 +323,7 @@ def test_several_processes_show_one_page(plugin):
         assert tried(url, "twice", "21") == (200, {"value": 42})
         found = json.loads(ask(f"{url}/catalog.json")[2])
         assert found["server"]["processes"] == 2
-        assert found["functions"][0]["figures"]["ok"] == 1
+        assert found["functions"][0]["statistics"]["ok"] == 1
     finally:
         server.terminate()
         server.wait()

@@ -90,10 +90,10 @@ def test_somebody_looks_at_rates_and_tries_a_call(serve, opened):
         page = opened(serving.server.metrics_url)
         assert page.title() == "udf-server"
         row = page.locator('tr[data-key="fahrenheit@1"]')
-        rate = row.locator('[data-figure="rate"]')
+        rate = row.locator('[data-statistic="rate"]')
         rate.filter(has_text=re.compile("[1-9]")).wait_for(timeout=30_000)
         playwright.expect(row.locator("polyline")).to_be_attached(timeout=30_000)
-        playwright.expect(row.locator('[data-figure="errors"]')).to_contain_text("FUNCTION_ERROR", timeout=30_000)
+        playwright.expect(row.locator('[data-statistic="errors"]')).to_contain_text("FUNCTION_ERROR", timeout=30_000)
         playwright.expect(page.locator("#state")).to_have_text("ready")
 
         form = page.locator('form[data-function="geocode@2"]')

@@ -23,12 +23,12 @@ def catalogue(
     registry: Registry, metrics: ServerMetrics, *, may_see: Callable[[str], bool], ready: bool, try_calls: bool
 ) -> Catalogue:
     """The functions that a caller may see. `may_see` is called with the name of each function."""
-    figures = _figures(metrics)
+    statistics = _statistics(metrics)
     functions = [
         {
             **_described(function, registry.plugins[function.spec.key]),
             "tryable": try_calls and function.spec.kind is FunctionKind.SCALAR,
-            "figures": figures(function.spec.name, function.spec.version),
+            "statistics": statistics(function.spec.name, function.spec.version),
         }
         for function in registry
         if may_see(function.spec.name)
@@ -44,9 +44,9 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
         first["server"]["ready"] |= other["server"]["ready"]
         for mine, theirs in zip(first["functions"], other["functions"], strict=True):
             for name in _NUMBERS:
-                mine["figures"][name] += theirs["figures"][name]
-            errors = mine["figures"]["errors"]
-            for code, count in theirs["figures"]["errors"].items():
+                mine["statistics"][name] += theirs["statistics"][name]
+            errors = mine["statistics"]["errors"]
+            for code, count in theirs["statistics"]["errors"].items():
                 errors[code] = errors.get(code, 0) + count
     first["server"]["processes"] = len(catalogues)
     return first
@@ -81,7 +81,7 @@ def _described(function: Function, plugin: str) -> dict[str, Any]:
     }
 
 
-def _figures(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
+def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
     """A function that returns the statistics of a function, from one reading of the metrics."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
 

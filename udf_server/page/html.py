@@ -55,22 +55,22 @@ def _page(catalogue: Catalogue) -> Iterator[str]:
 
 def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
     yield (
-        '<table id="figures"><thead><tr><th>function</th><th>kind</th><th class="n">rows</th><th class="n">rows/s</th>'
-        '<th>last minutes</th><th class="n">failed</th><th class="n">in flight</th><th class="n">mean time</th>'
-        "<th>errors</th></tr></thead>\n<tbody>\n"
+        '<table id="statistics"><thead><tr><th>function</th><th>kind</th><th class="n">rows</th>'
+        '<th class="n">rows/s</th><th>last minutes</th><th class="n">failed</th><th class="n">in flight</th>'
+        '<th class="n">mean time</th><th>errors</th></tr></thead>\n<tbody>\n'
     )
     for function in functions:
-        key, figures = escape(function["key"]), function["figures"]
-        rows = figures["ok"] + figures["failed"] + figures["skipped"]
-        mean = figures["row_seconds"] / figures["row_count"] if figures["row_count"] else None
-        errors = ", ".join(f"{code} {count:,.0f}" for code, count in sorted(figures["errors"].items()))
+        key, statistics = escape(function["key"]), function["statistics"]
+        rows = statistics["ok"] + statistics["failed"] + statistics["skipped"]
+        mean = statistics["row_seconds"] / statistics["row_count"] if statistics["row_count"] else None
+        errors = ", ".join(f"{code} {count:,.0f}" for code, count in sorted(statistics["errors"].items()))
         yield (
             f'<tr data-key="{key}"><td><a href="#{key}">{key}</a></td><td>{escape(function["kind"])}</td>'
-            f'<td class="n" data-figure="rows">{rows:,.0f}</td><td class="n" data-figure="rate"></td>'
-            f'<td data-figure="line"></td><td class="n" data-figure="failed">{figures["failed"]:,.0f}</td>'
-            f'<td class="n" data-figure="in_flight">{figures["in_flight"]:,.0f}</td>'
-            f'<td class="n" data-figure="mean">{_seconds(mean)}</td>'
-            f'<td data-figure="errors">{escape(errors)}</td></tr>\n'
+            f'<td class="n" data-statistic="rows">{rows:,.0f}</td><td class="n" data-statistic="rate"></td>'
+            f'<td data-statistic="line"></td><td class="n" data-statistic="failed">{statistics["failed"]:,.0f}</td>'
+            f'<td class="n" data-statistic="in_flight">{statistics["in_flight"]:,.0f}</td>'
+            f'<td class="n" data-statistic="mean">{_seconds(mean)}</td>'
+            f'<td data-statistic="errors">{escape(errors)}</td></tr>\n'
         )
     yield "</tbody></table>\n"
 

@@ -1,4 +1,4 @@
-// Live figures, the filter, and the form to try a call. What comes from the server is only ever set as text.
+// Live statistics, the filter, and the form to try a call. What comes from the server is only ever set as text.
 "use strict";
 
 const EVERY = 2000;
@@ -29,8 +29,8 @@ function sparkline(rates) {
 function showFunction(found, now) {
   const row = document.querySelector(`tr[data-key="${CSS.escape(found.key)}"]`);
   if (!row) return;
-  const cell = (name) => row.querySelector(`[data-figure="${name}"]`);
-  const f = found.figures;
+  const cell = (name) => row.querySelector(`[data-statistic="${name}"]`);
+  const f = found.statistics;
   const rows = f.ok + f.failed + f.skipped;
   const last = before.get(found.key);
   cell("rows").textContent = shown(rows);
