@@ -1,4 +1,4 @@
-"""Simulated server processes: the real service, admission, runners and lanes. They crash, freeze, drain and restart."""
+"""Simulated server processes: the real service, admission, runners, executors. They crash, freeze, drain, restart."""
 
 import asyncio
 from collections import deque
@@ -13,8 +13,8 @@ from tests.simulation.scheduler import Process
 from tests.simulation.threads import SimulatedThreads
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost, HostLimits
-from udf_server.hosting.lanes import Lanes
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import Turns
 from udf_server.streams.accounting import StreamLimits
@@ -55,9 +55,9 @@ class SimulatedServer:
         def new_turns(calls: int) -> Turns:
             return Turns(calls, scheduler.clock, scheduler.clock)
 
-        lanes = Lanes(threads, scheduler.clock, new_loop, new_turns)
+        executors = Executors(threads, scheduler.clock, new_loop, new_turns)
         self.host = FunctionHost(
-            Registry([("simulated", function) for function in self.functions]), limits=self._host, lanes=lanes
+            Registry([("simulated", function) for function in self.functions]), limits=self._host, executors=executors
         )
         self.metrics = ServerMetrics()
         self.admission = Admission(self._admission)

@@ -200,8 +200,8 @@ def _end(world: World) -> None:
                 with contextlib.suppress(RuntimeError):  # it would like to wait for something
                     task.get_coro().close()
             for hosted in host.hosted():
-                if hosted.running_lane is not None:
-                    hosted.running_lane.stop()  # otherwise its thread goes on, whatever is raised in it
+                if hosted.running_executor is not None:
+                    hosted.running_executor.stop()  # otherwise its thread goes on, whatever is raised in it
     for process in processes:
         process.kill()
     for process in processes:

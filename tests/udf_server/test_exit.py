@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from udf_server.hosting import lanes
-from udf_server.hosting.lanes import LoopLane
+from udf_server.hosting import executors
+from udf_server.hosting.executors import LoopExecutor
 
 WORKERS = 2_000
 CANCELLED = f"""
@@ -54,14 +54,14 @@ def test_a_process_exits_after_the_cancelled_calls_have_cleaned_up():
 
 
 async def test_a_blocked_loop_is_given_up_without_blocking_the_loop_that_waits(monkeypatch):
-    monkeypatch.setattr(lanes, "STOP_SECONDS", 0.05)
-    lane, release = LoopLane("blocked"), threading.Event()
-    lane.post(release.wait)
-    lane.stop()
-    waiting = asyncio.create_task(lane.ended())
+    monkeypatch.setattr(executors, "STOP_SECONDS", 0.05)
+    executor, release = LoopExecutor("blocked"), threading.Event()
+    executor.post(release.wait)
+    executor.stop()
+    waiting = asyncio.create_task(executor.ended())
     await asyncio.sleep(0)
     assert not waiting.done()  # this loop goes on
     await waiting
     release.set()
-    monkeypatch.setattr(lanes, "STOP_SECONDS", 60)
-    await asyncio.wait_for(lane.ended(), 10)
+    monkeypatch.setattr(executors, "STOP_SECONDS", 60)
+    await asyncio.wait_for(executor.ended(), 10)

@@ -18,8 +18,8 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings
+from udf_server.hosting.executors import ThreadExecutor
 from udf_server.hosting.function_host import FunctionHost, HostLimits
-from udf_server.hosting.lanes import ThreadLane
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import Turns
 from udf_server.security.access import Caller
@@ -229,7 +229,7 @@ async def test_a_loop_that_two_jobs_keep_busy_is_shared_by_turns_and_is_quick_ag
 
 
 def test_a_thread_that_is_free_goes_to_the_caller_that_had_the_least_of_them():
-    lane, order, done = ThreadLane("f", 1, 1), [], threading.Event()
+    executor, order, done = ThreadExecutor("f", 1, 1), [], threading.Event()
     gate, running = threading.Event(), threading.Event()
 
     def job(name, last=False):
@@ -246,14 +246,14 @@ def test_a_thread_that_is_free_goes_to_the_caller_that_had_the_least_of_them():
         return gate.wait(10)
 
     greedy, neighbour = Party("greedy"), Party("neighbour")
-    lane.submit(greedy, first)
+    executor.submit(greedy, first)
     assert running.wait(10)
     for number in range(50):
-        lane.submit(greedy, job(f"g{number}", last=number == 49))
-    lane.submit(neighbour, job("n"))
+        executor.submit(greedy, job(f"g{number}", last=number == 49))
+    executor.submit(neighbour, job("n"))
     gate.set()
     assert done.wait(10)
-    lane.stop()
+    executor.stop()
     assert order.index("n") < 2
 
 

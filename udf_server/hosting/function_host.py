@@ -1,4 +1,4 @@
-"""HostedFunction is a function in a running server, with the lanes that it runs on and the state of its hooks."""
+"""HostedFunction is a function in a running server, with the executors that it runs on and the state of its hooks."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from remote_udf.options import AGGREGATE_OPTIONS, AggregateOptions, ScalarOption
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.functions import Function
-from udf_server.hosting.lanes import Lanes, LoopLane, ThreadLane
+from udf_server.hosting.executors import Executors, LoopExecutor, ThreadExecutor
 from udf_server.hosting.load import Load
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import DEFAULT_CALLS
@@ -41,18 +41,20 @@ class HostLimits:
 class HostedFunction:
     """One function of a running server.
 
-    `async` code and the hooks run on the loop lane, which starts with the first stream. Call the methods
+    `async` code and the hooks run on the loop executor, which starts with the first stream. Call the methods
     on the server's event loop, unless their docstring allows any thread.
     """
 
-    def __init__(self, function: Function, defaults: Mapping[str, str], limits: HostLimits, lanes: Lanes) -> None:
-        self.lanes = lanes
+    def __init__(
+        self, function: Function, defaults: Mapping[str, str], limits: HostLimits, executors: Executors
+    ) -> None:
+        self.executors = executors
         self.function = function
         self.spec = function.spec
         self._defaults = defaults
         self._limits = limits
-        self._loop_lane: LoopLane | None = None
-        self._thread_lane: ThreadLane | None = None
+        self._loop_executor: LoopExecutor | None = None
+        self._thread_executor: ThreadExecutor | None = None
         self._lost_calls = 0
         self._opened = False
         self._opening = asyncio.Lock()
@@ -67,45 +69,45 @@ class HostedFunction:
         return resolve_aggregate(known, self.spec.options, requested)
 
     @property
-    def running_lane(self) -> LoopLane | None:
-        """The loop lane, or None if it has not started. Safe to read from any thread."""
-        return self._loop_lane
+    def running_executor(self) -> LoopExecutor | None:
+        """The loop executor, or None if it has not started. Safe to read from any thread."""
+        return self._loop_executor
 
     @property
-    def loop_lane(self) -> LoopLane:
-        if self._loop_lane is None:
-            self._loop_lane = self.lanes.loop_lane(self.spec.key, self._limits.calls)
-        return self._loop_lane
+    def loop_executor(self) -> LoopExecutor:
+        if self._loop_executor is None:
+            self._loop_executor = self.executors.loop_executor(self.spec.key, self._limits.calls)
+        return self._loop_executor
 
     @property
-    def thread_lane(self) -> ThreadLane:
-        if self._thread_lane is None:
+    def thread_executor(self) -> ThreadExecutor:
+        if self._thread_executor is None:
             limits = self._limits
-            self._thread_lane = self.lanes.thread_lane(self.spec.key, limits.threads, limits.lost_calls)
-        return self._thread_lane
+            self._thread_executor = self.executors.thread_executor(self.spec.key, limits.threads, limits.lost_calls)
+        return self._thread_executor
 
     def adjust(self, load: Load) -> None:
         """Adapt the number of threads to the load of this process. Safe to call from any thread."""
-        if self._thread_lane is not None:
-            self._thread_lane.adjust(load)
+        if self._thread_executor is not None:
+            self._thread_executor.adjust(load)
 
     @property
     def waiting(self) -> int:
         """Number of workers that wait for a turn on the loop or for a thread."""
-        loop, threads = self._loop_lane, self._thread_lane
+        loop, threads = self._loop_executor, self._thread_executor
         return (loop.turns.waiting if loop else 0) + (threads.waiting if threads else 0)
 
     @property
     def threads_allowed(self) -> int:
-        return self._thread_lane.allowed if self._thread_lane else self._limits.threads
+        return self._thread_executor.allowed if self._thread_executor else self._limits.threads
 
     @property
     def lost_calls(self) -> int:
         """Number of calls that were given up and have not returned."""
-        return self._lost_calls + (self._thread_lane.lost if self._thread_lane else 0)
+        return self._lost_calls + (self._thread_executor.lost if self._thread_executor else 0)
 
     def write_off_call(self) -> None:
-        """Count a call on the loop lane that does not return. Raises FunctionBlocked if there are too many."""
+        """Count a call on the loop executor that does not return. Raises FunctionBlocked if there are too many."""
         if self._lost_calls >= self._limits.lost_calls:
             raise FunctionBlocked(
                 f"{self._lost_calls} calls of function {self.spec.key} have not returned; further calls are "
@@ -114,18 +116,18 @@ class HostedFunction:
         self._lost_calls += 1
         log.warning("call does not return", extra={"function": self.spec.key, "lost_calls": self._lost_calls})
 
-    def replace_loop_lane(self, stuck: LoopLane) -> LoopLane:
-        """Replace a lane whose loop is blocked. Await `open` again afterwards.
+    def replace_loop_executor(self, stuck: LoopExecutor) -> LoopExecutor:
+        """Replace an executor whose loop is blocked. Await `open` again afterwards.
 
-        Raises FunctionBlocked if too many lanes were replaced.
+        Raises FunctionBlocked if too many executors were replaced.
         """
-        if self._loop_lane is stuck:
+        if self._loop_executor is stuck:
             self.write_off_call()
             stuck.stop()
-            self._loop_lane = self.lanes.loop_lane(self.spec.key, self._limits.calls)
+            self._loop_executor = self.executors.loop_executor(self.spec.key, self._limits.calls)
             # Resources that the hooks opened belong to the old loop.
             self._opened = False
-        return self.loop_lane
+        return self.loop_executor
 
     async def open(self) -> None:
         """Run the function's `open` hooks unless they have run.
@@ -138,12 +140,12 @@ class HostedFunction:
         async with self._opening:
             if self._opened:
                 return
-            lane, limit = self.loop_lane, self._limits.open_seconds
+            executor, limit = self.loop_executor, self._limits.open_seconds
             try:
-                error = await _run_hooks(lane, self.function.open(), limit)
+                error = await _run_hooks(executor, self.function.open(), limit)
             except TimeoutError:
                 # This code cannot distinguish a hook that waits from one that blocks its loop.
-                self.replace_loop_lane(lane)
+                self.replace_loop_executor(executor)
                 raise self._open_failed(f"not done after {format_seconds(limit)}") from None
             if error is not None:
                 raise self._open_failed(describe(error), capped(traceback_of(error))) from error
@@ -154,20 +156,20 @@ class HostedFunction:
         return StreamError(ErrorKind.USER, ErrorCode.OPEN_FAILED, message, traceback=traceback, retryable=True)
 
     async def close(self) -> None:
-        """Run the `close` hooks if the function was opened, and stop the lanes. Waits for the loop's thread to end."""
+        """Run the `close` hooks if the function was opened, stop the executors, and wait for the loop's thread."""
         try:
             if self._opened and self.function.closes:
-                error = await _run_hooks(self.loop_lane, self.function.close(), self._limits.close_seconds)
+                error = await _run_hooks(self.loop_executor, self.function.close(), self._limits.close_seconds)
                 if error is not None:
                     log.error("close hook failed", exc_info=error, extra={"function": self.spec.key})
         except TimeoutError:
             log.error("close hook timed out", extra={"function": self.spec.key})
         finally:
-            if self._thread_lane is not None:
-                self._thread_lane.stop()
-            if self._loop_lane is not None:
-                self._loop_lane.stop()
-                await self._loop_lane.ended()
+            if self._thread_executor is not None:
+                self._thread_executor.stop()
+            if self._loop_executor is not None:
+                self._loop_executor.stop()
+                await self._loop_executor.ended()
 
 
 class FunctionHost:
@@ -180,7 +182,7 @@ class FunctionHost:
         limits: HostLimits | None = None,
         defaults: Mapping[str, Mapping[str, str]] | None = None,
         guard: Callable[[Function], Function] | None = None,
-        lanes: Lanes | None = None,
+        executors: Executors | None = None,
     ) -> None:
         """`defaults` has the configuration's options by function name; "*" applies to every function.
 
@@ -189,7 +191,7 @@ class FunctionHost:
         self.registry = registry
         self._guard = guard or (lambda function: function)
         self._limits = limits or HostLimits()
-        self._lanes = lanes or Lanes()
+        self._executors = executors or Executors()
         self._defaults = defaults or {}
         self._hosted: dict[str, HostedFunction] = {}
 
@@ -204,7 +206,7 @@ class FunctionHost:
         key = function.spec.key
         if key not in self._hosted:
             defaults = {**self._defaults.get("*", {}), **self._defaults.get(name, {})}
-            self._hosted[key] = HostedFunction(self._guard(function), defaults, self._limits, self._lanes)
+            self._hosted[key] = HostedFunction(self._guard(function), defaults, self._limits, self._executors)
         return self._hosted[key]
 
     def hosted(self) -> Iterable[HostedFunction]:
@@ -217,8 +219,8 @@ class FunctionHost:
         await asyncio.gather(*(function.close() for function in hosted.values()))
 
 
-async def _run_hooks(lane: LoopLane, hooks: Coroutine[Any, Any, None], limit: float) -> BaseException | None:
-    """Run the hooks on their lane. Returns what they raise: SystemExit must not end the lane. Raises TimeoutError."""
+async def _run_hooks(executor: LoopExecutor, hooks: Coroutine[Any, Any, None], limit: float) -> BaseException | None:
+    """Run the hooks on an executor. Returns what they raise: SystemExit must not end it. Raises TimeoutError."""
 
     async def guarded() -> BaseException | None:
         try:
@@ -229,4 +231,4 @@ async def _run_hooks(lane: LoopLane, hooks: Coroutine[Any, Any, None], limit: fl
 
     # Before Python 3.12, wait_for loses a cancellation at the moment its future is done: the stream would continue.
     async with asyncio.timeout(limit):
-        return await asyncio.wrap_future(lane.run(guarded()))
+        return await asyncio.wrap_future(executor.run(guarded()))

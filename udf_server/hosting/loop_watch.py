@@ -7,8 +7,8 @@ import time
 import traceback
 from collections.abc import Callable
 
+from udf_server.hosting.executors import LoopExecutor
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
-from udf_server.hosting.lanes import LoopLane
 from udf_server.hosting.load import LoadMeter
 
 __all__ = ["LoopWatch"]
@@ -24,12 +24,12 @@ STACK_LIMIT = 2_000
 class _Ping:
     """One callback posted to a loop, and whether it has run."""
 
-    def __init__(self, lane: LoopLane) -> None:
-        self.lane = lane
+    def __init__(self, executor: LoopExecutor) -> None:
+        self.executor = executor
         self.asked = time.monotonic()
         self.answered = False
         self.told = False
-        lane.post(self._answer)
+        executor.post(self._answer)
 
     def _answer(self) -> None:
         self.answered = True
@@ -56,22 +56,22 @@ class LoopWatch:
             load = meter.look(LOOK_SECONDS)
             for hosted in self._host.hosted():
                 hosted.adjust(load)
-                lane = hosted.running_lane
-                if lane is not None:
-                    self._look(hosted, lane)
+                executor = hosted.running_executor
+                if executor is not None:
+                    self._look(hosted, executor)
 
-    def _look(self, hosted: HostedFunction, lane: LoopLane) -> None:
+    def _look(self, hosted: HostedFunction, executor: LoopExecutor) -> None:
         key = hosted.spec.key
         ping = self._pings.get(key)
-        if ping is None or ping.answered or ping.lane is not lane:
-            self._pings[key] = _Ping(lane)
+        if ping is None or ping.answered or ping.executor is not executor:
+            self._pings[key] = _Ping(executor)
             return
         blocked_for = time.monotonic() - ping.asked
         if blocked_for < BLOCKED_SECONDS or ping.told:
             return
         ping.told = True
         # The stack comes first because it changes; the metric comes last so that the log line is there when it is seen.
-        frame = sys._current_frames().get(lane.thread_id)  # noqa: SLF001 - there is no other way to see another thread's stack
+        frame = sys._current_frames().get(executor.thread_id)  # noqa: SLF001 - there is no other way to see another thread's stack
         stack = "".join(traceback.format_stack(frame)[-6:]) if frame else ""
         log.warning(
             "event loop blocked",

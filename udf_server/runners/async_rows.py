@@ -19,8 +19,8 @@ class AsyncRows(PoolRunner):
 
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
-        self._lane = setup.hosted.loop_lane
-        self._pool: CoroutinePool | None = CoroutinePool(self, self._lane.turns, self._lane.post)
+        self._executor = setup.hosted.loop_executor
+        self._pool: CoroutinePool | None = CoroutinePool(self, self._executor.turns, self._executor.post)
         """None after `cancel`."""
         self._asked = 0.0
         """When the pool was asked to check its deadlines; 0.0 if it has answered."""
@@ -41,14 +41,14 @@ class AsyncRows(PoolRunner):
         else:
             self._forget_taken(self._pool.taken)
             self._sent.append(batch)
-            self._lane.post(self._pool.feed, batch)
+            self._executor.post(self._pool.feed, batch)
 
     def cancel(self) -> None:
         # A pool and its runner refer to each other. This breaks the cycle, so that the collector is not needed.
         pool, self._pool = self._pool, None
         if pool is not None:
             self._sent.clear()
-            self._lane.post(pool.cancel)
+            self._executor.post(pool.cancel)
 
     def tick(self) -> None:
         now, pool = self.setup.clock(), self._pool
@@ -66,7 +66,7 @@ class AsyncRows(PoolRunner):
             self.setup.spawn(self._replace_pool(pool))
         elif overdue:
             self._asked = self._asked or now
-            self._lane.post(pool.expire, overdue)
+            self._executor.post(pool.expire, overdue)
 
     def _is_stuck(self, pool: CoroutinePool, now: float) -> bool:
         """Whether the loop is blocked: the pool does not react to deadlines, or takes no batches.
@@ -74,7 +74,7 @@ class AsyncRows(PoolRunner):
         It is also blocked if another stream has replaced it, which matters while all rows of this stream are queued.
         """
         self._forget_taken(pool.taken)
-        if self.setup.hosted.running_lane is not self._lane:
+        if self.setup.hosted.running_executor is not self._executor:
             return True
         if not self._sent:
             self._since = 0.0
@@ -113,15 +113,15 @@ class AsyncRows(PoolRunner):
         self._asked = 0.0
         self._forget_taken(stuck.close())
         try:
-            self._lane = self.setup.hosted.replace_loop_lane(self._lane)
+            self._executor = self.setup.hosted.replace_loop_executor(self._executor)
             await self.setup.hosted.open()
         except Exception as error:
             self.setup.fail(error)
             return
         if self._pool is None:
             return
-        self._pool = CoroutinePool(self, self._lane.turns, self._lane.post)
-        self._lane.post(self._pool.take_over, stuck)
+        self._pool = CoroutinePool(self, self._executor.turns, self._executor.post)
+        self._executor.post(self._pool.take_over, stuck)
         left, self._held = [*self._sent, *(self._held or ())], None
         self._sent.clear()
         self._taken, self._since = 0, 0.0

@@ -53,8 +53,8 @@ class ThreadedRows(Runner):
 
     def __init__(self, setup: RunnerSetup) -> None:
         super().__init__(setup)
-        self._lane = setup.hosted.thread_lane
-        self._threads = min(self.options.buffer_capacity or DEFAULT_CAPACITY, self._lane.limit)
+        self._executor = setup.hosted.thread_executor
+        self._threads = min(self.options.buffer_capacity or DEFAULT_CAPACITY, self._executor.limit)
         self._ordered = self.options.output_mode is OutputMode.ORDERED
         self._context_parameter = self.function.context_parameter
         self._lock = threading.Lock()
@@ -113,7 +113,7 @@ class ThreadedRows(Runner):
             count = min(count, self._threads - self._jobs)
             self._jobs += max(count, 0)
         for _ in range(count):
-            self._lane.submit(self.setup.party, self._job)
+            self._executor.submit(self.setup.party, self._job)
 
     def _go_on(self) -> None:
         """Continue after the client has read results."""
@@ -153,7 +153,7 @@ class ThreadedRows(Runner):
                 self._open.insert(0, batch)
         try:
             if first:
-                self._lane.write_off()
+                self._executor.write_off()
         except Exception as error:
             self.setup.fail(error)
             return
@@ -178,7 +178,7 @@ class ThreadedRows(Runner):
     def _job(self) -> bool:
         """Process rows until none is left. Returns False if the thread was written off meanwhile."""
         worker, again, until = (
-            _Worker(self.setup.hosted.lanes.threads.event()),
+            _Worker(self.setup.hosted.executors.threads.event()),
             False,
             self.setup.clock() + QUANTUM_SECONDS,
         )
@@ -189,7 +189,7 @@ class ThreadedRows(Runner):
                 exhausted = self._run(worker, batch, until)
                 if not self._leave(worker, batch, exhausted=exhausted):
                     return False
-                again = (not exhausted or self._lane.crowded) and not self._closed
+                again = (not exhausted or self._executor.crowded) and not self._closed
         except Exception as error:
             self.setup.post(self.setup.fail, error)
         finally:
@@ -203,7 +203,7 @@ class ThreadedRows(Runner):
             if missed:
                 self.setup.post(self._hire, 1)
         if again:
-            self._lane.submit(self.setup.party, self._job)
+            self._executor.submit(self.setup.party, self._job)
         return True
 
     def _holds_up(self) -> bool:
@@ -286,7 +286,7 @@ class ThreadedRows(Runner):
                 rows, unreported = 0, 0
                 if batch.results.held >= piece:
                     self._send(batch)
-            if room.full or (now > until and self._lane.crowded):
+            if room.full or (now > until and self._executor.crowded):
                 break
         if not stop.is_set():
             batch.results.add(unreported, rows)

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from udf_server.base.fairness import current_party
-from udf_server.hosting.lanes import LoopLane
+from udf_server.hosting.executors import LoopExecutor
 from udf_server.runners.batch_calls import BatchCalls
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.pool import GRACE_SECONDS
@@ -39,7 +39,7 @@ class Vectorized(Runner):
         self._working: dict[Work, None] = {}
         self._threads = 0
         """Number of threads that are running or were requested."""
-        self._stop = setup.hosted.lanes.threads.event()
+        self._stop = setup.hosted.executors.threads.event()
         self._calls = BatchCalls(setup, self.retry, self._most_rows, self._stop)
         self._held_up = False
         """Whether no batch begins until the client has read results."""
@@ -59,8 +59,8 @@ class Vectorized(Runner):
             working = list(self._working)
             self._working.clear()
         for work in working:
-            if work.task is not None and work.lane is not None:
-                work.lane.post(work.task.cancel)
+            if work.task is not None and work.executor is not None:
+                work.executor.post(work.task.cancel)
 
     def tick(self) -> None:
         now = self.setup.clock()
@@ -69,14 +69,14 @@ class Vectorized(Runner):
                 continue
             if work.began and now > work.deadline:
                 self._overdue(work, now)
-            elif not work.began and work.lane and self._is_blocked(work, work.lane, now):
+            elif not work.began and work.executor and self._is_blocked(work, work.executor, now):
                 # A call of another stream blocks the loop.
                 work.posted = now
-                self.setup.spawn(self._leave_lane(work.lane))
+                self.setup.spawn(self._leave_executor(work.executor))
 
-    def _is_blocked(self, work: Work, lane: LoopLane, now: float) -> bool:
+    def _is_blocked(self, work: Work, executor: LoopExecutor, now: float) -> bool:
         """Whether this or another stream has found that the loop of the work is blocked."""
-        if self.setup.hosted.running_lane is not lane:
+        if self.setup.hosted.running_executor is not executor:
             return True
         return not work.queued and now > work.posted + self.options.timeout + GRACE_SECONDS
 
@@ -93,7 +93,7 @@ class Vectorized(Runner):
                 wanted = 1 if idle <= 0 and self._has_room() else 0
                 self._threads += wanted
             if wanted:
-                self.setup.hosted.thread_lane.submit(self.setup.party, self._job)
+                self.setup.hosted.thread_executor.submit(self.setup.party, self._job)
             return
         while (work := self._next_work()) is not None:
             self._start_on_loop(work)
@@ -114,7 +114,7 @@ class Vectorized(Runner):
             return work
 
     def _lent(self) -> AbstractContextManager[None]:
-        return self.setup.hosted.thread_lane.lent()
+        return self.setup.hosted.thread_executor.lent()
 
     def _has_room(self) -> bool:
         """Whether one more batch may begin now. Call with the lock held."""
@@ -127,22 +127,22 @@ class Vectorized(Runner):
         return in_flight + min(self._waiting[0].rows, self._most_rows) <= capacity
 
     def _start_on_loop(self, work: Work) -> None:
-        work.lane, work.posted, work.queued = self.setup.hosted.loop_lane, self.setup.clock(), False
-        work.lane.post(self._create_task, work, work.lane)
+        work.executor, work.posted, work.queued = self.setup.hosted.loop_executor, self.setup.clock(), False
+        work.executor.post(self._create_task, work, work.executor)
 
     def _overdue(self, work: Work, now: float) -> None:
-        if work.lane is None:
+        if work.executor is None:
             self._give_up(work, self._write_off_thread)
         elif not work.told:
             work.told = now
             assert work.task is not None
-            work.lane.post(work.task.cancel)
-            work.lane.post(setattr, work, "answered", True)
+            work.executor.post(work.task.cancel)
+            work.executor.post(setattr, work, "answered", True)
         elif now - work.told > GRACE_SECONDS:
             if work.answered:
                 self._give_up(work, self.setup.hosted.write_off_call)
             elif self._give_up(work, lambda: None):
-                self.setup.spawn(self._leave_lane(work.lane))
+                self.setup.spawn(self._leave_executor(work.executor))
 
     def _give_up(self, work: Work, write_off: Any) -> bool:
         """Time out the rows without an outcome. Returns False if the work has ended by itself meanwhile."""
@@ -166,23 +166,23 @@ class Vectorized(Runner):
     def _write_off_thread(self) -> None:
         with self._lock:
             self._threads -= 1
-        self.setup.hosted.thread_lane.write_off()
+        self.setup.hosted.thread_executor.write_off()
 
     async def _encode_aside(self, work: Work) -> None:
         # It does not wait for the client: that would block an executor's thread, and new calls wait anyway.
         await asyncio.get_running_loop().run_in_executor(None, lambda: list(self._calls.send_rest(work)))
         self._start()
 
-    async def _leave_lane(self, lane: LoopLane) -> None:
+    async def _leave_executor(self, executor: LoopExecutor) -> None:
         """Replace a loop that the function blocks. Work that has not begun there is moved to the new loop."""
         try:
-            self.setup.hosted.replace_loop_lane(lane)
+            self.setup.hosted.replace_loop_executor(executor)
             await self.setup.hosted.open()
         except Exception as error:
             self.setup.fail(error)
             return
         for work in list(self._working):
-            if work.lane is lane and not work.began:
+            if work.executor is executor and not work.began:
                 self._start_on_loop(work)
 
     # The methods below run on the function's threads or its event loop.
@@ -193,9 +193,9 @@ class Vectorized(Runner):
             if not self._calls.run_blocking(work):
                 return False
             self._leave(work)
-            if self.setup.hosted.thread_lane.crowded:
+            if self.setup.hosted.thread_executor.crowded:
                 # Other streams get their turn between two batches.
-                self.setup.hosted.thread_lane.submit(self.setup.party, self._job)
+                self.setup.hosted.thread_executor.submit(self.setup.party, self._job)
                 return True
         with self._lock:
             self._threads -= 1
@@ -205,19 +205,19 @@ class Vectorized(Runner):
             self.setup.post(self._start)
         return True
 
-    def _create_task(self, work: Work, lane: LoopLane) -> None:
-        if not self._stop.is_set() and work.lane is lane:
+    def _create_task(self, work: Work, executor: LoopExecutor) -> None:
+        if not self._stop.is_set() and work.executor is executor:
             work.queued = True
-            work.task = asyncio.get_running_loop().create_task(self._run_in_turn(work, lane))
+            work.task = asyncio.get_running_loop().create_task(self._run_in_turn(work, executor))
 
-    async def _run_in_turn(self, work: Work, lane: LoopLane) -> None:
-        party, turns = self.setup.party, lane.turns
+    async def _run_in_turn(self, work: Work, executor: LoopExecutor) -> None:
+        party, turns = self.setup.party, executor.turns
         current_party.set(party)
         turns.join(party)
         try:
             if not turns.enter(work):
                 await turns.turn(party, work)
-            if work.lane is lane and await self._calls.run(work):
+            if work.executor is executor and await self._calls.run(work):
                 self._leave(work)
         finally:
             turns.leave(work)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from udf_server.hosting.lanes import LoopLane
+from udf_server.hosting.executors import LoopExecutor
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Taken
 from udf_server.runners.room import Room
@@ -55,11 +55,11 @@ class Work:
         """Whether all of its outcomes were sent by the thread or task that called the function."""
         self.stopped = False
         """Whether it was given up, so that no more calls are needed."""
-        self.lane: LoopLane | None = None
+        self.executor: LoopExecutor | None = None
         self.posted = 0.0
-        """When it was passed to its lane."""
+        """When it was passed to its executor."""
         self.queued = False
-        """Whether its lane has taken it. It begins when it has its turn."""
+        """Whether its executor has taken it. It begins when it has its turn."""
         self.task: asyncio.Task[None] | None = None
         self.told = 0.0
         """When the coroutine was cancelled because of its deadline; 0.0 if it was not."""

@@ -220,7 +220,7 @@ class ExecuteStream:
         emits = opening.function.emits
         rooms = self._admission.rooms
         self._room = room = Room(
-            self._limits.result_bytes, rooms, self._metrics.results_waited, self._hosted.lanes.threads
+            self._limits.result_bytes, rooms, self._metrics.results_waited, self._hosted.executors.threads
         )
         self._held.callback(room.close)
         self._outbox.results(self._accounts, room)

@@ -1,4 +1,4 @@
-"""Lanes are the threads that run the authors' code, separate from the server's own event loop.
+"""Executors are the threads that run the authors' code, separate from the server's own event loop.
 
 Each `async` function gets a thread with its own event loop: if it blocks, health checks and
 other functions continue. Everything else runs on a bounded set of threads per function.
@@ -23,20 +23,20 @@ from udf_server.base.fairness import FairQueue, Party
 from udf_server.hosting.load import Load
 from udf_server.hosting.turns import DEFAULT_CALLS, Turns
 
-__all__ = ["Job", "Lanes", "LoopLane", "ThreadLane"]
+__all__ = ["Executors", "Job", "LoopExecutor", "ThreadExecutor"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 CANCEL_SECONDS = 1.0
-"""How long tasks left on a lane may take to clean up when the lane stops."""
+"""How long tasks left on an executor may take to clean up when the executor stops."""
 STOP_SECONDS = 3.0
-"""How long to wait for the thread of a stopped lane. A blocked loop never ends; other loops need little more than
+"""How long to wait for the thread of a stopped executor. A blocked loop never ends; other loops need little more than
 CANCEL_SECONDS."""
 
 
-class LoopLane:
+class LoopExecutor:
     """A daemon thread that runs an event loop."""
 
     def __init__(
@@ -82,7 +82,7 @@ class LoopLane:
         return self._thread.ident or 0
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Schedule the callback on the loop. Safe to call from any thread. Ignored after the lane has stopped."""
+        """Schedule the callback on the loop. Safe to call from any thread. Ignored after the executor has stopped."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback, *arguments)
 
@@ -96,7 +96,7 @@ class LoopLane:
         self.post(self._loop.stop)
 
     async def ended(self) -> None:
-        """Wait on another loop until the thread of a stopped lane has ended, at most STOP_SECONDS.
+        """Wait on another loop until the thread of a stopped executor has ended, at most STOP_SECONDS.
 
         If the process exits while the thread still runs, the interpreter ends the thread wherever it is. If that is in
         C++ code, such as Arrow's, the process aborts.
@@ -121,7 +121,7 @@ def _cpu_seconds(ident: int) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
-class ThreadLane:
+class ThreadExecutor:
     """At most `limit` daemon threads that run jobs. The party that has used the least thread time comes first.
 
     Threads start on demand. While they keep the machine busy, fewer are allowed: see `adjust`.
@@ -270,16 +270,16 @@ class ThreadLane:
 
 
 @dataclass(frozen=True)
-class Lanes:
-    """Makes the lanes of a server's functions. A test can replace what they run on."""
+class Executors:
+    """Makes the executors of a server's functions. A test can replace what they run on."""
 
     threads: Threads = THREADS
     clock: Callable[[], float] = time.monotonic
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     new_turns: Callable[[int], Turns] = Turns
 
-    def loop_lane(self, name: str, calls: int) -> LoopLane:
-        return LoopLane(name, calls, threads=self.threads, new_loop=self.new_loop, new_turns=self.new_turns)
+    def loop_executor(self, name: str, calls: int) -> LoopExecutor:
+        return LoopExecutor(name, calls, threads=self.threads, new_loop=self.new_loop, new_turns=self.new_turns)
 
-    def thread_lane(self, name: str, limit: int, losable: int) -> ThreadLane:
-        return ThreadLane(name, limit, losable, threads=self.threads, clock=self.clock)
+    def thread_executor(self, name: str, limit: int, losable: int) -> ThreadExecutor:
+        return ThreadExecutor(name, limit, losable, threads=self.threads, clock=self.clock)
