@@ -11,6 +11,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.base.notebooks import Explanation, FunctionList, how_connected, session_html
 from spark_client.base.option_types import AggregateCallOptions, CallOptions, ProcessCallOptions, ScalarCallOptions
+from spark_client.base.settings import settings_read_once
 from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.any_function import AnyFunction
@@ -145,6 +146,7 @@ class RemoteSession:
         identifiers = identifiers_of(self.spark)
         return RemoteGrouping(frame, keys, [positions_of(chosen, keys, identifiers) for chosen in sets])
 
+    @settings_read_once()
     def register(self, *names: str, prefix: str = "", **options: Unpack[ScalarCallOptions]) -> list[str]:
         """Register scalar functions as temporary functions of Spark SQL.
 
@@ -168,6 +170,7 @@ class RemoteSession:
         self._registered |= {name.casefold(): options for name in registered}
         return registered
 
+    @settings_read_once()
     def sql(self, text: str, args: Parameters = None, **fields: object) -> DataFrame:
         """Run Spark SQL that calls remote functions like Spark's own; anything else is passed to Spark unchanged.
 
@@ -188,6 +191,7 @@ class RemoteSession:
         """
         return run_text(self._sql_functions(), Text(text, args, fields))
 
+    @settings_read_once()
     def explain(self, text: str, args: Parameters = None, **fields: object) -> Explanation:
         """Plan a query as `sql` does, without running it, and describe the plan.
 
@@ -215,6 +219,7 @@ class RemoteSession:
     def _sql_functions(self) -> SqlFunctions:
         return SqlFunctions(self.spark, self._functions, self._registered, self._function, self.process)
 
+    @settings_read_once()
     def with_columns(
         self, frame: DataFrame, calls: Mapping[str, Column | OverExpression], **options: Unpack[ScalarCallOptions]
     ) -> DataFrame:
@@ -245,6 +250,7 @@ class RemoteSession:
             return add_over(frame, overs)
         return plan_with_columns(self.spark, self.config, frame, calls, options)
 
+    @settings_read_once()
     def select(
         self, frame: DataFrame, *columns: str | Column | OverExpression, **options: Unpack[ScalarCallOptions]
     ) -> DataFrame:
@@ -277,6 +283,7 @@ class RemoteSession:
         """
         return replayed(self.spark, path, run)
 
+    @settings_read_once()
     def process(
         self, name: str, tables: DataFrame | Mapping[str, DataFrame] | None = None, *,
         partition_by: Names | ByTable[Names] = None,

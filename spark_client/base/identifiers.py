@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_client.base.settings import read_once
+
 __all__ = [
     "Identifiers",
     "are_plain",
@@ -54,7 +56,11 @@ class Identifiers:
 def identifiers_of(of: SparkSession | DataFrame) -> Identifiers:
     """The rule of a session, or of the session that a frame belongs to, as it is set now."""
     spark = of.sparkSession if isinstance(of, DataFrame) else of
-    return Identifiers(case_sensitive=str(spark.conf.get(_CASE, "false")).lower() == "true")
+    return Identifiers(case_sensitive=read_once(spark, _is_case_sensitive))
+
+
+def _is_case_sensitive(spark: SparkSession) -> bool:
+    return str(spark.conf.get(_CASE, "false")).lower() == "true"
 
 
 def quoted(name: str) -> str:

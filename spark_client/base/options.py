@@ -8,8 +8,9 @@ from remote_udf.functions import FunctionKind
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, OnError, canonical
 from spark_client.base.calls import ErrorPolicy
 from spark_client.base.errors import PlanError
+from spark_client.base.settings import read_once
 
-__all__ = ["KNOWN_OPTIONS", "SESSION_PREFIXES", "buckets_of", "call_options", "session_options"]
+__all__ = ["KNOWN_OPTIONS", "SESSION_PREFIXES", "all_settings", "buckets_of", "call_options", "session_options"]
 
 SESSION_PREFIXES = {
     FunctionKind.SCALAR: "spark.remoteudf.async-scalar",
@@ -27,6 +28,11 @@ KNOWN_OPTIONS = {
 """Options of the server and of the caller, by kind."""
 
 
+def all_settings(spark: SparkSession) -> dict[str, str]:
+    """Return every setting of the session, as it is now."""
+    return spark.conf.getAll
+
+
 def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> dict[str, str]:
     """What the session sets for a function, canonical; what is set for it wins over what is set for all.
 
@@ -36,7 +42,7 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
     prefix = SESSION_PREFIXES[kind] + "."
     general: dict[str, object] = {}
     special: dict[str, object] = {}
-    for key, value in spark.conf.getAll.items():
+    for key, value in read_once(spark, all_settings).items():
         if not key.startswith(prefix):
             continue
         owner, _, option = key.removeprefix(prefix).rpartition(".")

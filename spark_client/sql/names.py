@@ -67,7 +67,9 @@ class FunctionNames:
 
     def _class_in_spark(self, name: str) -> str:
         """The class that implements a function in Spark; "" if Spark does not have it."""
+        catalog = self.spark.catalog
         try:
-            return self.spark.catalog.getFunction(quoted(name)).className or ""
+            # PySpark takes tens of round trips to the JVM to convert an exception.
+            return (catalog.functionExists(quoted(name)) and catalog.getFunction(quoted(name)).className) or ""
         except PySparkException:
             return ""

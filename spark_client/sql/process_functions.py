@@ -15,6 +15,7 @@ from remote_udf.functions import FunctionKind, FunctionSpec
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.errors import PlanError
 from spark_client.sql.arguments import TableArgument
+from spark_client.sql.constants import evaluated
 from spark_client.sql.dialect import generate
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import error_at, in_place, place_of
@@ -28,7 +29,6 @@ __all__ = ["ProcessFunctions", "arguments_of"]
 
 Rewrite = Callable[[Node, Sequence[Node]], Node]
 """Rewrites a query, which may refer to the given common table expressions, into one that Spark understands."""
-_NOT_CONSTANT = (exp.Column, exp.Star, exp.Distinct)
 
 
 class ProcessFunctions:
@@ -98,19 +98,19 @@ class ProcessFunctions:
                 elif name == "on_time":
                     system[name] = columns if columns is not None else _refused("on_time takes a DESCRIPTOR")
                 elif name == "uid":
-                    system[name] = self._evaluated(value, pa.string())
+                    system[name] = evaluated(self._workspace, value, pa.string())
                 elif name == "upsert_key" and name not in types:
                     system[name] = columns if columns is not None else _refused("upsert_key takes a DESCRIPTOR")
                 elif name == "changelog_mode" and name not in types:
-                    system[name] = self._evaluated(value, pa.map_(pa.string(), pa.string()))
+                    system[name] = evaluated(self._workspace, value, pa.map_(pa.string(), pa.string()))
                 elif name == "key_only_deletes" and name not in types:
-                    system[name] = self._evaluated(value, pa.bool_())
+                    system[name] = evaluated(self._workspace, value, pa.bool_())
                 else:
                     is_table = spec.process is not None and spec.process.table(name) is not None
                     if is_table:
                         _refused(f"Invalid argument value. Argument {name!r} expects a table to be passed")
                     type_ = types.get(name, pa.null())
-                    scalars[name] = columns if columns is not None else self._evaluated(value, type_)
+                    scalars[name] = columns if columns is not None else evaluated(self._workspace, value, type_)
 
             def make() -> DataFrame:
                 frames = {name: self._table(table, ctes) for name, table in tables.items()}
@@ -142,14 +142,6 @@ class ProcessFunctions:
             known.set("this", self._rewrite(cte.this, visible))
             visible.append(known)
         return without_time(self._workspace.run(self._rewrite(tree, visible), visible))
-
-    def _evaluated(self, value: Node, type_: pa.DataType) -> object:
-        """The value of a constant expression, evaluated by Spark."""
-        if any(isinstance(node, _NOT_CONSTANT) for node in value.walk()):
-            _refused(f"a scalar argument must be a constant, not {generate(value)}")
-        tree = exp.select(exp.alias_(value.copy(), "value"))
-        # In Arrow, times have a time zone; `collect` would return naive times in the zone of this machine.
-        return _plain(self._workspace.run(tree).toArrow().column(0)[0], type_)
 
 
 def _has_scope(node: Node) -> bool:
@@ -208,23 +200,6 @@ def _changes(system: Mapping[str, object]) -> dict[str, object]:
     except ValueError as error:
         _refused(f"changelog_mode: {error}")
     return said
-
-
-def _plain(value: pa.Scalar, type_: pa.DataType) -> object:
-    """The Python value; a struct as a dictionary with the field names of the argument, by position."""
-    if not value.is_valid:
-        return None
-    if pa.types.is_struct(value.type) and pa.types.is_struct(type_) and value.type.num_fields == type_.num_fields:
-        return {part.name: _plain(value[index], part.type) for index, part in enumerate(type_)}
-    if pa.types.is_list(value.type) and pa.types.is_list(type_):
-        return [_plain(each, type_.value_type) for each in value.values]
-    if pa.types.is_map(value.type) and pa.types.is_map(type_):
-        pairs = value.values
-        return [
-            (_plain(key, type_.key_type), _plain(item, type_.item_type))
-            for key, item in zip(pairs.field(0), pairs.field(1), strict=True)
-        ]
-    return value.as_py()
 
 
 def _refused(message: str) -> NoReturn:

@@ -9,6 +9,8 @@ from pyspark.sql import Column, DataFrame
 from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, identifiers_of
 from spark_client.base.option_types import EmitCallOptions
+from spark_client.base.options import all_settings
+from spark_client.base.settings import read_once, settings_read_once
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.changes import plan_changes
@@ -48,6 +50,7 @@ class RemoteGrouping:
         emit_options(options, {})
         return replace(self, emission={**self.emission, **options})
 
+    @settings_read_once()
     def agg(self, *aggregates: AggregateExpression | Column) -> DataFrame:
         """Aggregate the rows of each key.
 
@@ -67,7 +70,7 @@ class RemoteGrouping:
             UnsupportedType: a column has a type that cannot be sent.
         """
         if self.frame.isStreaming:
-            options = emit_options(self.emission, self.frame.sparkSession.conf.getAll)
+            options = emit_options(self.emission, read_once(self.frame.sparkSession, all_settings))
             # The settings of the session apply to window aggregates only.
             if options.fires and (
                 self.emission or {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(map(str, self.keys))
@@ -75,6 +78,7 @@ class RemoteGrouping:
                 return plan_fired(self._group_by, aggregates, options)
         return plan_group_by(self._group_by, aggregates)
 
+    @settings_read_once()
     def changelog(self, *aggregates: AggregateExpression, per: str | Column = "row") -> DataFrame:
         """Return the changes of each key's values, computed in batch. The rows of a key are held in memory.
 
