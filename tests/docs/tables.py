@@ -1,5 +1,6 @@
 """Tables of the documentation that are made from the code; `make docs` writes them where cog's marks stand."""
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -26,6 +27,12 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     titles = tuple(head)
     lines = [titles, ("---",) * len(titles), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', PIPE) for cell in line)} |\n" for line in lines)
+
+
+def mutants() -> str:
+    found = (ROOT / "tests/simulation/mutants_found.jsonl").read_text().splitlines()
+    rows = [(what, str(seeds) if seeds else "not found", mode) for what, seeds, mode in map(json.loads, found)]
+    return table(("planted bug", "seeds until it was found", "mode"), rows)
 
 
 def server_options() -> str:

@@ -2,10 +2,12 @@
 
 import argparse
 import gc
+import json
 import sys
 import time
 from pathlib import Path
 
+from tests.simulation.mutants import MUTANTS, found_at
 from tests.simulation.report import Report, shown
 from tests.simulation.scenario import drawn
 from tests.simulation.shrink import shrunk
@@ -14,6 +16,8 @@ from tests.simulation.world import run, worlds
 COLLECT_EVERY = 50
 """Worlds between two collections: what processes that have ended hold is garbage in cycles."""
 MOST_SHOWN = 5
+FOUND = Path(__file__).with_name("mutants_found.jsonl")
+"""Each mutant, and the seed and mode that found it: the table of docs/reliability.md."""
 
 
 def main() -> int:
@@ -22,9 +26,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run one seed and print its trace")
     parser.add_argument("--mode", choices=("safety", "liveness", "both"), default="both")
+    parser.add_argument("--mutants", action="store_true", help="plant each bug, and say which seed finds it")
     given = parser.parse_args()
     modes = ("safety", "liveness") if given.mode == "both" else (given.mode,)
     with worlds():
+        if given.mutants:
+            return _mutants()
         if given.seed is not None:
             return max(_one(given.seed, mode) for mode in modes)
         return _many(range(given.first, given.first + given.seeds), modes)
@@ -37,6 +44,21 @@ def _one(seed: int, mode: str) -> int:
     if result.problem:
         print(shown(result, shrunk(result)))
     return int(bool(result.problem))
+
+
+def _mutants() -> int:
+    report = Report(mutants=len(MUTANTS))
+    rows = []
+    for mutant in MUTANTS:
+        found = found_at(mutant)
+        gc.collect()
+        report.mutants_found += found is not None
+        rows.append((mutant.what, *(found[:2] if found else (0, ""))))
+        print(f"{mutant.what}: {found or 'not found'}", flush=True)
+    report.write(Path("build/sim-mutants.json"))
+    FOUND.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    print(f"{report.mutants_found} of {report.mutants} found")
+    return int(report.mutants_found < report.mutants)
 
 
 def _many(seeds: range, modes: tuple[str, ...]) -> int:

@@ -38,6 +38,8 @@ def check_attempt(world: Any, attempt: Any) -> None:
     if error is None:
         _check_counts(name, attempt)
     for stream in attempt.streams:
+        if stream.replays and not may_fail(world):
+            raise Violation(f"{name}: rows were sent again although nothing failed")
         if stream.unanswered and error is None:
             raise Violation(f"{name}: {stream.unanswered} rows are unanswered at the end")
 
@@ -121,6 +123,10 @@ def check_leftovers(world: Any) -> None:
         held = {function: rows for function, rows in admission._rows.items() if rows}
         if held or admission.bytes:
             raise Violation(f"{server.process.name}: admission holds {admission.bytes} bytes and rows {held}")
+        for hosted in server.host.hosted():
+            lane = hosted.running_lane
+            if lane is not None and (lane.turns._holders or lane.turns._queue.groups):
+                raise Violation(f"{server.process.name}: streams that have ended hold turns of {hosted.spec.key}")
         for loop in server.loops:
             if tasks := [task.get_name() for task in asyncio.all_tasks(loop) if not task.done()]:
                 raise Violation(f"{server.process.name}: {len(tasks)} tasks are left")

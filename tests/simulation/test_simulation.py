@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from tests.simulation.mutants import MUTANTS, found_at
 from tests.simulation.scenario import drawn
+from tests.simulation.shrink import shrunk
 from tests.simulation.world import run, worlds
 
 SEEDS = 40
@@ -25,6 +27,31 @@ def test_no_seed_of_a_mode_violates_an_oracle(mode):
         results = [run(drawn(seed, mode)) for seed in range(1_000, 1_000 + SEEDS)]
     assert {result.scenario.seed: result.problem for result in results if result.problem} == {}
     assert sum(result.replays for result in results) > SEEDS / 2  # there were faults, and rows in flight
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "the counts of a connection are not reset",
+        "admission tickets are not returned",
+        "a closed connection stays watched",
+        "unordered values are placed in reverse",
+    ],
+)
+def test_a_planted_bug_is_found_within_a_few_seeds(what):
+    [mutant] = [each for each in MUTANTS if each.what == what]
+    with worlds():
+        assert found_at(mutant, most_seeds=10) is not None
+
+
+def test_a_failure_is_shrunk_and_fails_in_the_same_way():
+    [mutant] = [each for each in MUTANTS if each.method == "give_back"]
+    with worlds(), mutant.planted():
+        result = next(found for seed in range(20) if (found := run(drawn(seed, "safety"))).problem)
+        smallest = shrunk(result, most_runs=40)
+    assert "admission holds" in smallest.problem
+    assert len(smallest.scenario.faults) + len(smallest.scenario.tasks) <= 3
+    assert sum(len(task.rows) for task in smallest.scenario.tasks) <= 5
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from tests.simulation.spark import Attempt, SparkWorker
 
 __all__ = ["Result", "World", "run", "worlds"]
 
-MOST_SECONDS = 20_000.0
+MOST_SECONDS = 6_000.0
 MOST_EVENTS = 2_000_000
 LIVE_SECONDS = 3_000.0
 """In mode `liveness` everything has ended this long after the last fault."""

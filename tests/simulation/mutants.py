@@ -1,0 +1,248 @@
+"""Planted bugs: each patches one method of the client or the server, and the oracles must find it.
+
+They are applied only here. A mutant that nothing finds shows what the simulation cannot see.
+"""
+
+import contextlib
+import dataclasses
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from spark_client.executor.stream import connection
+from spark_client.executor.stream.accounts import Accounts
+from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.chunks import Chunk
+from spark_client.executor.stream.connecting import Connector
+from spark_client.executor.stream.connection import Connection
+from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.silence import SilenceWatch
+from tests.simulation.scenario import drawn
+from tests.simulation.world import run
+from udf_server.base.fairness import Party
+from udf_server.hosting.lanes import ThreadLane
+from udf_server.hosting.turns import Turns
+from udf_server.runners.async_rows import AsyncRows
+from udf_server.runners.batches import RowBatch
+from udf_server.runners.isolation import Outcomes
+from udf_server.runners.outputs import Output
+from udf_server.runners.pool import CoroutinePool
+from udf_server.runners.retries import RetryPolicy
+from udf_server.runners.threaded_rows import ThreadedRows
+from udf_server.runners.vectorized import Vectorized
+from udf_server.streams.accounting import RowAccounts
+from udf_server.streams.admission import Admission
+from udf_server.streams.background import Background
+from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.outbox import Outbox
+
+__all__ = ["MOST_SEEDS", "MUTANTS", "Mutant", "found_at"]
+
+MOST_SEEDS = 60
+"""Each mutant is found within this number of seeds of both modes."""
+MOST_CPU_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """A planted bug: `patch` makes what replaces a method from the method."""
+
+    what: str
+    owner: Any
+    method: str
+    patch: Callable[[Any], Any]
+
+    @contextlib.contextmanager
+    def planted(self) -> Iterator[None]:
+        original = self.owner.__dict__[self.method]
+        with mock.patch.object(self.owner, self.method, self.patch(original)):
+            yield
+
+
+def _nothing(original: Any) -> Any:
+    return lambda self, *arguments, **keywords: None
+
+
+def _returns(value: Any) -> Callable[[Any], Any]:
+    return lambda original: lambda self, *arguments, **keywords: value
+
+
+def _last_chunk_forgotten(original: Any) -> Any:
+    return lambda self: original(self)[:-1]
+
+
+def _kept_in_flight(original: Any) -> Any:
+    def start_anew(self: Any) -> Any:
+        before = self._pending
+        rest = original(self)
+        self._pending = before
+        return rest
+
+    return start_anew
+
+
+def _all_rows_again(original: Any) -> Any:
+    def rest(self: Any) -> Any:
+        return Chunk(self.owner, self.rows, self.columns, self.bytes, replays=self.replays + 1, sent_at=self.sent_at)
+
+    return rest
+
+
+def _values_reversed(original: Any) -> Any:
+    return lambda self, rows, values, errors: original(self, rows[::-1].copy(), values, errors)
+
+
+def _next_row(original: Any) -> Any:
+    return lambda self, first_row, *rest: original(self, first_row + (first_row > 0), *rest)
+
+
+def _without_end(original: Any) -> Any:
+    def close(self: Any, *, cancel: bool) -> None:
+        requests, self._requests = self._requests, mock.Mock()
+        original(self, cancel=cancel)
+        self._requests = requests
+
+    return close
+
+
+def _left_open(original: Any) -> Any:
+    def end(self: Any) -> None:
+        connection = self._connection
+        if not connection.finished:
+            connection.send_finish()
+            while not (envelope := connection.read()[0]).HasField("finished"):
+                pass
+            self._check_finished(envelope.finished)
+            connection.close(cancel=False)
+
+    return end
+
+
+def _final(original: Any) -> Any:
+    def read(error: Any) -> Any:
+        found = original(error)
+        found.retryable = False
+        return found
+
+    return read
+
+
+def _every_fifth_lost(original: Any) -> Any:
+    counts = [0]
+
+    def emit(self: Any, output: Any) -> None:
+        counts[0] += 1
+        if counts[0] % 5:
+            original(self, output)
+
+    return emit
+
+
+def _wakes_no_parked(original: Any) -> Any:
+    return lambda self: None if self._parked else original(self)
+
+
+def _one_attempt_fewer(original: Any) -> Any:
+    return lambda self, error, attempts: original(self, error, attempts + 1)
+
+
+def _null_instead(original: Any) -> Any:
+    def fail(self: Any, index: int, error: Any) -> None:
+        self.failed += 1
+        self.values[index] = None
+
+    return fail
+
+
+def _one_row_late(original: Any) -> Any:
+    def settle(self: Any, first: int, values: Any, failures: Any, attempts: int) -> None:
+        if first and len(values) > 1:
+            values = values.take([*range(1, len(values)), 0])
+        original(self, first, values, failures, attempts)
+
+    return settle
+
+
+def _no_failures(original: Any) -> Any:
+    return property(lambda self: 0)
+
+
+def _no_notice(original: Any) -> Any:
+    def staff(self: Any) -> None:
+        if self._idle < len(self._jobs) and self._alive < self._allowed:
+            self._alive += 1
+            self._threads.start("udf", self._work)
+
+    return staff
+
+
+def _share_is_all(original: Any) -> Any:
+    return lambda self, deadline, servers: 1e6
+
+
+def _no_progress(original: Any) -> Any:
+    async def watch(self: Any, runner: Any) -> None:
+        self._progress_seconds = 1e9
+        await original(self, runner)
+
+    return watch
+
+
+MUTANTS = (
+    Mutant("a replay forgets the last chunk", Pending, "rest", _last_chunk_forgotten),
+    Mutant("a replay sends rows again that were answered", Chunk, "rest", _all_rows_again),
+    Mutant("chunks that are sent again stay in flight as well", CallStream, "_start_anew", _kept_in_flight),
+    Mutant("the counts of a connection are not reset", Accounts, "start_connection", _nothing),
+    Mutant("a server that hangs is not noticed", Connection, "check_silence", _nothing),
+    Mutant("a server that hangs gets the whole time to connect", Connector, "_share", _share_is_all),
+    Mutant("a refusal that passes is final", connection, "read_error", _final),
+    Mutant("a closed connection does not end its requests", Connection, "close", _without_end),
+    Mutant("a connection that is lost while its stream moves stays open", CallStream, "_end_connection", _left_open),
+    Mutant("a closed connection stays watched", SilenceWatch, "discard", _nothing),
+    Mutant("unordered values are placed in reverse", Pending, "answer_scattered", _values_reversed),
+    Mutant("a result is taken for the next row", Pending, "answer", _next_row),
+    Mutant("admission tickets are not returned", Admission, "give_back", _nothing),
+    Mutant("the rows of a lost stream stay admitted", RowAccounts, "drop", _nothing),
+    Mutant("the workers of a lost stream go on", AsyncRows, "cancel", _nothing),
+    Mutant("a lost stream stays in the fair queue", Party, "close", _nothing),
+    Mutant("background tasks outlive their stream", Background, "cancel", _nothing),
+    Mutant("a worker keeps its place after its rows", Turns, "leave", _nothing),
+    Mutant("parked workers are not woken", CoroutinePool, "_wake", _wakes_no_parked),
+    Mutant("idle threads are not woken", ThreadLane, "_staff", _no_notice),
+    Mutant("the next batch of a vectorized function is not started", Vectorized, "_leave", _nothing),
+    Mutant("deadlines of coroutines are not checked", AsyncRows, "tick", _nothing),
+    Mutant("deadlines of threads are not checked", ThreadedRows, "tick", _nothing),
+    Mutant("every fifth result is lost", Outbox, "emit", _every_fifth_lost),
+    Mutant("no heartbeat is sent", ExecuteStream, "_watch", _no_progress),
+    Mutant("a fatal error is retried", RetryPolicy, "worthwhile", _returns(True)),
+    Mutant("one attempt too few is made", RetryPolicy, "delay", _one_attempt_fewer),
+    Mutant("an error becomes a null", RowBatch, "fail", _null_instead),
+    Mutant("after halving, values are one row late", Outcomes, "settle", _one_row_late),
+    Mutant("the server counts failed rows as good", Output, "failed", _no_failures),
+)
+
+
+class _Endless(AssertionError):
+    """A world takes too much CPU time."""
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise _Endless(f"more than {MOST_CPU_SECONDS:g} s of CPU time")
+
+
+def found_at(mutant: Mutant, most_seeds: int = MOST_SEEDS) -> tuple[int, str, str] | None:
+    """The number of seeds until an oracle finds it, the mode and what it says; None if none does."""
+    before = signal.signal(signal.SIGPROF, _interrupt)
+    try:
+        with mutant.planted():
+            for seed in range(most_seeds):
+                for mode in ("safety", "liveness"):
+                    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_SECONDS)
+                    problem = run(drawn(seed, mode)).problem
+                    if problem:
+                        return seed + 1, mode, problem
+        return None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
