@@ -68,7 +68,7 @@ def test_one_call_may_fill_two_columns(remote, spark):
     assert rows == [Row(id=0, a=10, b=10, c=20)]
 
 
-def test_calls_of_one_row_are_under_way_together(remote, spark):
+def test_calls_of_one_row_are_in_flight_together(remote, spark):
     both = threading.Barrier(2, timeout=20)
 
     @udf.scalar

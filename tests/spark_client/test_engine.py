@@ -82,7 +82,7 @@ def test_without_rows_no_stream_is_opened(ordered):
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_all_calls_of_a_row_are_under_way_together(ordered):
+def test_all_calls_of_a_row_are_in_flight_together(ordered):
     both = threading.Barrier(2)
 
     @udf.scalar

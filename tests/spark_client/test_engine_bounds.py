@@ -9,7 +9,7 @@ import udf_server as udf
 from remote_udf.errors import StreamError
 from spark_client.executor.engine import row_engine as engine_module
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.stream.message_sizing import MESSAGES_UNDER_WAY
+from spark_client.executor.stream.message_sizing import MESSAGES_IN_FLIGHT
 from spark_client.testing import LocalTransport
 from tests.spark_client.engines import all_outcomes, numbered, outcomes, plus_one, through
 from tests.spark_client.scripted import (
@@ -73,7 +73,7 @@ def test_input_is_not_read_beyond_what_may_wait_for_a_slow_first_row(monkeypatch
     assert found == [(x, x + 2) for x in range(30_000)]
 
 
-def test_no_more_rows_are_under_way_than_the_window_allows():
+def test_no_more_rows_are_in_flight_than_the_window_allows():
     most = []
 
     def watched(call, arguments):
@@ -96,7 +96,7 @@ def test_no_more_rows_are_under_way_than_the_window_allows():
     with LocalTransport(slowly) as transport:
         engine = RowEngine([PlannedCall(call_of(slowly, batch_rows=5), (0,))], watched, ordered=True)
         assert len(all_outcomes(engine, numbered(300, 300))) == 600
-    assert 5 < max(most) <= 5 * MESSAGES_UNDER_WAY
+    assert 5 < max(most) <= 5 * MESSAGES_IN_FLIGHT
 
 
 # Ends.

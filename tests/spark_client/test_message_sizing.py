@@ -9,7 +9,7 @@ from spark_client.executor.stream.message_sizing import (
     DEFAULT_CAPACITY,
     GROWTH,
     MESSAGE_BYTES,
-    MESSAGES_UNDER_WAY,
+    MESSAGES_IN_FLIGHT,
     VECTORIZED_FIRST,
     MessageSizing,
 )
@@ -53,7 +53,7 @@ def test_messages_of_a_row_wise_function_never_hold_less_than_may_be_in_flight(c
 
 
 @given(st.sampled_from(Execution), answers, st.integers(0, 1 << 40))
-def test_something_may_always_go_when_nothing_is_under_way(execution, answers, bytes_):
+def test_something_may_always_go_when_nothing_is_in_flight(execution, answers, bytes_):
     clock = Clock()
     sizes = window(execution, clock=clock)
     for rows, seconds in answers:
@@ -83,12 +83,12 @@ def test_a_sender_that_asks_first_stays_within_the_bounds(execution, answers, by
     for rows, seconds in answers:
         clock.now += seconds
         sizes.answered(rows)
-    under_way = messages = 0
-    while sizes.has_room(under_way, int(under_way * bytes_per_row)):
-        under_way += sizes.next_rows(10**9, bytes_per_row)
+    in_flight = messages = 0
+    while sizes.has_room(in_flight, int(in_flight * bytes_per_row)):
+        in_flight += sizes.next_rows(10**9, bytes_per_row)
         messages += 1
-    assert under_way < sizes.rows * (MESSAGES_UNDER_WAY + 1)
-    assert messages == 1 or (under_way - 1) * bytes_per_row <= MESSAGE_BYTES * (MESSAGES_UNDER_WAY + 1)
+    assert in_flight < sizes.rows * (MESSAGES_IN_FLIGHT + 1)
+    assert messages == 1 or (in_flight - 1) * bytes_per_row <= MESSAGE_BYTES * (MESSAGES_IN_FLIGHT + 1)
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_a_few_answers_in_an_instant_change_nothing():
 
 def test_large_rows_fill_the_window_by_their_bytes():
     sizes = window()
-    assert sizes.has_room(1, MESSAGE_BYTES * MESSAGES_UNDER_WAY - 1)
-    assert not sizes.has_room(1, MESSAGE_BYTES * MESSAGES_UNDER_WAY)
+    assert sizes.has_room(1, MESSAGE_BYTES * MESSAGES_IN_FLIGHT - 1)
+    assert not sizes.has_room(1, MESSAGE_BYTES * MESSAGES_IN_FLIGHT)

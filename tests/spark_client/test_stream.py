@@ -120,7 +120,7 @@ def test_a_server_that_ends_before_all_is_answered_is_found_out():
     stream.close()
 
 
-def test_finishing_with_rows_under_way_is_refused():
+def test_finishing_with_rows_in_flight_is_refused():
     stream, _ = timed(call_of(plus_one), Scripted(answering()))
     stream.submit(chunk_of([1, 2]))
     with pytest.raises(AccountingMismatch, match="2 rows without an outcome"):

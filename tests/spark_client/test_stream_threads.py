@@ -77,11 +77,11 @@ def test_room_does_not_appear_because_the_server_is_lost():
     stream = stream_of(call_of(plus_one), Scripted(full, slow))
     while stream.has_room():
         stream.submit(chunk_of(range(stream.next_rows(100, 8.0))))
-    under_way = stream.unanswered
+    in_flight = stream.unanswered
     reader = threading.Thread(target=stream.receive)
     reader.start()
     assert opening.wait(10)
-    assert (stream.has_room(), stream.unanswered) == (False, under_way)
+    assert (stream.has_room(), stream.unanswered) == (False, in_flight)
     go_on.set()
     reader.join(10)
     stream.close()

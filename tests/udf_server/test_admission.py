@@ -13,7 +13,7 @@ from udf_server.streams import admission as admission_module
 from udf_server.streams.admission import Admission, AdmissionLimits
 
 
-async def test_streams_wait_for_room_and_one_with_nothing_under_way_is_sent_elsewhere(monkeypatch):
+async def test_streams_wait_for_room_and_one_with_nothing_in_flight_is_sent_elsewhere(monkeypatch):
     monkeypatch.setattr(admission_module, "PATIENCE_SECONDS", 0.05)
     admission = Admission(AdmissionLimits(function_rows=100, server_bytes=1000))
     await admission.take("f@1", 500, 10, patient=False)  # larger than the limit, but nothing else is there

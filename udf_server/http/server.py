@@ -34,7 +34,7 @@ class _Kind:
 
     def __init__(self, name: str, most: int) -> None:
         self.most = most
-        self.under_way = 0
+        self.in_flight = 0
         self.threads = ThreadPoolExecutor(most, thread_name_prefix=f"http-{name}")
 
 
@@ -154,16 +154,16 @@ class HttpServer:
         else:
             known = "/metrics, /livez and /readyz" if self._site is None else "/, /metrics, /livez and /readyz"
             return _text(HTTPStatus.NOT_FOUND, f"there are {known}\n")
-        if kind.under_way >= kind.most and answer is not self._probe:
+        if kind.in_flight >= kind.most and answer is not self._probe:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests of this kind at a time\n")
-        kind.under_way += 1
+        kind.in_flight += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(kind.threads, answer, environ)
         except Exception:
             log.exception("HTTP request failed", extra={"path": path})
             return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log has the reason\n")
         finally:
-            kind.under_way -= 1
+            kind.in_flight -= 1
 
     # The methods below run on threads.
 

@@ -51,15 +51,15 @@ class LocalSource:
     def try_call(self, credentials: Credentials, function: str, arguments: list[str]) -> dict[str, Any]:
         caller = self._caller(credentials)
         caller.require(_split(function)[0])
-        under_way = asyncio.run_coroutine_threadsafe(self._call(credentials, caller, function, arguments), self._loop)
+        in_flight = asyncio.run_coroutine_threadsafe(self._call(credentials, caller, function, arguments), self._loop)
         try:
-            return under_way.result(TRY_SECONDS)
+            return in_flight.result(TRY_SECONDS)
         except StreamError as error:
             if error.code is ErrorCode.ARGUMENT_VALUE:
                 raise Refused(HTTPStatus.BAD_REQUEST, error.message) from error
             return _error(error.code.value, error.message)
         except TimeoutError:
-            under_way.cancel()
+            in_flight.cancel()
             return _error("TIMEOUT", f"no result within {TRY_SECONDS:g} s")
 
     def _caller(self, credentials: Credentials) -> Caller:

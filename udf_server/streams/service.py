@@ -190,17 +190,17 @@ class _Answers:
     def __init__(self, context: aio.ServicerContext[Any, Any]) -> None:
         self._context = context
         self._handler = asyncio.current_task()
-        self._under_way: asyncio.Future[None] | None = None
+        self._in_flight: asyncio.Future[None] | None = None
 
     async def write(self, message: bytes) -> None:
         # If the caller is cancelled, the write continues, because gRPC cannot cancel it.
-        self._under_way = asyncio.ensure_future(self._write(message))
-        await asyncio.shield(self._under_way)
+        self._in_flight = asyncio.ensure_future(self._write(message))
+        await asyncio.shield(self._in_flight)
 
     async def sent(self) -> None:
         """Wait until no write is in flight. If the handler ended earlier, gRPC could not end its stream any more."""
-        if self._under_way is not None:
-            await self._under_way
+        if self._in_flight is not None:
+            await self._in_flight
 
     async def _write(self, message: bytes) -> None:
         try:

@@ -43,7 +43,7 @@ class _Task:
         self._chain = Chain(plan, opening)
         cleanup.callback(self._engine.close)
         cleanup.callback(self._chain.close)
-        self._under_way: deque[tuple[Bundle, Integers | None]] = deque()
+        self._in_flight: deque[tuple[Bundle, Integers | None]] = deque()
         self._count = 0
         """The net rows of the current chain, in a changelog."""
 
@@ -62,7 +62,7 @@ class _Task:
 
     def _outputs(self, completed: Iterator[Completed]) -> Iterator[pa.RecordBatch]:
         for each in completed:
-            bundle, counts = self._under_way.popleft()
+            bundle, counts = self._in_flight.popleft()
             yield from output_of(self._plan, bundle, each, counts)
 
     def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator["Bundle | list[pa.RecordBatch]"]:
@@ -80,7 +80,7 @@ class _Task:
             table, starts, counts = self._without_orphans(table, starts)
         if table.num_rows:
             bundle = bundle_of(self._plan, table, group_by_runs(starts, table.num_rows))
-            self._under_way.append((bundle, counts))
+            self._in_flight.append((bundle, counts))
             yield bundle
 
     def _part(self, table: pa.Table, *, ends: bool) -> list[pa.RecordBatch]:

@@ -55,7 +55,7 @@ def _applied(
     if first is None:
         return
     engine = RowEngine(planned_calls(plan), opening, ordered=True, merging=False)
-    under_way: deque[Bundle] = deque()
+    in_flight: deque[Bundle] = deque()
     with ExitStack() as cleanup:
         cleanup.callback(engine.close)
         engine.open(_grouped(plan, pa.Table.from_batches([first.slice(0, 1)])).batch(plan).schema)
@@ -72,11 +72,11 @@ def _applied(
             for table in tables:
                 for bundle in _bundles(plan, table, engine.segment_bytes()):
                     growing.saw(bundle.table.num_rows, bundle.grouping.segments)
-                    under_way.append(bundle)
+                    in_flight.append(bundle)
                     yield bundle.batch(plan)
 
         for completed in engine.run(bundles()):
-            yield list(output_of(plan, under_way.popleft(), completed))
+            yield list(output_of(plan, in_flight.popleft(), completed))
 
 
 class _GrowingSize:

@@ -51,14 +51,14 @@ class _Task:
         self._chained = False
         self._before: Before | None = None
         """State and timers of the key in the current chain."""
-        self._under_way: deque[Segments] = deque()
+        self._in_flight: deque[Segments] = deque()
         self._now = int(time.time() * 1000)
 
     def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self._engine.open(self._plan.segments)
         for step in self._steps(itertools.chain([first], batches)):
             if isinstance(step, Segments):
-                self._under_way.append(step)
+                self._in_flight.append(step)
                 yield from self._outputs(self._engine.send(step.batch()))
             else:
                 yield step
@@ -69,11 +69,11 @@ class _Task:
 
     def _outputs(self, completed: Iterator[Completed]) -> Iterator[pa.RecordBatch]:
         for each in completed:
-            segments = self._under_way[0]
+            segments = self._in_flight[0]
             require_success(segments, each)
             yield from segments.output(each)
             if each.first + len(each.values[0]) == segments.count:
-                self._under_way.popleft()
+                self._in_flight.popleft()
 
     def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Segments | pa.RecordBatch]:
         """Segments of complete keys, and the output of keys in a chain, which are processed on the way."""

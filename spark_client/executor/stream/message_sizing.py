@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from remote_udf.functions import Execution
 
-__all__ = ["MESSAGES_UNDER_WAY", "MessageSizing"]
+__all__ = ["MESSAGES_IN_FLIGHT", "MessageSizing"]
 
-MESSAGES_UNDER_WAY = 4
+MESSAGES_IN_FLIGHT = 4
 """One message in flight has 60 % of the throughput of four; sixteen have little more."""
 ROWS_SECONDS = 0.05
 """Seconds of work in one message to a row-wise function, once its pace is known. Results are then available
@@ -42,8 +42,8 @@ class MessageSizing:
 
     def has_room(self, unanswered_rows: int, unanswered_bytes: int) -> bool:
         """Whether another message may be sent."""
-        full = unanswered_rows >= self.rows * MESSAGES_UNDER_WAY
-        return not unanswered_rows or not (full or unanswered_bytes >= MESSAGE_BYTES * MESSAGES_UNDER_WAY)
+        full = unanswered_rows >= self.rows * MESSAGES_IN_FLIGHT
+        return not unanswered_rows or not (full or unanswered_bytes >= MESSAGE_BYTES * MESSAGES_IN_FLIGHT)
 
     def next_rows(self, available: int, bytes_per_row: float) -> int:
         """Rows of the next message, at least one."""
