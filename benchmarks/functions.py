@@ -28,7 +28,7 @@ async def straggle(x: int) -> int:
 
 @udf.scalar(timeout="10 min")
 def stuck(x: int) -> int:
-    """Never comes back while anybody waits for it."""
+    """Does not return within any timeout."""
     time.sleep(600)
     return x
 
@@ -53,5 +53,5 @@ def convert(x: pa.Int64Array) -> pa.Int64Array:
 
 @udf.scalar(vectorized=True)
 def first_of_two(a: pa.Int64Array, b: pa.Int64Array) -> pa.Int64Array:
-    """Takes two columns, gives one back as it is: what the way there and back costs."""
+    """Takes two columns and returns one unchanged, which shows the cost of the transport."""
     return a

@@ -29,7 +29,7 @@ __all__ = [
 
 CONCURRENCY_LEVEL = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 MESSAGE_ROWS = {"": 10_000, "_64k": 65_536}
-"""Rows Spark hands over at a time: its default, and what suits cheap functions."""
+"""The number of rows per batch of Spark: its default, and one that suits cheap functions."""
 
 
 def measure_vectorized(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:

@@ -59,7 +59,7 @@ def read_input(spark: SparkSession, environment: Mapping[str, str] = os.environ)
         frame = _read(spark, path)
         sample = frame.limit(SAMPLE).collect()
     except PySparkException as error:
-        # Spark tells more than anybody reads; the first line is what is wrong.
+        # The first line of Spark's message has the cause; the rest is too long.
         raise InputError(f"DEMO_INPUT={given}: cannot be read: {str(error).strip().splitlines()[0]}") from error
     if not sample:
         raise InputError(f"DEMO_INPUT={given}: has no rows")

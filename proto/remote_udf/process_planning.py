@@ -49,7 +49,7 @@ def plan_process_call(
     spec: FunctionSpec, tables: Mapping[str, TableGiven], scalars: Mapping[str, Any], on_time: Sequence[str] = (),
     key: Key = str.lower,
 ) -> ProcessCall:  # fmt: skip
-    """Plan a call. Raises InvalidCall, which says what is wrong with which argument.
+    """Plan a call. Raises InvalidCall, which names the argument and the problem.
 
     Two names of columns are equal if their `key` is. The default compares them as Spark does by default.
     """

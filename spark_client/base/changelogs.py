@@ -33,7 +33,7 @@ def kind_column(frame: DataFrame) -> str | None:
 
 
 def mode_metadata(mode: ChangelogMode, upsert_key: Sequence[str]) -> dict[str, object]:
-    """What a column of kinds says of its changelog, wherever it goes."""
+    """The metadata by which a column of kinds describes its changelog; it is kept with the column."""
     return {
         MODE: {
             "kinds": [kind.value for kind in mode.kinds], "key_only_deletes": mode.key_only_deletes,

@@ -37,7 +37,7 @@ __all__ = [
 
 
 class ServerUnavailable(RemoteUdfError):
-    """No server answers at the target, or it stopped answering and did not come back in time."""
+    """No server answers at the target, or a server stopped answering and did not recover in time."""
 
 
 class AccessDenied(RemoteUdfError, PermissionError):
@@ -77,7 +77,7 @@ class DeadLetterFailed(RemoteUdfError, OSError):
 
 
 class StateMismatch(RemoteUdfError):
-    """A checkpoint has state this call cannot go on from; the message names uid, entry, what was found and expected."""
+    """A checkpoint has state that this call cannot use; the message names uid, entry, what was found and expected."""
 
 
 class AccountingMismatch(RemoteUdfError):

@@ -13,7 +13,7 @@ class TransportLost(Exception):
 
 
 class Responses(Protocol):
-    """What comes back on one stream."""
+    """The responses of one stream."""
 
     same_host: bool
     """Whether the server seems to be on this host."""

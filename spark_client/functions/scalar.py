@@ -39,7 +39,7 @@ class _HasSpec(Protocol):
 
 
 class FunctionDoc:
-    """`__doc__` of a class its own docstring, of an instance what its function says of itself."""
+    """`__doc__` of a class is its own docstring; that of an instance is the documentation of its function."""
 
     def __init__(self, text: str | None) -> None:
         self._text = text
@@ -86,7 +86,7 @@ class RemoteFunction:
         """
         positional = self._positional(arguments, named)
         session = session_options(self.spark, self.spec.kind, self.spec.name)
-        # A scalar function of Spark's keeps the order of rows, whatever anybody allows.
+        # A scalar function in Spark must keep the order of rows, even if options allow another order.
         options = {**self.options, "output_mode": OutputMode.ORDERED.value}
         columns = [column_of(argument) for argument in positional]
         function = self.user_defined_function(len(positional), options, session)
@@ -168,7 +168,7 @@ def plan_call(
 
 
 def column_of(argument: object) -> Column:
-    """A Column as it is, a string as the name of one, anything else as a literal."""
+    """A Column unchanged, a string as the name of a column, anything else as a literal."""
     if isinstance(argument, Column):
         return argument
     return F.col(argument) if isinstance(argument, str) else F.lit(argument)

@@ -18,9 +18,9 @@ _SCHEMA = "name string, version string"
 def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functions:
     """The functions, where a name without a version means the version it meant when the checkpoint was first used.
 
-    A name that is new to the checkpoint is added to its pins, in the version it means now. Pins are JSON files in
-    `<checkpoint>/remote_udf_versions`, written by Spark and only ever added to; remove the folder, or ask for
-    "name@version", to go on with another version. Of two pins for one name, by two drivers at once, the lower counts.
+    A name that is new to the checkpoint is pinned to the version that it has now. Pins are JSON files in
+    `<checkpoint>/remote_udf_versions`, which Spark writes and never changes. To use another version, remove the folder
+    or request "name@version". If two drivers pin one name at the same time, the lower version is used.
 
     Raises PlanError for a folder that holds something else, and what Spark raises where it cannot read or write.
     """

@@ -43,11 +43,11 @@ class Shell:
         self._open = ""
         """A statement that has begun."""
         self.ended = False
-        """Somebody said \\quit."""
+        """Whether the user has entered \\quit."""
 
     @property
     def in_statement(self) -> bool:
-        """Whether the next line goes on with a statement."""
+        """Whether the next line continues a statement."""
         return bool(self._open.strip())
 
     def run_all(self, lines: Iterable[str]) -> bool:

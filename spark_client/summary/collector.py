@@ -26,9 +26,9 @@ class Sink(Protocol):
 
 
 class Collector:
-    """The driver's end. Reports that no summary is open for are let go, so that nothing grows.
+    """The driver's end. Reports without an open summary are discarded, so that memory does not grow.
 
-    `fetch` gives the reports that are new since it was last called, where they do not come by themselves.
+    `fetch` returns the reports that are new since its last call, if they are not delivered automatically.
     """
 
     def __init__(self, fetch: Callable[[], Iterable[TaskReport]] | None = None) -> None:

@@ -48,6 +48,14 @@ PLAIN = {
     r"what (?:becomes|became) of": "what happens to",
     r"signs? of life": "heartbeat, ping",
     r"\bstands? (?:in|for|there|beside|behind|to)\b": "is in, represents",
+    r"never (?:came|comes?) back|(?:came|comes?) back as": "does not return, returns",
+    r"are let go|is let go": "is discarded, is released",
+    r"so had by|knows better|the very same": "has, reports the error, the same",
+    r"\bhand(?:s|ed)? (?:\w+ )?on\b": "is passed on",
+    r"gives? out\b|gave out\b|given out\b": "emits",
+    r"says? what is wrong|is asked for\b|asked for there": "reports the error, is requested",
+    r"\bseen to\b|goes? (?:their|its) own way": "is processed",
+    r"what (?:came|comes) of": "the result of",
 }
 """A home-made term or turn, and the field's."""
 

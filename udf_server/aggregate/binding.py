@@ -1,7 +1,7 @@
-"""Binding: an aggregate function as a vectorized function over segments, for one stream.
+"""Binding: turns an aggregate function into a vectorized function over segments, for one stream.
 
-Everything vectorized functions have is so had by bundles: deadlines, retries, and a segment that fails
-found by halving.
+Bundles therefore get everything that vectorized functions have: deadlines, retries, and isolation of a failing segment
+by halving.
 """
 
 from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ __all__ = ["apply_classic"]
 def apply_classic(
     aggregate: Aggregate, segments: Sequence[BundledKeySegment], fields: Sequence[AppliedField]
 ) -> list[BundledKeySegmentApplied]:
-    """One result per segment. Values nobody wants are not computed."""
+    """One result per segment. Only the requested values are computed."""
     run = _Verbs(aggregate, fields)
     return [run.apply(segment) for segment in segments]
 

@@ -41,8 +41,8 @@ class BundledKeySegmentApplied:
 
     `accumulator` is the one after all rows and never None. `starting_value` is the value after the
     accumulators were merged and before the first row, `final_value` the one after the last row.
-    `updated_values_after_each_row` has as many values as the segment has rows if the segment asked for
-    them; otherwise nobody looks at it.
+    `updated_values_after_each_row` has as many values as the segment has rows if the segment requests them;
+    otherwise it is ignored.
     """
 
     accumulator: Any

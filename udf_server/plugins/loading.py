@@ -178,7 +178,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _free_name(stem: str) -> str:
-    """A module name that takes nobody's place: `json.py` may be a plugin, too."""
+    """An unused module name: a plugin may be called `json.py`, too."""
     taken = {*sys.modules, *sys.stdlib_module_names}
     names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)

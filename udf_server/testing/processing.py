@@ -178,7 +178,7 @@ class ProcessTableHarness:
         self._kept = snapshot.copied()
         self._function = self._started(self._declared())
 
-    # What came of it.
+    # The results.
 
     def take(self) -> list[Row]:
         """Return the rows emitted since the last `take`."""

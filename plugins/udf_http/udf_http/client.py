@@ -1,4 +1,4 @@
-"""HttpClient: GET requests below one base URL; what came back as a body, null or an error of the right kind."""
+"""HttpClient: GET requests below one base URL; returns the body or null, or raises an error of the right kind."""
 
 import asyncio
 import email.utils

@@ -1,4 +1,4 @@
-"""Database: statements over a pool of connections; the rows that came back, or an error of the right kind."""
+"""Database: runs statements over a pool of connections; returns rows, or raises an error of the right kind."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,8 @@ class Database:
         self._name = url.render_as_string(hide_password=True)
         self._engine = _engine(url, settings.connections)
         self._seconds = settings.attempt_seconds
-        # Waiting for one is the row's affair, whose deadline the server keeps, so nobody waits at the pool.
+        # Waiting for a connection is part of the row's deadline, which the server watches, so the pool itself does not
+        # wait.
         self._free = asyncio.Semaphore(settings.connections)
 
     async def one(self, statement: Statement, arguments: Sequence[Any]) -> dict[str, Any] | None:

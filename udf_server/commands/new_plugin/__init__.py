@@ -14,7 +14,7 @@ from remote_udf.version import __version__
 __all__ = ["new_plugin"]
 
 SUFFIX = ".template"
-"""Of the files in `template/`, so that no tool takes them for Python. `$name`, `$module` and the like are filled in."""
+"""The suffix of files in `template/`, which tools must not treat as Python. `$name` and the like are replaced."""
 
 LONGEST = 40
 """Characters of a name: lines that hold it stay as short as its own linter wants them."""
@@ -34,7 +34,7 @@ def new_plugin(name: str, directory: Path) -> list[Path]:
         "plugin": module.removesuffix("_udfs").removesuffix("_udf") or module,
         "requirement": f"remote-udf[server]>={__version__}",
     }
-    # Made first: of two that run at once, one is told that the folder is there.
+    # Created first: if two commands run at once, one of them fails because the folder exists.
     root.mkdir(parents=True)
     written = []
     for place, template in _files(importlib.resources.files(__name__) / "template"):
