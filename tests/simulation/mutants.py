@@ -21,7 +21,7 @@ from spark_client.executor.stream.silence import SilenceWatch
 from tests.simulation.scenario import drawn
 from tests.simulation.world import run
 from udf_server.base.fairness import Party
-from udf_server.hosting.lanes import ThreadLane
+from udf_server.hosting.executors import ThreadExecutor
 from udf_server.hosting.turns import Turns
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.batches import RowBatch
@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant("background tasks outlive their stream", Background, "cancel", _nothing),
     Mutant("a worker keeps its place after its rows", Turns, "leave", _nothing),
     Mutant("parked workers are not woken", CoroutinePool, "_wake", _wakes_no_parked),
-    Mutant("idle threads are not woken", ThreadLane, "_staff", _no_notice),
+    Mutant("idle threads are not woken", ThreadExecutor, "_staff", _no_notice),
     Mutant("the next batch of a vectorized function is not started", Vectorized, "_leave", _nothing),
     Mutant("deadlines of coroutines are not checked", AsyncRows, "tick", _nothing),
     Mutant("deadlines of threads are not checked", ThreadedRows, "tick", _nothing),

@@ -124,8 +124,8 @@ def check_leftovers(world: Any) -> None:
         if held or admission.bytes:
             raise Violation(f"{server.process.name}: admission holds {admission.bytes} bytes and rows {held}")
         for hosted in server.host.hosted():
-            lane = hosted.running_lane
-            if lane is not None and (lane.turns._holders or lane.turns._queue.groups):
+            executor = hosted.running_executor
+            if executor is not None and (executor.turns._holders or executor.turns._queue.groups):
                 raise Violation(f"{server.process.name}: streams that have ended hold turns of {hosted.spec.key}")
         for loop in server.loops:
             if tasks := [task.get_name() for task in asyncio.all_tasks(loop) if not task.done()]:
