@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
 import traceback
@@ -35,6 +34,7 @@ from udf_server.streams.background import Background, poster
 from udf_server.streams.opening import open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.session import Feed, Session, Start, Stop
+from udf_server.streams.signs_of_life import SignsOfLife
 from udf_server.streams.stream_errors import as_stream_error, error_message
 
 __all__ = ["ExecuteStream"]
@@ -45,8 +45,6 @@ _RUNNERS: dict[Execution, type[Runner]] = {
     Execution.THREADED_ROWS: ThreadedRows,
     Execution.VECTORIZED: Vectorized,
 }
-PROGRESS_SECONDS = (0.2, 5.0)
-"""Progress is sent at a third of the row deadline, within these bounds."""
 
 
 class ExecuteStream:
@@ -91,15 +89,13 @@ class ExecuteStream:
         self._accounts: RowAccounts | None = None
         self._outbox = Outbox(clock)
         self._held.callback(self._outbox.drop)
+        self._life = SignsOfLife(self._outbox, clock)
         self._background = Background()
         self._error: BaseException | None = None
         """The error of a task or a call that ended the stream."""
         self._main: asyncio.Task[Any] | None = None
         """The task that serves the client; None while it must not be cancelled."""
-        self._progressed = self._heard = clock()
-        """When the last Progress message was sent, and when the last message was received."""
         self._writer: asyncio.Task[None] | None = None
-        self._progress_seconds = PROGRESS_SECONDS[1]
 
     async def run(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
         """Read and answer messages until the stream has ended, whatever the client sends.
@@ -173,7 +169,7 @@ class ExecuteStream:
         self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup
     ) -> tuple[pb.ExecuteResponse, str]:
         async for message in requests:
-            self._heard = self._clock()
+            self._life.heard()
             request = read_request(message, self._shared)
             action = self._session.receive(request)
             if isinstance(action, Start):
@@ -199,7 +195,7 @@ class ExecuteStream:
             function=request.function[:200], operation_id=context.operation_id, job=context.job, stage=context.stage,
             partition=context.partition, task_attempt=context.task_attempt, micro_batch=context.micro_batch,
         )  # fmt: skip
-        alive = tasks.create_task(self._say_alive())
+        alive = tasks.create_task(self._life.say_alive())
         try:
             opening = await open_function(self._host, request, self._server_metrics, self._caller)
         finally:
@@ -253,23 +249,15 @@ class ExecuteStream:
         )
         self._runner = _RUNNERS[spec.execution](setup)
         self._held.callback(self._leave, self._runner)
-        self._progress_seconds = min(max(opening.options.timeout / 3, PROGRESS_SECONDS[0]), PROGRESS_SECONDS[1])
-        self._spawn(self._watch(self._runner), tasks)
+        self._life.opened(opening.options.timeout)
+        self._spawn(self._life.watch(self._runner, opening.hosted, self._metrics, self._accounts), tasks)
         self._session.opened()
-        # The client can send rows only from now on, and opening may have taken longer than the idle limit.
-        self._heard = self._clock()
-        answer = opened_message(opening, self._limits.message_bytes, self._progress_seconds)
+        answer = opened_message(opening, self._limits.message_bytes, self._life.progress_seconds)
         answer.opened.shared_memory = self._shared is not None
         answer.opened.max_batch_rows = self._limits.unanswered_rows
         self._outbox.put(answer)
         if self._draining:
             self.drain()
-
-    async def _say_alive(self) -> None:
-        """Send Progress while a function's `open` hook runs: without it the client assumes that the server hangs."""
-        for pause in itertools.chain(PROGRESS_SECONDS[:1], itertools.repeat(PROGRESS_SECONDS[1])):
-            await asyncio.sleep(pause)
-            self._outbox.put(pb.ExecuteResponse(progress=pb.Progress()))
 
     def _attached(self, request: pb.Open) -> SharedMemory | None:
         """The memory that a caller on this host offers; None if it offers none, or if it cannot be opened from here."""
@@ -324,25 +312,18 @@ class ExecuteStream:
 
         The client of an idle stream opens a new stream when it has rows again.
         """
-        now = self._clock()
-        if stuck := self._outbox.stuck_for(now):
-            if stuck > idle and self._writer is not None:
-                self._fail(_idle(f"nothing was read for {idle:g} s"))
-                # Otherwise the writer waits forever for a client that does not read.
-                self._writer.cancel()
-        elif self._opened is None and now - self._began > opening:
-            self._fail(_idle(f"nothing was opened for {opening:g} s"))
-        elif (
-            self._accounts and not self._accounts.unanswered_rows and now - max(self._heard, self._outbox.wrote) > idle
-        ):
-            self._fail(_idle(f"nothing was sent for {idle:g} s"))
+        if not (why := self._life.idle(opening if self._opened is None else None, idle, self._accounts)):
+            return
+        self._fail(StreamError(ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: {why}", retryable=True))
+        if self._outbox.stuck_for(self._clock()) and self._writer is not None:
+            # Otherwise the writer waits forever for a client that does not read.
+            self._writer.cancel()
 
     def drain(self) -> None:
         """Tell the client that the server is about to stop, so that it changes servers between two batches."""
         self._draining = True
         if self._accounts is not None:
-            progress = pb.Progress(rows_done=self._accounts.rows_done, draining=True)
-            self._outbox.put(pb.ExecuteResponse(progress=progress))
+            self._life.say(rows_done=self._accounts.rows_done, draining=True)
 
     def _fail(self, error: BaseException) -> None:
         if self._error is None:
@@ -352,25 +333,6 @@ class ExecuteStream:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
         return self._background.spawn(tasks, coroutine, self._fail)
-
-    async def _watch(self, runner: Runner) -> None:
-        """Check deadlines, and send Progress while the client waits."""
-        assert self._hosted is not None and self._metrics is not None and self._accounts is not None
-        while True:
-            await asyncio.sleep(min(runner.tick_seconds, self._progress_seconds))
-            if not self._accounts.unanswered_rows:
-                self._progressed = self._clock()
-                continue
-            runner.tick()
-            self._metrics.calls_lost(self._hosted.lost_calls)
-            # If messages wait to be sent, the client does not read: no Progress is added, so that the queue is bounded.
-            if (
-                self._clock() - max(self._progressed, self._outbox.wrote) >= self._progress_seconds
-                and self._outbox.idle
-            ):
-                self._progressed = self._clock()
-                progress = pb.Progress(rows_done=self._accounts.rows_done)
-                self._outbox.put(pb.ExecuteResponse(progress=progress))
 
     def _cancelled(self) -> tuple[pb.ExecuteResponse, str]:
         counts = self._accounts.counts if self._accounts else None
@@ -391,10 +353,6 @@ class ExecuteStream:
         self._metrics.rows_dropped(self._accounts.unanswered_rows)
         self._metrics.stream_ended(end)
         stream_ended(self._caller, self._hosted.spec.key, end, counts, self._clock() - self._began)
-
-
-def _idle(why: str) -> StreamError:
-    return StreamError(ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: {why}", retryable=True)
 
 
 async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
