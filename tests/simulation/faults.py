@@ -65,6 +65,8 @@ def heal(world: Any) -> None:
         link.drop(False, False)
         link.latency, link.bytes_per_second = (0.0001, 0.002), 1e9
     for server, lasting in zip(world.servers, ("", *world.scenario.lasting), strict=True):
+        if server.running and server.service.draining:
+            server.crash()
         if not server.running:
             server.start()
         elif server.process.frozen:

@@ -119,6 +119,8 @@ class World:
         def restart() -> None:
             if not server.running:
                 server.start()
+            elif server.service.draining:  # it was frozen meanwhile
+                self.restart_later(server, 1.0)
 
         self.network.process.after(seconds, restart)
 
