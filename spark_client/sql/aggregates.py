@@ -88,7 +88,8 @@ class GroupedSelect:
             written = {
                 self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
             }
-            outer.set("where", exp.Where(this=over.condition(having.this, written)))
+            condition = over.condition(having.this, written, aliases_first=self._grouping.sets is not None)
+            outer.set("where", exp.Where(this=condition))
         outputs = told_apart(earlier)
         for part in CLAUSES:
             if part != "having" and (clause := select.args.get(part)) is not None:

@@ -32,9 +32,12 @@ class OverGroups:
         """Rewrite an item of the SELECT. It may refer to `aliases`, those of earlier items."""
         return self._rewritten(tree, set(aliases), {}, False)
 
-    def condition(self, tree: Node, written: Mapping[str, Node]) -> Node:
-        """Rewrite HAVING. Aliases, by their keys in `written`, are replaced by the items that they name."""
-        return self._rewritten(tree, set(), written, False)
+    def condition(self, tree: Node, written: Mapping[str, Node], *, aliases_first: bool = False) -> Node:
+        """Rewrite HAVING. Aliases, by their keys in `written`, are replaced by the items that they name.
+
+        A name refers to a key first, as in Spark; with grouping sets, to an alias first.
+        """
+        return self._rewritten(tree, set(), written, aliases_first)
 
     def clause(self, tree: Node, outputs: Collection[str]) -> Node:
         """Rewrite ORDER BY or a similar clause, in which a name refers to an output first, then to a key."""
@@ -48,8 +51,10 @@ class OverGroups:
                 return node.copy()  # a copy, so that the transformation does not descend into it
             if outputs_first and self._is_output(node, known):
                 return node.copy()
+            if outputs_first and self._is_output(node, set(written)):
+                return self.condition(written[self._source.key(node.name)], {})
             # A name that refers to an output makes the expression differ from a key with the same text.
-            named = outputs_first and any(self._is_output(each, known) for each in node.walk())
+            named = outputs_first and any(self._is_output(each, known | set(written)) for each in node.walk())
             if not named and not isinstance(node, exp.Ordered):
                 key = self._keys.get(self._source.same(node))
                 if key is not None:

@@ -86,6 +86,8 @@ def as_spark(remote, query):
 NAMES = [
     "SELECT -k AS k, SUM(v) AS n FROM pairs GROUP BY k ORDER BY k LIMIT 2",
     "SELECT -k AS k, SUM(v) AS n FROM pairs GROUP BY k HAVING k > 1 ORDER BY k + 1 DESC",
+    "SELECT -k AS k, SUM(v) AS n FROM pairs GROUP BY CUBE (k) HAVING k > -2 AND SUM(k) > 0 ORDER BY k",
+    "SELECT -(k + 1) AS k, SUM(v) AS n FROM pairs GROUP BY ROLLUP (k + 1) HAVING k + 1 < 0 ORDER BY k + 1, n",
     "SELECT -(k + 1) AS k, SUM(v) AS n FROM pairs GROUP BY k + 1 ORDER BY k + 1",
     "SELECT -k AS k, SUM(v) AS n FROM pairs GROUP BY k ORDER BY pairs.k",
     "SELECT s.k AS k, SUM(v) AS n FROM pairs GROUP BY s, k ORDER BY k, n",
