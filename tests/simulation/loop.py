@@ -24,6 +24,8 @@ STEP_SECONDS = 10e-6
 class _Task(asyncio.Task[Any]):
     """A task whose hash is its number, so that a set of tasks has the same order in every run."""
 
+    number: int
+
     def __new__(cls, *_: Any, number: int, **__: Any) -> "_Task":
         task = super().__new__(cls)
         task.number = number

@@ -35,7 +35,7 @@ class SparkWorker:
         self.threads = threads = SimulatedThreads(self.process)
         self.random = scheduler.random(f"worker {name}")
         self.channels = Channels(
-            lambda endpoint, security: SimulatedChannel(network, threads, endpoint.address, self.random)  # type: ignore[arg-type,return-value]
+            lambda endpoint, security: SimulatedChannel(network, threads, endpoint.address, self.random)
         )
         self.endpoints = Endpoints(
             "simulated", resolve=lambda _: [(address, "") for address in addresses], clock=scheduler.clock,

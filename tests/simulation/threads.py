@@ -75,7 +75,7 @@ class SimulatedThreads(Threads):
         return thread
 
     def ident(self) -> int:
-        return greenlet.getcurrent().ident  # type: ignore[attr-defined,no-any-return]
+        return greenlet.getcurrent().ident
 
     def sleep(self, seconds: float) -> None:
         self.wait(deque(), seconds)
