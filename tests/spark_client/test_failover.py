@@ -119,7 +119,7 @@ def test_a_server_that_says_it_is_opening_gets_the_time_of_its_open_hook(quick_w
     assert [played.server for played in transport.streams] == ["slow"]
 
 
-def test_signs_of_life_do_not_keep_a_server_opening_for_ever(quick_watch):
+def test_heartbeats_do_not_keep_a_server_opening_for_ever(quick_watch):
     clock = Clock()
 
     def never_opens(requests):

@@ -62,7 +62,7 @@ def until_waiting(connection):
 
 
 @pytest.mark.parametrize(("progress", "seconds"), [(0.2, 2.0), (3.0, 9.0), (60.0, 15.0)])
-def test_a_server_is_given_up_after_three_missed_signs_of_life_within_bounds(progress, seconds):
+def test_a_server_is_given_up_after_three_missed_heartbeats_within_bounds(progress, seconds):
     clock = Clock()
     connection = connected(Scripted(mute(progress)), clock)
     connection.send(chunk_of([1]), None, 0.0)

@@ -80,7 +80,7 @@ def test_a_function_without_arguments_is_called_once_per_row_all_the_same():
     stream.close()
 
 
-def test_signs_of_life_are_passed_over():
+def test_heartbeats_are_skipped():
     stream, _ = timed(call_of(plus_one), Scripted(answering(progress(), progress(), result(0, [2]))))
     stream.submit(chunk_of([1]))
     assert everything(stream) == {0: 2}

@@ -294,7 +294,7 @@ async def test_one_batch_is_read_even_if_it_has_more_bytes_than_a_stream_may_hol
         assert (await talk.receive()).finished.counts.rows_ok == 100
 
 
-async def test_signs_of_life_come_while_results_are_owed():
+async def test_heartbeats_are_sent_while_results_are_owed():
     release = threading.Event()
 
     @udf.scalar(name="f", timeout="600 ms")
@@ -314,7 +314,7 @@ async def test_signs_of_life_come_while_results_are_owed():
         release.set()
 
 
-async def test_signs_of_life_do_not_pile_up_for_a_client_that_does_not_read():
+async def test_heartbeats_do_not_pile_up_for_a_client_that_does_not_read():
     release = threading.Event()
 
     @udf.scalar(name="f", timeout="600 ms")

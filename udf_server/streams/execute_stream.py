@@ -31,10 +31,10 @@ from udf_server.streams.accounting import RowAccounts, StreamLimits
 from udf_server.streams.admission import Admission
 from udf_server.streams.audit import stream_ended, stream_refused
 from udf_server.streams.background import Background, poster
+from udf_server.streams.heartbeats import Heartbeats
 from udf_server.streams.opening import open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.session import Feed, Session, Start, Stop
-from udf_server.streams.signs_of_life import SignsOfLife
 from udf_server.streams.stream_errors import as_stream_error, error_message
 
 __all__ = ["ExecuteStream"]
@@ -89,7 +89,7 @@ class ExecuteStream:
         self._accounts: RowAccounts | None = None
         self._outbox = Outbox(clock)
         self._held.callback(self._outbox.drop)
-        self._life = SignsOfLife(self._outbox, clock)
+        self._heartbeats = Heartbeats(self._outbox, clock)
         self._background = Background()
         self._error: BaseException | None = None
         """The error of a task or a call that ended the stream."""
@@ -169,7 +169,7 @@ class ExecuteStream:
         self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup
     ) -> tuple[pb.ExecuteResponse, str]:
         async for message in requests:
-            self._life.heard()
+            self._heartbeats.heard()
             request = read_request(message, self._shared)
             action = self._session.receive(request)
             if isinstance(action, Start):
@@ -195,7 +195,7 @@ class ExecuteStream:
             function=request.function[:200], operation_id=context.operation_id, job=context.job, stage=context.stage,
             partition=context.partition, task_attempt=context.task_attempt, micro_batch=context.micro_batch,
         )  # fmt: skip
-        alive = tasks.create_task(self._life.say_alive())
+        alive = tasks.create_task(self._heartbeats.send_while_opening())
         try:
             opening = await open_function(self._host, request, self._server_metrics, self._caller)
         finally:
@@ -249,10 +249,10 @@ class ExecuteStream:
         )
         self._runner = _RUNNERS[spec.execution](setup)
         self._held.callback(self._leave, self._runner)
-        self._life.opened(opening.options.timeout)
-        self._spawn(self._life.watch(self._runner, opening.hosted, self._metrics, self._accounts), tasks)
+        self._heartbeats.opened(opening.options.timeout)
+        self._spawn(self._heartbeats.watch(self._runner, opening.hosted, self._metrics, self._accounts), tasks)
         self._session.opened()
-        answer = opened_message(opening, self._limits.message_bytes, self._life.progress_seconds)
+        answer = opened_message(opening, self._limits.message_bytes, self._heartbeats.progress_seconds)
         answer.opened.shared_memory = self._shared is not None
         answer.opened.max_batch_rows = self._limits.unanswered_rows
         self._outbox.put(answer)
@@ -312,7 +312,7 @@ class ExecuteStream:
 
         The client of an idle stream opens a new stream when it has rows again.
         """
-        if not (why := self._life.idle(opening if self._opened is None else None, idle, self._accounts)):
+        if not (why := self._heartbeats.idle(opening if self._opened is None else None, idle, self._accounts)):
             return
         self._fail(StreamError(ErrorKind.WORKER, ErrorCode.IDLE, f"the stream is idle: {why}", retryable=True))
         if self._outbox.stuck_for(self._clock()) and self._writer is not None:
@@ -323,7 +323,7 @@ class ExecuteStream:
         """Tell the client that the server is about to stop, so that it changes servers between two batches."""
         self._draining = True
         if self._accounts is not None:
-            self._life.say(rows_done=self._accounts.rows_done, draining=True)
+            self._heartbeats.send(rows_done=self._accounts.rows_done, draining=True)
 
     def _fail(self, error: BaseException) -> None:
         if self._error is None:

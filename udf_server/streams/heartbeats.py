@@ -1,4 +1,4 @@
-"""SignsOfLife tells a waiting client that its stream is alive, and finds out whether the client is."""
+"""Heartbeats tells a waiting client that its stream is alive, and finds out whether the client is."""
 
 import asyncio
 import itertools
@@ -11,14 +11,14 @@ from udf_server.runners.runner import Runner
 from udf_server.streams.accounting import RowAccounts
 from udf_server.streams.outbox import Outbox
 
-__all__ = ["SignsOfLife"]
+__all__ = ["Heartbeats"]
 
 PROGRESS_SECONDS = (0.2, 5.0)
 """Progress is sent at a third of the row deadline, within these bounds."""
 
 
-class SignsOfLife:
-    """Those of one stream. Use it on the server's event loop."""
+class Heartbeats:
+    """The heartbeats of one stream. Use them on the server's event loop."""
 
     def __init__(self, outbox: Outbox, clock: Callable[[], float]) -> None:
         self._outbox = outbox
@@ -38,15 +38,15 @@ class SignsOfLife:
         # The client can send rows only from now on, and opening may have taken longer than the idle limit.
         self.heard()
 
-    def say(self, rows_done: int = 0, *, draining: bool = False) -> None:
+    def send(self, rows_done: int = 0, *, draining: bool = False) -> None:
         """Send Progress."""
         self._outbox.put(pb.ExecuteResponse(progress=pb.Progress(rows_done=rows_done, draining=draining)))
 
-    async def say_alive(self) -> None:
+    async def send_while_opening(self) -> None:
         """Send Progress while a function's `open` hook runs: without it the client assumes that the server hangs."""
         for pause in itertools.chain(PROGRESS_SECONDS[:1], itertools.repeat(PROGRESS_SECONDS[1])):
             await asyncio.sleep(pause)
-            self.say()
+            self.send()
 
     async def watch(
         self, runner: Runner, hosted: HostedFunction, metrics: FunctionMetrics, accounts: RowAccounts
@@ -63,7 +63,7 @@ class SignsOfLife:
             quiet = self._clock() - max(self._progressed, self._outbox.wrote)
             if quiet >= self.progress_seconds and self._outbox.idle:
                 self._progressed = self._clock()
-                self.say(rows_done=accounts.rows_done)
+                self.send(rows_done=accounts.rows_done)
 
     def idle(self, opening: float | None, idle: float, accounts: RowAccounts | None) -> str:
         """Why the client counts as idle, or an empty text. `opening` is the limit for its Open; None after that."""
