@@ -137,10 +137,6 @@ chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7
 sim: $(VENV)/.dev-stamp ## deterministic simulation: SEEDS=10000, or SEED=12 MODE=liveness to repeat one, with its trace
 	@$(RUN) -m tests.simulation --seeds $(SEEDS) --mode $(MODE) $(if $(filter command line,$(origin SEED)),--seed $(SEED))
 
-.PHONY: sim-mutants
-sim-mutants: $(VENV)/.dev-stamp ## plant bugs in the simulation, and write which seed finds each
-	@$(RUN) -m tests.simulation --mutants
-
 .PHONY: wheels
 wheels: $(VENV)/.dev-stamp ## wheels of the project and of its plugins, in dist/
 	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation -w dist . $(PLUGINS:%/pyproject.toml=./%)

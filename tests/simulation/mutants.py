@@ -34,7 +34,7 @@ from udf_server.runners.vectorized import Vectorized
 from udf_server.streams.accounting import RowAccounts
 from udf_server.streams.admission import Admission
 from udf_server.streams.background import Background
-from udf_server.streams.execute_stream import ExecuteStream
+from udf_server.streams.heartbeats import Heartbeats
 from udf_server.streams.outbox import Outbox
 
 __all__ = ["MOST_SEEDS", "MUTANTS", "Mutant", "found_at"]
@@ -182,9 +182,9 @@ def _share_is_all(original: Any) -> Any:
 
 
 def _no_progress(original: Any) -> Any:
-    async def watch(self: Any, runner: Any) -> None:
-        self._progress_seconds = 1e9
-        await original(self, runner)
+    async def watch(self: Any, *arguments: Any) -> None:
+        self.progress_seconds = 1e9
+        await original(self, *arguments)
 
     return watch
 
@@ -214,7 +214,7 @@ MUTANTS = (
     Mutant("deadlines of coroutines are not checked", AsyncRows, "tick", _nothing),
     Mutant("deadlines of threads are not checked", ThreadedRows, "tick", _nothing),
     Mutant("every fifth result is lost", Outbox, "emit", _every_fifth_lost),
-    Mutant("no heartbeat is sent", ExecuteStream, "_watch", _no_progress),
+    Mutant("no heartbeat is sent", Heartbeats, "watch", _no_progress),
     Mutant("a fatal error is retried", RetryPolicy, "worthwhile", _returns(True)),
     Mutant("one attempt too few is made", RetryPolicy, "delay", _one_attempt_fewer),
     Mutant("an error becomes a null", RowBatch, "fail", _null_instead),

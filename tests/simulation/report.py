@@ -18,28 +18,42 @@ class Report:
     """Sums over the seeds of a run."""
 
     seeds: int = 0
+    """Worlds: seeds of both modes."""
+    failures: int = 0
+    failed: list[dict[str, object]] = field(default_factory=list)
     events: int = 0
     rows: int = 0
     replays: int = 0
     virtual_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    failures: list[dict[str, object]] = field(default_factory=list)
     mutants: int = 0
     mutants_found: int = 0
 
-    def add(self, result: Result) -> None:
-        self.seeds += 1
-        self.events += result.events
-        self.rows += result.rows
-        self.replays += result.replays
-        self.virtual_seconds += result.virtual_seconds
-        if result.problem:
-            scenario = result.scenario
-            self.failures.append({"seed": scenario.seed, "mode": scenario.mode, "problem": result.problem})
+    def count(self, result: Result) -> None:
+        """Add one world."""
+        scenario = result.scenario
+        failed = {"seed": scenario.seed, "mode": scenario.mode, "problem": result.problem}
+        self.add(
+            Report(
+                1, int(bool(result.problem)), [failed] if result.problem else [], result.events, result.rows,
+                result.replays, result.virtual_seconds,
+            )
+        )  # fmt: skip
+
+    def add(self, other: "Report") -> None:
+        for each in dataclasses.fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seeds} worlds, {self.failures} failures, {self.virtual_seconds:.0f} virtual seconds, "
+            f"{self.rows} rows, {self.replays} replays, {self.cpu_seconds:.0f} s of CPU time; "
+            f"{self.mutants_found} of {self.mutants} planted bugs found"
+        )
 
 
 def shown(result: Result, smallest: Result) -> str:

@@ -29,6 +29,10 @@ def test_no_seed_of_a_mode_violates_an_oracle(mode):
     assert sum(result.replays for result in results) > SEEDS / 2  # there were faults, and rows in flight
 
 
+def test_every_planted_bug_is_in_a_method_that_there_is():
+    assert [each.what for each in MUTANTS if each.method not in vars(each.owner)] == []
+
+
 @pytest.mark.parametrize(
     "what",
     [
