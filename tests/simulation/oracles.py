@@ -45,8 +45,11 @@ def check_attempt(world: Any, attempt: Any) -> None:
 
 
 def may_fail(world: Any) -> bool:
-    """Whether servers or networks fail in this world."""
-    return bool(world.scenario.faults) or any(each.kind == "crash" for each in world.rows.behaviours.values())
+    """Whether servers or networks fail in this world, or servers are full."""
+    scenario = world.scenario
+    return bool(scenario.faults or scenario.limits) or any(
+        each.kind == "crash" for each in world.rows.behaviours.values()
+    )
 
 
 def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:

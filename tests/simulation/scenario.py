@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.simulation.functions import Behaviour
+from udf_server.streams.admission import AdmissionLimits
 
 __all__ = ["PROBE", "Fault", "Scenario", "TaskPlan", "drawn"]
 
 NAMES = ("slow", "threaded", "vectorized")
 LINK_FAULTS = ("cut", "half-client", "half-server", "hole", "hole-to-server", "hole-to-client", "slow-link", "late")
 SERVER_FAULTS = ("crash", "freeze", "drain", "slow-server")
+LIMITED = 0.2
+"""Share of the worlds of mode `safety` whose servers have small limits."""
 RESTART_SECONDS = (0.05, 8.0)
 
 
@@ -54,6 +57,8 @@ class Scenario:
     """When the last fault is over."""
     lasting: tuple[str, ...] = ()
     """In mode `liveness`: what is wrong from then on with each server but the first one."""
+    limits: AdmissionLimits | None = None
+    """In mode `safety`: limits of each server that are so small that it refuses streams and rows."""
 
 
 PROBE = TaskPlan(
@@ -75,7 +80,15 @@ def drawn(seed: int, mode: str) -> Scenario:
     lasting: tuple[str, ...] = ()
     if mode == "liveness":
         lasting = tuple(random.choice(("", "", "crash", "freeze", "hole")) for _ in range(servers - 1))
-    return Scenario(seed, mode, servers, tasks, faults, quiet, lasting)
+    limits = _limits(random) if mode == "safety" and random.random() < LIMITED else None
+    return Scenario(seed, mode, servers, tasks, faults, quiet, lasting, limits)
+
+
+def _limits(random: Random) -> AdmissionLimits:
+    return AdmissionLimits(
+        function_rows=random.choice((1, 5, 50)), server_bytes=random.choice((1_000, 10_000, 2 << 30)),
+        streams=random.choice((1, 2, 4_000)),
+    )  # fmt: skip
 
 
 def _task(random: Random) -> TaskPlan:

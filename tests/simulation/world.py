@@ -58,7 +58,9 @@ class World:
         self.network = Network(self.scheduler)
         self.rows = Rows(self._crash)
         self.addresses = [f"server{index}" for index in range(scenario.servers)]
-        self.servers = [SimulatedServer(self.network, address, FUNCTIONS) for address in self.addresses]
+        self.servers = [
+            SimulatedServer(self.network, address, FUNCTIONS, admission=scenario.limits) for address in self.addresses
+        ]
         self.workers: list[SparkWorker] = []
         self.attempts: list[Attempt] = []
         self.left = len(scenario.tasks)
