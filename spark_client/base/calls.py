@@ -1,4 +1,4 @@
-"""What a plan carries to the executors: frozen, picklable, without secrets."""
+"""Calls as a plan sends them to the executors: objects that are frozen and picklable and contain no secrets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,9 +29,8 @@ class ErrorPolicy:
 class ScalarCall:
     """One call of a scalar function, as written in a query.
 
-    `options` are those of call and session, canonical. `operation_id` is the same in every task and
-    every retry of a task. `arguments` counts the arguments given; None where only Spark knows, as in
-    SQL.
+    `options` are the canonical options of the call and the session. `operation_id` is the same in every task and
+    every retry of a task. `arguments` is the number of arguments; it is None if only Spark knows it, as in SQL.
     """
 
     spec: FunctionSpec
@@ -43,40 +42,40 @@ class ScalarCall:
 
     @property
     def result_type(self) -> pa.DataType:
-        """The type of what the server answers per row."""
+        """The type of the value that the server returns for each row."""
         return self.spec.result
 
     @property
     def takes_parts(self) -> bool:
-        """Whether the value of a row may come in parts."""
+        """Whether the server may return the value of a row in parts."""
         return False
 
     @property
     def timeout(self) -> float:
-        """Seconds a row may take, as far as this end knows: the server's own settings are not in it."""
+        """The seconds that a row may take by the options known to the client, without the server's own settings."""
         return resolve_scalar(self.spec.options, self.options).timeout
 
 
 @dataclass(frozen=True)
 class AggregateCall(ScalarCall):
-    """One call of an aggregate function. Its rows are segments; `applied` says what is wanted of each."""
+    """One call of an aggregate function. Its rows are segments; `applied` lists the fields requested for each."""
 
     applied: tuple[AppliedField, ...] = ()
 
     @property
     def result_type(self) -> pa.DataType:
-        """A struct of what is wanted."""
+        """A struct of the requested fields."""
         return applied_type(self.spec, self.applied)
 
     @property
     def applied_type(self) -> pa.DataType:
-        """The type of the last field that is wanted."""
+        """The type of the last requested field."""
         struct = self.result_type
         return struct[struct.num_fields - 1].type
 
     @property
     def timeout(self) -> float:
-        """Seconds a bundle may take, as far as this end knows."""
+        """The seconds that a bundle may take by the options known to the client."""
         return resolve_aggregate(self.spec.options, self.options).timeout
 
 
@@ -88,16 +87,16 @@ class ProcessTableCall(ScalarCall):
 
     @property
     def result_type(self) -> pa.DataType:
-        """State, timers and output of a segment."""
+        """A struct of the state, the timers and the output of a segment."""
         assert self.process is not None
         return processed_type(resolved(self.spec, self.process), broadcast=self.process.broadcast)
 
     @property
     def takes_parts(self) -> bool:
-        """The output of a segment may be larger than a message, and than memory."""
+        """Always True: the output of a segment may be larger than a message, and larger than memory."""
         return True
 
     @property
     def timeout(self) -> float:
-        """Seconds a bundle may take, as far as this end knows."""
+        """The seconds that a bundle may take by the options known to the client."""
         return resolve_aggregate(self.spec.options, self.options).timeout

@@ -1,4 +1,4 @@
-"""Changelogs: DataFrames whose rows say what they do to a table."""
+"""Changelogs: DataFrames in which each row is a change to a table."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ from spark_client.base.identifiers import column_named, identifiers_of
 __all__ = ["CHANGE_TYPE", "kind_code", "kind_column", "mode_metadata", "mode_of", "require_retract"]
 
 MODE = "remote_udf.changelog_mode"
-"""Metadata of the column of kinds: which kinds there are, and the key of an upsert changelog."""
+"""The metadata key under which the column of kinds describes the changelog's kinds and its upsert key."""
 
 CHANGE_TYPE = "_change_type"
-"""The column of a Delta change feed (Delta Lake, "Change data feed")."""
+"""The column of kinds in a Delta change feed (Delta Lake, "Change data feed")."""
 
 _DELTA = {
     "insert": RowKind.INSERT,
@@ -33,7 +33,7 @@ def kind_column(frame: DataFrame) -> str | None:
 
 
 def mode_metadata(mode: ChangelogMode, upsert_key: Sequence[str]) -> dict[str, object]:
-    """The metadata by which a column of kinds describes its changelog; it is kept with the column."""
+    """The metadata with which a column of kinds describes its changelog. Spark keeps metadata with the column."""
     return {
         MODE: {
             "kinds": [kind.value for kind in mode.kinds], "key_only_deletes": mode.key_only_deletes,
@@ -43,9 +43,9 @@ def mode_metadata(mode: ChangelogMode, upsert_key: Sequence[str]) -> dict[str, o
 
 
 def mode_of(frame: DataFrame) -> tuple[ChangelogMode, tuple[str, ...]]:
-    """What kinds of change a frame has, and the columns of its upsert key, as far as it says so.
+    """The kinds of change in a frame and the columns of its upsert key, from the metadata of its column of kinds.
 
-    A changelog that does not say has all kinds. A key of columns that the frame no longer has is not known.
+    Without metadata, a changelog has all kinds. If the frame no longer has a column of the key, the key is empty.
     """
     column = kind_column(frame)
     if column is None:
@@ -59,7 +59,7 @@ def mode_of(frame: DataFrame) -> tuple[ChangelogMode, tuple[str, ...]]:
 
 
 def require_retract(frame: DataFrame, where: str) -> None:
-    """Raises PlanError for an upsert changelog: what a +U replaces is not in it."""
+    """Raises PlanError for an upsert changelog, because it does not contain the rows that a +U replaces."""
     mode, _ = mode_of(frame)
     if mode.is_upsert or mode.key_only_deletes:
         raise PlanError(
@@ -69,7 +69,7 @@ def require_retract(frame: DataFrame, where: str) -> None:
 
 
 def kind_code(name: str, mode: ChangelogMode | None = None) -> Column:
-    """The code of a row's kind. A row of a kind that is not in the mode fails the job, with a message that shows it."""
+    """The code of a row's kind. A row of a kind that is not in the mode fails the job; the message shows the kind."""
     codes = {kind.value: kind.code for kind in RowKind}
     if name.lower() == CHANGE_TYPE:
         codes = {text: kind.code for text, kind in _DELTA.items()}

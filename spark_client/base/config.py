@@ -1,4 +1,4 @@
-"""ClientConfig: how to reach a server. Travels to the executors inside plans, so it holds no secret."""
+"""ClientConfig: how to reach a server. Plans send it to the executors, so it contains no secret."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,21 +15,21 @@ class ClientConfig:
     """Where the servers are and how long to wait for one. Raises ValueError if a token would be sent unencrypted."""
 
     target: str
-    """A gRPC target: "host:port", "unix:/path", "dns:///name:port"; or several, with commas between them."""
+    """A gRPC target: "host:port", "unix:/path", "dns:///name:port"; or several, separated by commas."""
     connect_seconds: float = 10.0
-    """How long a first answer may take, on the driver and in every task."""
+    """How long to wait for the first answer, on the driver and in every task."""
     security: Security = field(default_factory=Security)
     """TLS and tokens."""
     max_stream_seconds: float = 300.0
-    """After this long a stream moves to the next server, at the border of a batch, so that new servers get work."""
+    """After this time a stream reconnects to the next server, between two batches, so that new servers get work."""
     max_replays: int = 50
-    """How often rows are sent again before they fail as SERVER_UNAVAILABLE: a row may be what kills the servers."""
+    """How often rows are sent again before they fail as SERVER_UNAVAILABLE. A poison row would crash every server."""
     shared_memory: bool = True
-    """Hand rows to a server on the same host through memory they share, where both can; otherwise by its socket."""
+    """Whether to exchange rows with a server on the same host through shared memory, if both sides support it."""
     reporter: Reporter | None = field(default=None, compare=False, repr=False)
-    """Takes the statistics of each task's calls; see `RemoteSession.summary`."""
+    """Receives the statistics of each task's calls; see `RemoteSession.summary`."""
     in_process: Callable[[str], Transport] | None = field(default=None, compare=False, repr=False)
-    """What runs the functions of a module or file in this process, for a target "local:..."; `connect` sets it."""
+    """For a target "local:...": runs the functions of a module or file in this process. `connect` sets it."""
 
     def __post_init__(self) -> None:
         if self.max_stream_seconds <= 0 or self.max_replays < 0:

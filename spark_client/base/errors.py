@@ -1,21 +1,21 @@
-"""Errors a Spark job meets.
+"""Errors that a Spark job can raise.
 
     RemoteUdfError                  (remote_udf.errors)
-    ├── ServerUnavailable           no server answers at the target, or not in time; try again later
-    ├── AccessDenied                the server does not know this caller; correct token or certificate
-    ├── NotARemoteUdfServer         something else answers at the target; correct the target
+    ├── ServerUnavailable           no server at the target answers in time; try again later
+    ├── AccessDenied                the server rejects this caller; correct the token or the certificate
+    ├── NotARemoteUdfServer         another kind of server answers at the target; correct the target
     ├── EmbeddedServerFailed        the server that connect() starts by default did not start
-    ├── UnknownFunction             the server has no function of that name and version
-    ├── PlanError                   a call cannot be planned: arguments, types, or what it is used with
-    ├── SummaryUnavailable          this Spark session cannot report what tasks did
+    ├── UnknownFunction             the server has no function with that name and version
+    ├── PlanError                   a call cannot be planned because of its arguments, its types or where it is used
+    ├── SummaryUnavailable          the tasks of this Spark session cannot report statistics
     ├── FunctionFailed              a row failed and the policy is to fail
     ├── ErrorBudgetExceeded         more rows failed than the caller allows
-    ├── DeadLetterFailed            failed rows cannot be written where the caller wants them; correct the path
-    ├── StateMismatch               the state of a checkpoint is not of this function as it is now; start a new one
-    └── AccountingMismatch          rows that went in and outcomes that came out differ; a bug, never ignored
+    ├── DeadLetterFailed            failed rows cannot be written to the given path; correct the path
+    ├── StateMismatch               the function has changed and cannot use the checkpoint's state; start a new one
+    └── AccountingMismatch          the counts of rows and outcomes differ; this is a bug and is never ignored
 
-The first seven are raised on the driver. The others are raised in an executor: what reaches the driver
-is Spark's own PythonException with their text.
+The first seven are raised on the driver. The others are raised in an executor: the driver receives
+Spark's own PythonException with their text.
 """
 
 from remote_udf.errors import RemoteUdfError
@@ -45,15 +45,15 @@ class AccessDenied(RemoteUdfError, PermissionError):
 
 
 class NotARemoteUdfServer(RemoteUdfError):
-    """What answers at the target does not speak this protocol."""
+    """The server that answers at the target does not speak this protocol."""
 
 
 class EmbeddedServerFailed(RemoteUdfError):
-    """The embedded server did not start; the message ends with what it wrote."""
+    """The embedded server did not start; the message ends with the end of its log."""
 
 
 class UnknownFunction(RemoteUdfError, LookupError):
-    """The server has no such function, or not in that version; the message lists what it has."""
+    """The server does not have the function, or not in that version; the message lists what it has."""
 
 
 class PlanError(RemoteUdfError, ValueError):
@@ -61,11 +61,11 @@ class PlanError(RemoteUdfError, ValueError):
 
 
 class SummaryUnavailable(RemoteUdfError, NotImplementedError):
-    """The session is one of Spark Connect, without accumulators for tasks to report in, and no directory was given."""
+    """Spark Connect has no accumulators in which tasks could report, and no directory was given."""
 
 
 class FunctionFailed(RemoteUdfError):
-    """A row failed. The message names function, version, arguments, attempts and the remote traceback."""
+    """A row failed. The message shows the function, its version, the arguments, the attempts and the traceback."""
 
 
 class ErrorBudgetExceeded(RemoteUdfError):
@@ -73,12 +73,12 @@ class ErrorBudgetExceeded(RemoteUdfError):
 
 
 class DeadLetterFailed(RemoteUdfError, OSError):
-    """Failed rows cannot be written. The message names the option, the path and what the file system says."""
+    """Failed rows cannot be written. The message shows the option, the path and the error of the file system."""
 
 
 class StateMismatch(RemoteUdfError):
-    """A checkpoint has state that this call cannot use; the message names uid, entry, what was found and expected."""
+    """This call cannot use a checkpoint's state. The message shows uid, entry, what was found and what is expected."""
 
 
 class AccountingMismatch(RemoteUdfError):
-    """The server's counts of rows and outcomes are not those of this end."""
+    """The server's counts of rows and outcomes differ from the client's counts."""

@@ -1,4 +1,4 @@
-"""How things look in notebooks: HTML without scripts, escaped, in colours that can be read on white and on black."""
+"""HTML for notebooks: it has no scripts, is escaped, and its colours are readable on light and dark backgrounds."""
 
 import inspect
 import re
@@ -26,7 +26,7 @@ _USER_INFORMATION = re.compile(r"://[^/@\s]*@")
 
 
 class FunctionList(list[FunctionSpec]):
-    """Functions, a line or a row each."""
+    """A list of functions that is shown with one line, or one row of a table, for each function."""
 
     def __repr__(self) -> str:
         lines = [f"{spec.key}  {spec.kind}  {spec.signature}" for spec in self]
@@ -46,7 +46,7 @@ class FunctionList(list[FunctionSpec]):
 
 
 class Explanation(str):
-    """What `RemoteSession.explain` found: text, of which a notebook shows the stages and folds Spark's plan away."""
+    """The text that `RemoteSession.explain` returns. A notebook shows the stages and collapses Spark's plan."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class Explanation(str):
 
 
 def session_html(config: ClientConfig, functions: FunctionList, facts: Mapping[str, str]) -> str:
-    """A remote session: where, how, and its functions, folded away."""
+    """A remote session as HTML: the server, the connection, and a collapsed list of functions."""
     count = len(functions)
     lines = _facts({"server": config.target, "connection": how_connected(config), **facts})
     return (
@@ -71,7 +71,7 @@ def session_html(config: ClientConfig, functions: FunctionList, facts: Mapping[s
 
 
 def function_html(spec: FunctionSpec, config: ClientConfig, options: Mapping[str, object]) -> str:
-    """A function: signature, description, and where it is."""
+    """A function as HTML: its signature, its description and its server."""
     facts = {"version": spec.version, "kind": str(spec.kind), "server": config.target, "owner": spec.owner}
     facts["options"] = ", ".join(f"{name}={without_secret(value)}" for name, value in options.items())
     described = f'<p style="white-space:pre-wrap">{escape(_description(spec))}</p>' if spec.description else ""
@@ -79,7 +79,7 @@ def function_html(spec: FunctionSpec, config: ClientConfig, options: Mapping[str
 
 
 def how_connected(config: ClientConfig) -> str:
-    """In words: nothing of what is in a file or variable."""
+    """Describe the connection in words, without contents of files or variables."""
     security = config.security
     parts = ["TLS" if security.encrypted else "no TLS"]
     if security.certificate_file is not None:
@@ -90,12 +90,12 @@ def how_connected(config: ClientConfig) -> str:
 
 
 def without_secret(value: object) -> str:
-    """An option as text, without the user and password that a URI may have."""
+    """An option as text, without the user and password that a URI may contain."""
     return _USER_INFORMATION.sub("://...@", str(value))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()) -> str:
-    """A table. Cells are HTML, heads are text; columns at the positions `numbers` are right-aligned."""
+    """A table as HTML. Cells are HTML and heads are text; the columns at the positions `numbers` are right-aligned."""
     right = set(numbers)
     styles = [f"{_CELL};text-align:right;white-space:nowrap" if i in right else _CELL for i in range(len(head))]
     lines = "".join(_row("td", row, styles) for row in rows)
@@ -109,7 +109,7 @@ def _row(tag: str, cells: Iterable[str], styles: Sequence[str]) -> str:
 
 
 def bar(parts: Mapping[str, tuple[float, str]]) -> str:
-    """Shares side by side, by name: how much of the whole, and the colour. With a line of what they are."""
+    """A stacked bar with a legend. `parts` maps the name of each share to its amount and its colour."""
     whole = sum(amount for amount, _ in parts.values())
     if not whole:
         return ""
@@ -130,7 +130,7 @@ def bar(parts: Mapping[str, tuple[float, str]]) -> str:
 
 
 def _percent(share: float) -> str:
-    """Never 100% of what is not all, never 0% of what is not nothing."""
+    """The share as a percentage. It is rounded to 0% or 100% only if it is exactly that."""
     if share in {0, 100}:
         return f"{share:.0f}%"
     return "&lt;1%" if share < 1 else "&gt;99%" if share > 99 else f"{share:.0f}%"

@@ -1,6 +1,6 @@
-"""Options of calls as types, so that an editor completes them; docs/options.md says what each of them means.
+"""Options of calls as types, so that an editor completes them; docs/options.md describes each option.
 
-The tables of `remote_udf.options` are what counts; a test compares both.
+The tables of `remote_udf.options` are authoritative; a test compares both.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ __all__ = ["AggregateCallOptions", "CallOptions", "EmitCallOptions", "ProcessCal
 
 Count: TypeAlias = int | str | None
 Duration: TypeAlias = str | timedelta | None
-"""A number with its unit, such as "2 s" or "100 ms"."""
+"""A timedelta, or text with a number and a unit, such as "2 s" or "100 ms"."""
 Switch: TypeAlias = bool | Literal["true", "false"] | None
 _ErrorClass: TypeAlias = str | type[BaseException]
 

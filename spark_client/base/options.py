@@ -1,4 +1,4 @@
-"""Options of a call from the call itself and from the Spark session, and the caller's error policy."""
+"""Reading the options of a call from the call itself and from the Spark session, and the caller's error policy."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ SESSION_PREFIXES = {
     FunctionKind.AGGREGATE: "spark.remoteudf.bundled-agg",
     FunctionKind.PROCESS: "spark.remoteudf.process-table",
 }
-"""`<prefix>.<function>.<option>` is for one function, `<prefix>.<option>` for all of the kind."""
+"""`<prefix>.<function>.<option>` applies to one function, `<prefix>.<option>` to all functions of the kind."""
 
 KNOWN_OPTIONS = {
     FunctionKind.SCALAR: (SCALAR_OPTIONS, CALLER_OPTIONS),
@@ -25,7 +25,7 @@ KNOWN_OPTIONS = {
     # There is no on-error: without a result row per input row no column could contain an error, so it fails the job.
     FunctionKind.PROCESS: (AGGREGATE_OPTIONS, STREAM_OPTIONS),
 }
-"""Options of the server and of the caller, by kind."""
+"""By kind of function: the options that the server uses and those that the caller uses."""
 
 
 def all_settings(spark: SparkSession) -> dict[str, str]:
@@ -34,10 +34,10 @@ def all_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> dict[str, str]:
-    """What the session sets for a function, canonical; what is set for it wins over what is set for all.
+    """The canonical options that the session sets for a function. Options for this function take precedence.
 
-    Raises InvalidOption for a key below the prefix that is no option, whichever function it names:
-    a misspelled one would otherwise never be noticed.
+    Raises InvalidOption for a key below the prefix that is not an option, even if it names another function:
+    otherwise a misspelled option would never be noticed.
     """
     prefix = SESSION_PREFIXES[kind] + "."
     general: dict[str, object] = {}
@@ -58,9 +58,9 @@ def session_options(spark: SparkSession, kind: FunctionKind, function: str) -> d
 def call_options(
     given: Mapping[str, object], session: Mapping[str, str], function: str, kind: FunctionKind = FunctionKind.SCALAR
 ) -> tuple[dict[str, str], ErrorPolicy]:
-    """The server's options and this end's policy, the call's over the session's.
+    """The options for the server and the caller's error policy. Options of the call override those of the session.
 
-    Raises InvalidOption for what is unknown or malformed, PlanError for a policy that lacks something.
+    Raises InvalidOption for an unknown or malformed option, PlanError for an invalid error policy.
     """
     called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[kind])
     merged = {**session, **called}
@@ -78,7 +78,7 @@ def call_options(
 
 
 def buckets_of(given: Mapping[str, object], session: Mapping[str, str], function: str) -> int:
-    """The option `buckets`, the call's over the session's. Raises InvalidOption."""
+    """The option `buckets`; the call's value overrides the session's. Raises InvalidOption."""
     called = canonical(given, source=f"call of {function}", known=KNOWN_OPTIONS[FunctionKind.PROCESS])
     option = STREAM_OPTIONS["buckets"]
     text = {**session, **called}.get(option.name)

@@ -1,7 +1,7 @@
-"""Security: how a job shows who it is, and knows that the server is the right one.
+"""Security: how a job authenticates itself and the server.
 
-Travels to the executors inside plans, so it names files and environment variables and holds none of what is
-in them. They are read where a connection is made: on the driver, and on every executor.
+Plans send it to the executors, so it has the names of files and environment variables, and not their contents.
+They are read where a connection is made: on the driver, and on every executor.
 """
 
 import ipaddress
@@ -22,27 +22,27 @@ _HOST = re.compile(r"(?:dns:(?://[^/]*/)?)?(\[.*\]|[^:]*)(?::\d+)?")
 
 @dataclass(frozen=True)
 class Security:
-    """TLS and tokens. Paths are those of the machine that connects, so the same on driver and executors.
+    """TLS and tokens. Paths refer to the machine that connects, so they must be the same on driver and executors.
 
-    Raises ValueError for fields that make no sense together.
+    Raises ValueError for fields that contradict each other.
     """
 
     tls: bool = False
-    """Encrypt, and check the server's certificate against the machine's authorities. Implied by the next four."""
+    """Encrypt, and check the server's certificate against the machine's authorities. The next four fields imply it."""
     ca_file: str | None = None
-    """PEM file of the authority of the server's certificate, if it is not one the machine knows."""
+    """PEM file of the authority of the server's certificate, if the machine does not trust that authority."""
     certificate_file: str | None = None
-    """PEM file of this job's certificate, for a server that asks for one."""
+    """PEM file of this job's certificate, for a server that requires one."""
     key_file: str | None = None
-    """PEM file of its private key."""
+    """PEM file of the private key of the certificate."""
     server_name: str | None = None
-    """The name in the server's certificate, if the target has another one."""
+    """The name in the server's certificate, if it differs from the target's name."""
     token_file: str | None = None
-    """File of a bearer token, read again for each stream."""
+    """File with a bearer token. It is read again for each stream."""
     token_variable: str | None = None
-    """Environment variable of a bearer token; `spark.executorEnv.NAME` sets one on executors."""
+    """Environment variable with a bearer token; `spark.executorEnv.NAME` sets it on executors."""
     allow_plaintext: bool = False
-    """Send the token without TLS beyond this machine, as behind a mesh that encrypts."""
+    """Allow a token to be sent to other machines without TLS, for example if a service mesh encrypts."""
 
     def __post_init__(self) -> None:
         if (self.certificate_file is None) != (self.key_file is None):
@@ -67,7 +67,7 @@ class Security:
             )
 
     def metadata(self) -> Sequence[tuple[str, str]]:
-        """What goes with every request. Raises AccessDenied if the token cannot be read."""
+        """The gRPC metadata of every request. Raises AccessDenied if the token cannot be read."""
         if self.token_file is not None:
             token = _read(self.token_file).decode(errors="replace").strip()
             source = self.token_file
@@ -77,12 +77,12 @@ class Security:
         else:
             return ()
         if not token or not token.isascii() or not token.isprintable():
-            # Not shown, whatever it is.
+            # The message must not show a token, not even an invalid one.
             raise AccessDenied(f"there is no bearer token in {source} on this machine")
         return (("authorization", f"Bearer {token}"),)
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """None without TLS. Raises AccessDenied for a file that cannot be read."""
+        """The channel credentials, or None without TLS. Raises AccessDenied for a file that cannot be read."""
         if not self.encrypted:
             return None
         ca, key, certificate = (
@@ -91,7 +91,7 @@ class Security:
         return grpc.ssl_channel_credentials(ca, key, certificate)
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes when a file of TLS does: the next stream then gets a connection of its own."""
+        """A value that changes when a TLS file changes: the next stream then gets a new connection."""
         paths = [path for path in (self.ca_file, self.certificate_file, self.key_file) if path is not None]
         try:
             return tuple(Path(path).stat().st_mtime_ns for path in paths)

@@ -1,6 +1,6 @@
 """Settings of the Spark session, read once while a query is planned.
 
-PySpark converts a Java map entry by entry: to read all settings takes over a hundred round trips to the JVM.
+PySpark converts a Java map entry by entry, so reading all settings takes over a hundred round trips to the JVM.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _values: ContextVar[dict[tuple[int, Callable[..., Any]], Any] | None] = ContextV
 
 @contextmanager
 def settings_read_once() -> Iterator[None]:
-    """Until the end of the block, or of the function that it decorates, `read_once` reads each setting once."""
+    """Make `read_once` read each setting only once until the end of the block or of the decorated function."""
     if _values.get() is not None:
         yield
         return
@@ -31,7 +31,7 @@ def settings_read_once() -> Iterator[None]:
 
 
 def read_once(spark: SparkSession, read: Callable[[SparkSession], Value]) -> Value:
-    """Return `read(spark)`. In `settings_read_once` it is called once for each session."""
+    """Return `read(spark)`. Inside `settings_read_once`, `read` is called once for each session."""
     values = _values.get()
     if values is None:
         return read(spark)

@@ -1,4 +1,4 @@
-"""Statistics: what a call did in one task, counted per message and not per row, and how such statistics add up."""
+"""Statistics of a call in one task, which are counted per message and not per row, and their sums."""
 
 import dataclasses
 import math
@@ -9,16 +9,16 @@ __all__ = ["Reporter", "Statistics", "TaskReport", "bucket_of", "latency"]
 
 SMALLEST_SECONDS = 0.0001
 BUCKETS_PER_DOUBLING = 4
-"""Latencies are counted in buckets that grow by 19 percent each, so a quantile is right to 9."""
+"""Each latency bucket is 19 percent larger than the previous one, so a quantile has an error of at most 9 percent."""
 MOST_BUCKETS = 120
 """The last bucket begins at 29 hours."""
 
 
 @dataclass(slots=True)
 class Statistics:
-    """Of one call: in one stream, or summed over many. Times are in seconds.
+    """Statistics of one call: in one stream, or summed over many streams. Times are in seconds.
 
-    `rows` have an outcome: `ok`, `failed` or `skipped` (null among the arguments of a function that skips them).
+    `rows` counts rows with an outcome: `ok`, `failed` or `skipped` (an argument is null, and the function skips nulls).
     """
 
     streams: int = 0
@@ -27,39 +27,39 @@ class Statistics:
     failed: int = 0
     skipped: int = 0
     calls: int = 0
-    """Calls of the function: of a row, of a batch if it is vectorized, of a bundle."""
+    """Calls of the function: for a row, for a batch if it is vectorized, or for a bundle."""
     retries: int = 0
-    """Those of them that repeat one that failed."""
+    """Calls that repeat a failed call."""
     batches: int = 0
-    """Messages answered in full."""
+    """Messages of which every row was answered."""
     replays: int = 0
-    """Times that a server was lost and its rows were sent again."""
+    """How often a server was lost and its rows were sent again."""
     reconnects: int = 0
-    """Times that a stream reconnected elsewhere with nothing in flight, to share work with new servers."""
+    """How often a stream without rows in flight reconnected to another server, to share work with new servers."""
     bytes_out: int = 0
     bytes_in: int = 0
     task_seconds: float = 0.0
-    """From the opening of the stream to its end."""
+    """The time from the opening of the stream to its end."""
     spark_seconds: float = 0.0
-    """Of these, in Spark: it makes input or takes output."""
+    """The part of `task_seconds` in which Spark produced input or consumed output."""
     waiting_seconds: float = 0.0
-    """Of these, waiting for the server."""
+    """The part of `task_seconds` in which the task waited for the server."""
     batch_seconds: float = 0.0
-    """From the sending of a batch until its last row was answered; batches overlap."""
+    """The time from the sending of a batch until its last row was answered; batches overlap."""
     queue_seconds: float = 0.0
-    """Of these, before the function was first called."""
+    """The part of `batch_seconds` before the function was first called."""
     function_seconds: float = 0.0
-    """Of these, from there until the results were ready."""
+    """The part of `batch_seconds` from the first call of the function until the results were ready."""
     latencies: dict[int, int] = field(default_factory=dict)
-    """Bucket to the number of batches."""
+    """The number of batches in each bucket."""
 
     @property
     def wire_seconds(self) -> float:
-        """What is left of the batches' time: network, encoding, and results until the task takes them up."""
+        """The rest of `batch_seconds`: network, encoding, and the time until the task reads the results."""
         return max(self.batch_seconds - self.queue_seconds - self.function_seconds, 0.0)
 
     def answered(self, seconds: float) -> None:
-        """A batch was answered in full, so long after it was sent."""
+        """Count a batch that was fully answered `seconds` after it was sent."""
         self.batches += 1
         self.batch_seconds += seconds
         bucket = bucket_of(seconds)
@@ -73,7 +73,7 @@ class Statistics:
             self.latencies[bucket] = self.latencies.get(bucket, 0) + count
 
     def quantile(self, share: float) -> float | None:
-        """The latency in seconds that this share of the batches did not exceed; None without batches."""
+        """The latency in seconds that `share` (0 to 1) of the batches did not exceed; None without batches."""
         left = share * sum(self.latencies.values())
         for bucket, count in sorted(self.latencies.items()):
             left -= count
@@ -86,20 +86,20 @@ _SUMS = tuple(each.name for each in dataclasses.fields(Statistics) if each.name 
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket of a latency; the first has all up to SMALLEST_SECONDS."""
+    """The bucket of a latency; the first bucket has all latencies up to SMALLEST_SECONDS."""
     if seconds <= SMALLEST_SECONDS:
         return 0
     return min(math.ceil(math.log2(seconds / SMALLEST_SECONDS) * BUCKETS_PER_DOUBLING), MOST_BUCKETS)
 
 
 def latency(bucket: int) -> float:
-    """The middle of a bucket, in seconds."""
+    """The latency in the middle of a bucket, in seconds."""
     return SMALLEST_SECONDS * 2.0 ** ((bucket - 0.5) / BUCKETS_PER_DOUBLING)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The statistics of one call in one attempt at a task."""
+    """The statistics of one call in one attempt of a task."""
 
     function: str
     operation_id: str
@@ -112,8 +112,8 @@ class TaskReport:
 
 
 class Reporter(Protocol):
-    """What a plan carries along for its tasks to report to."""
+    """Receives the reports of tasks. It is part of the plan that Spark sends to them."""
 
     def report(self, report: TaskReport) -> None:
-        """Called once per stream, at its end."""
+        """Receive a report. It is called once per stream, at its end."""
         ...

@@ -1,4 +1,4 @@
-"""Arrow types to Spark types and back, by the public classes of pyspark.sql.types."""
+"""Conversion of Arrow types to Spark types and back, with the public classes of pyspark.sql.types."""
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -32,7 +32,7 @@ _SPARK = dict(reversed(_PAIRS))
 
 
 def spark_type(type_: pa.DataType) -> spark.DataType:
-    """The Spark type of a supported Arrow type; everything nullable. Raises UnsupportedType."""
+    """The Spark type of a supported Arrow type; all fields and elements are nullable. Raises UnsupportedType."""
     type_ = normalized(type_)
     if type_ in _SPARK:
         return _SPARK[type_]()
@@ -48,7 +48,7 @@ def spark_type(type_: pa.DataType) -> spark.DataType:
 
 
 def arrow_type(type_: spark.DataType, where: str) -> pa.DataType:
-    """The Arrow type Spark hands a column of this type over as. Raises UnsupportedType, naming `where`."""
+    """The Arrow type that Spark uses for a column of this type. Raises UnsupportedType, which names `where`."""
     kind = type(type_)
     for arrow, spark_kind in _PAIRS:
         if kind is spark_kind:
