@@ -1,7 +1,7 @@
-"""What a user holds and calls: functions of the server as Python objects, and what such a call returns.
+"""The server's functions as Python objects that users call, and the objects that such calls return.
 
-directory     which functions the servers have; version_pins: which version a name without one means
-scalar        RemoteFunction; column_calls: a Column that remembers which call it is
+directory     the functions of the servers; version_pins: the version of a name without one
+scalar        RemoteFunction; column_calls: a Column that stores the call that it was made from
 aggregate     RemoteAggregate, and an aggregate over a window; window: Window and its frame
-registration  functions under names of Spark SQL
+registration  the registration of functions in Spark SQL
 """

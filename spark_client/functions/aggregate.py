@@ -37,9 +37,9 @@ class RemoteAggregate:
         return dataclasses.replace(self, options={**self.options, **options})
 
     def __call__(self, *arguments: object) -> "AggregateExpression":
-        """The aggregate over these arguments: Columns, names of columns, or literals of another type.
+        """Return the aggregate over these arguments: Columns, names of columns, or literals of any other type.
 
-        Raises PlanError for a wrong number.
+        Raises PlanError if the number of arguments is wrong.
         """
         try:
             self.spec.check_count(len(arguments))
@@ -58,7 +58,7 @@ class RemoteAggregate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AggregateExpression:
-    """A call of a remote aggregate in a query, for `agg`, together with Spark's own aggregates."""
+    """A call of a remote aggregate. Pass it to `agg`, together with Spark's own aggregates."""
 
     function: RemoteAggregate
     arguments: tuple[object, ...]
@@ -67,14 +67,14 @@ class AggregateExpression:
     is_distinct: bool = False
 
     def alias(self, name: str) -> "AggregateExpression":
-        """The same under this name."""
+        """Return the call with this name for its column."""
         return dataclasses.replace(self, name=name)
 
     def filter(self, condition: Column | str) -> "AggregateExpression":
-        """Over the rows for which the condition is true; other aggregates of the query see all rows.
+        """Return the aggregate over the rows for which the condition is true, like FILTER (WHERE ...) in SQL.
 
-        Like FILTER (WHERE ...) in SQL. A string is the name of a boolean column. A second condition is added
-        to the first.
+        Other aggregates of the query still use all rows. A string is the name of a boolean column. If `filter` is
+        called again, both conditions must be true.
         """
         both = column_of(condition)
         if self.condition is not None:
@@ -82,24 +82,24 @@ class AggregateExpression:
         return dataclasses.replace(self, condition=both)
 
     def distinct(self) -> "AggregateExpression":
-        """Over the distinct combinations of its arguments. They are gathered in memory, key by key."""
+        """Return the aggregate over the distinct combinations of its arguments, which must fit in memory per key."""
         return dataclasses.replace(self, is_distinct=True)
 
     def over(self, window: "WindowSpec") -> "OverExpression":
-        """The aggregate over a window of each row, for `remote.with_columns` and `remote.select`.
+        """Return the aggregate over a window of each row, for `remote.with_columns` and `remote.select`.
 
-        `window` is made with `spark_client.Window`, which has the names of Spark's own. Raises PlanError for
-        what a window cannot have.
+        Make `window` with `spark_client.Window`, whose methods have the names of Spark's own. Raises PlanError for
+        a window of another class, for `distinct`, and for a frame that does not fit the order.
         """
         return _over(self, window)
 
     @property
     def spec(self) -> FunctionSpec:
-        """The function's."""
+        """The description of the function."""
         return self.function.spec
 
     def column_name(self, frame: DataFrame) -> str:
-        """What the column is called: its alias, or as Spark would call it, `my_avg(price)`."""
+        """The name of the column: its alias, or a name as Spark makes it, `my_avg(price)`."""
         if self.name is not None:
             return self.name
         shown = [
@@ -112,8 +112,8 @@ class AggregateExpression:
     def columns(self, only: str | None = None) -> list[Column]:
         """The arguments as columns.
 
-        `only` is the name of a boolean column; where it is not true, arguments that are more than the name of a column
-        are null and not computed.
+        `only` is the name of a boolean column. In rows in which it is not true, arguments that are not just the name of
+        a column are null and are not computed.
         """
         columns = [column_of(argument) for argument in self.arguments]
         if only is None:
@@ -124,11 +124,11 @@ class AggregateExpression:
         ]
 
     def condition_column(self) -> Column | None:
-        """The rows it is over; None for all."""
+        """The condition of `filter` with false instead of null; None for all rows."""
         return None if self.condition is None else F.coalesce(self.condition, F.lit(False))
 
     def plan(self, applied: tuple[AppliedField, ...]) -> AggregateCall:
-        """The call, with its options resolved as far as this end knows them. Raises InvalidOption or PlanError."""
+        """The call with the options of call and session. Raises InvalidOption or PlanError."""
         function = self.function
         kind = FunctionKind.AGGREGATE
         session = session_options(function.spark, kind, self.spec.name)
@@ -146,18 +146,17 @@ class AggregateExpression:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OverExpression:
-    """An aggregate over a window of each row: for `remote.with_columns` and `remote.select`."""
+    """An aggregate over a window of each row. Pass it to `remote.with_columns` or `remote.select`."""
 
     expression: AggregateExpression
     window: WindowSpec
 
     def alias(self, name: str) -> "OverExpression":
-        """The same under this name."""
+        """Return the expression with this name for its column."""
         return dataclasses.replace(self, expression=self.expression.alias(name))
 
 
 def _over(expression: AggregateExpression, window: WindowSpec) -> OverExpression:
-    """The aggregate over the window. Raises PlanError for what a window cannot have."""
     if not isinstance(window, WindowSpec):
         raise PlanError(
             f"call of {expression.spec.key}: over takes a window of spark_client.Window, not {type(window).__name__}: "

@@ -1,4 +1,4 @@
-"""AnyFunction: what is known of a function of which only the name is."""
+"""AnyFunction: the type of a function if its kind is not known to type checkers."""
 
 from typing import Any, Protocol, Unpack
 
@@ -9,17 +9,17 @@ __all__ = ["AnyFunction"]
 
 
 class AnyFunction(Protocol):
-    """A RemoteFunction or a RemoteAggregate. Its kind says what a call is: a Column or an AggregateExpression."""
+    """A RemoteFunction, whose calls are Columns, or a RemoteAggregate, whose calls are AggregateExpressions."""
 
     @property
     def spec(self) -> FunctionSpec:
-        """Name, version, kind and types."""
+        """The name, the version, the kind and the types of the function."""
         ...
 
     def with_options(self, **options: Unpack[CallOptions]) -> "AnyFunction":
-        """The same function with call options set."""
+        """Return the function with call options."""
         ...
 
     def __call__(self, *arguments: object, **named: object) -> Any:
-        """The call over columns, names of columns or literals."""
+        """Return a call with columns, names of columns or literals as arguments."""
         ...

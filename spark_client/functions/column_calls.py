@@ -1,4 +1,4 @@
-"""A Column that is a call of a remote function remembers which call, so that whole-row execution finds it."""
+"""A Column that is a call of a remote function stores the call, so that whole-row execution can find it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,9 +14,9 @@ _ATTRIBUTE = "_remote_udf_call"
 
 @dataclass(frozen=True, eq=False)
 class ColumnCall:
-    """A call as it was written: function, arguments (columns, column names or columns that are calls) and options.
+    """A call as the user wrote it. The arguments are columns, names of columns, or columns that are calls themselves.
 
-    `alias` is the name given with Column.alias, or None.
+    `alias` is the name that was given with Column.alias, or None.
     """
 
     spec: FunctionSpec
@@ -26,18 +26,18 @@ class ColumnCall:
 
 
 def with_call(column: Column, call: ColumnCall) -> Column:
-    """The same column, remembering the call; so does what its `alias` returns."""
+    """Store the call in the column, and in every column that its method `alias` returns. Returns the column."""
     kind = type(column)
 
     def alias(*names: str, **options: object) -> Column:
         renamed = kind.alias(column, *names, **options)
         return with_call(renamed, replace(call, alias=names[0] if len(names) == 1 else None))
 
-    # On the instance: the class is Spark's, classic or Connect, and stays as it is.
+    # The attributes are set on the instance, because the class is Spark's own, classic or Connect.
     vars(column).update({_ATTRIBUTE: call, "alias": alias, "name": alias})
     return column
 
 
 def call_of(column: object) -> ColumnCall | None:
-    """The call a column is, or None. Everything derived from a call but its alias is an ordinary column."""
+    """The call stored in a column, or None. Columns derived from a call, except its alias, store no call."""
     return vars(column).get(_ATTRIBUTE) if isinstance(column, Column) else None

@@ -1,4 +1,4 @@
-"""Directory: which functions the servers of a target have, and what a name means."""
+"""Directory: the functions that the servers of a target have, and the versions of names without one."""
 
 import logging
 import time
@@ -23,12 +23,12 @@ RETRY_SECONDS = 0.1
 
 
 class Functions(Sequence[FunctionSpec]):
-    """Every function in every version, by name, then version; and which version a name without one means."""
+    """Every version of every function, sorted by name and version, and the version of each name without one."""
 
     def __init__(self, functions: Iterable[FunctionSpec], versions: Mapping[str, str] | None = None) -> None:
-        """`versions` are the versions of names without one; a name that is not in it means its highest version."""
+        """`versions` has the versions of names without one; all other names mean their highest version."""
         self._functions = sorted(functions, key=lambda spec: (spec.name, version_key(spec.version)))
-        # The last of a name in the list is its highest version.
+        # In the sorted list, the last function of a name has its highest version.
         self.versions: Mapping[str, str] = {spec.name: spec.version for spec in self._functions} | dict(versions or {})
 
     @overload
@@ -42,7 +42,7 @@ class Functions(Sequence[FunctionSpec]):
         return len(self._functions)
 
     def find(self, name: str) -> FunctionSpec:
-        """The function called "name@version", or "name" in the version that it means. Raises UnknownFunction."""
+        """The function for "name@version", or for "name" without a version. Raises UnknownFunction."""
         try:
             plain, version = split_name(name)
         except ValueError as error:
@@ -64,13 +64,13 @@ def list_functions(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Functions:
-    """Every function of the servers of a target that this client understands.
+    """List every function of a target's servers that this client supports.
 
-    A name without a version means the highest version that all servers have which answered, so that a job that is
-    planned during a rolling update runs on old servers and new ones; if they have none in common, the highest.
+    A name without a version means the highest version that all responding servers have, so that a job planned during
+    a rolling update runs on old and new servers. If they have no version in common, it means the highest version.
 
-    Waits up to `connect_seconds` for a server that is just starting. Raises ServerUnavailable, or
-    NotARemoteUdfServer for something else at that address, or a server that speaks another protocol.
+    Waits up to `connect_seconds` for a server that is starting. Raises ServerUnavailable, or NotARemoteUdfServer if
+    another kind of server, or one with another protocol version, answers at that address.
     """
     transport = transport or transport_for(config)
     deadline = clock() + config.connect_seconds
@@ -96,7 +96,7 @@ def list_functions(
 
 
 def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSpec]:
-    """The functions that this version supports. An unsupported function of a newer server must not hide the others."""
+    """The functions that this client supports. An unsupported function of a newer server must not hide the others."""
     specs = []
     for function in functions:
         try:
@@ -110,7 +110,7 @@ def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSp
 
 
 def _united(servers: Sequence[Sequence[FunctionSpec]]) -> Functions:
-    """The functions of all servers. Of one that differs between servers, any: the others refuse its streams."""
+    """The functions of all servers. If one differs between servers, any is used: the others refuse its streams."""
     every = {spec.key: spec for functions in servers for spec in functions}
     common = reduce(set.intersection, ({(spec.key, spec.fingerprint) for spec in functions} for functions in servers))
     return Functions(every.values(), Functions(every[key] for key, _ in common).versions)

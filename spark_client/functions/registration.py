@@ -1,4 +1,4 @@
-"""Makes remote functions known to Spark SQL."""
+"""Registration of remote functions in Spark SQL."""
 
 import dataclasses
 
@@ -13,18 +13,18 @@ from spark_client.functions.scalar import RemoteFunction, SparkFunction
 __all__ = ["EMPTY", "ONCE", "register_empty", "register_function", "register_once"]
 
 ONCE = hidden("once_")
-"""What begins the name of a function that Spark takes for nondeterministic, so that it makes no call twice."""
+"""The prefix of functions that are registered as nondeterministic, so that Spark does not duplicate their calls."""
 
 EMPTY = hidden("empty_")
-"""What begins the name of a call without arguments, of a function that has parameters."""
+"""The prefix of registered calls without arguments of functions that have parameters."""
 
 
 def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> str:
-    """Registers a temporary function of this name, which it returns.
+    """Register a temporary function with this name, and return the name.
 
-    Spark passes SQL's arguments by position only. A function without parameters becomes a SQL function
-    around one that takes a column for its length, because Spark has no scalar Arrow function without
-    arguments. Raises PlanError for an aggregate, and for a policy that needs whole rows.
+    Spark passes SQL's arguments by position only. Spark has no scalar Arrow functions without arguments, so a
+    function without parameters becomes a SQL function that calls another function with a constant.
+    Raises PlanError for an aggregate, and for an error policy that needs whole rows.
     """
     if not isinstance(function, RemoteFunction):
         raise PlanError(f"function {function.spec.key} is an aggregate, which Spark SQL cannot call: use `remote.sql`")
@@ -39,9 +39,9 @@ def register_function(function: RemoteFunction | RemoteAggregate, name: str) -> 
 
 
 def register_empty(function: RemoteFunction, name: str) -> str | None:
-    """Registers the call without arguments of a function with parameters, and returns what it is called then.
+    """Register the call without arguments of a function with parameters, and return its name.
 
-    None for a function that must be passed arguments, or takes none.
+    Returns None for a function that requires arguments or has no parameters.
     """
     spec = function.spec
     if not spec.parameters or spec.required_parameters:
@@ -61,15 +61,15 @@ def _register_without_arguments(spark: SparkSession, name: str, udf: SparkFuncti
 
 
 def register_once(function: RemoteFunction, name: str) -> str | None:
-    """Registers a deterministic function as if it were not one, and returns its name then; None for any other.
+    """Register a deterministic function as nondeterministic, and return its name; None for any other function.
 
-    Spark neither copies such a call nor moves a condition below it.
+    Spark neither duplicates such a call nor moves a later condition before it.
     """
     spec = function.spec
     if not spec.deterministic or not spec.parameters:
         return None
     session = session_options(function.spark, spec.kind, spec.name)
-    # Another object than that of the function's other calls, which is marked as a whole.
+    # asNondeterministic changes the object, so it must not be the object of the function's other calls.
     own = dataclasses.replace(function, _planned={})
     udf = own.user_defined_function(None, {**function.options, "output_mode": "ordered"}, session)
     function.spark.udf.register(f"{ONCE}{name}", udf.asNondeterministic())

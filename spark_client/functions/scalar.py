@@ -26,7 +26,7 @@ __all__ = ["FunctionDoc", "RemoteFunction", "SparkFunction", "column_of", "plan_
 
 
 class SparkFunction(Protocol):
-    """What `pyspark.sql.functions.arrow_udf` returns, classic or Connect."""
+    """The result of `pyspark.sql.functions.arrow_udf`, classic or Connect."""
 
     def __call__(self, *args: Column | str) -> Column: ...
 
@@ -39,7 +39,7 @@ class _HasSpec(Protocol):
 
 
 class FunctionDoc:
-    """`__doc__` of a class is its own docstring; that of an instance is the documentation of its function."""
+    """`__doc__` for a class whose instances are functions: on an instance, it is the function's documentation."""
 
     def __init__(self, text: str | None) -> None:
         self._text = text
@@ -62,7 +62,7 @@ class RemoteFunction:
     config: ClientConfig = dataclasses.field(repr=False)
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
     _planned: dict[object, SparkFunction] = dataclasses.field(default_factory=dict, repr=False, compare=False)
-    """Spark's functions made so far. Spark merges equal calls only if they are calls of one object."""
+    """The Spark functions made so far. Spark merges equal calls only if they are calls of one object."""
 
     def with_options(self, **options: Unpack[ScalarCallOptions]) -> "RemoteFunction":
         """Return the function with call options, such as `timeout="2 s"`, which take precedence over all others.
@@ -90,7 +90,7 @@ class RemoteFunction:
         options = {**self.options, "output_mode": OutputMode.ORDERED.value}
         columns = [column_of(argument) for argument in positional]
         function = self.user_defined_function(len(positional), options, session)
-        # Spark has no scalar Arrow function without arguments: one column is sent for its length.
+        # Spark has no scalar Arrow function without arguments: a constant column provides the number of rows.
         column = function(*(columns or [F.lit(True)]))
         return with_call(column, ColumnCall(self.spec, tuple(positional), self.options))
 
@@ -105,7 +105,7 @@ class RemoteFunction:
     def user_defined_function(
         self, arguments: int | None, options: Mapping[str, object], session: Mapping[str, str]
     ) -> SparkFunction:
-        """Calls with `count` arguments and these options as a Spark scalar Arrow-iterator UDF; always the same one."""
+        """A Spark scalar Arrow-iterator UDF for calls with these options. Equal calls get the same object."""
         call = plan_call(self.spec, self.config, arguments, options, session)
         key = (self.spec.key, arguments, tuple(sorted(call.options.items())), call.policy)
         if key not in self._planned:
@@ -155,7 +155,7 @@ def plan_call(
     options: Mapping[str, object],
     session: Mapping[str, str],
 ) -> ScalarCall:
-    """A call with its options resolved as far as this end knows them, and an identity of its own."""
+    """Return a call with the options of call and session, and with a new `operation_id`."""
     server_options, policy = call_options(options, session, spec.key)
     return ScalarCall(
         spec=spec,
@@ -168,7 +168,7 @@ def plan_call(
 
 
 def column_of(argument: object) -> Column:
-    """A Column unchanged, a string as the name of a column, anything else as a literal."""
+    """Return the column of an argument: a Column itself, the column that a string names, or a literal."""
     if isinstance(argument, Column):
         return argument
     return F.col(argument) if isinstance(argument, str) else F.lit(argument)

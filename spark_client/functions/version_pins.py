@@ -1,4 +1,4 @@
-"""Version pins: the versions that a streaming query began with, kept beside its checkpoint."""
+"""Version pins: the versions with which a streaming query began, stored in its checkpoint directory."""
 
 from collections.abc import Mapping
 
@@ -16,13 +16,13 @@ _SCHEMA = "name string, version string"
 
 
 def pinned(spark: SparkSession, checkpoint: str, functions: Functions) -> Functions:
-    """The functions, where a name without a version means the version it meant when the checkpoint was first used.
+    """The functions; a name without a version means the version that it had when the checkpoint was first used.
 
-    A name that is new to the checkpoint is pinned to the version that it has now. Pins are JSON files in
+    A name that is new to the checkpoint is pinned to its current version. Pins are JSON files in
     `<checkpoint>/remote_udf_versions`, which Spark writes and never changes. To use another version, remove the folder
     or request "name@version". If two drivers pin one name at the same time, the lower version is used.
 
-    Raises PlanError for a folder that holds something else, and what Spark raises where it cannot read or write.
+    Raises PlanError if the files in the folder are not pins, and Spark's error if it cannot read or write them.
     """
     path = f"{checkpoint.rstrip('/')}/{FOLDER}"
     pins = _read(spark, path)

@@ -1,4 +1,4 @@
-"""Window: partition, order and frame of `f("x").over(window)`, with the names of pyspark.sql.Window."""
+"""Window: the partition, the order and the frame of `f("x").over(window)`, with the names of pyspark.sql.Window."""
 
 import dataclasses
 import re
@@ -20,7 +20,7 @@ _MONTHS = re.compile(r"(-?)\s*(\d+)\s*(month|year)s?", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Descending:
-    """A column to order by, from the largest value down; nulls come last."""
+    """A column to order by, in descending order with nulls last."""
 
     column: Column | str
 
@@ -32,7 +32,7 @@ def desc(column: Column | str) -> Descending:
 
 @dataclasses.dataclass(frozen=True)
 class Months:
-    """An offset of months, which have no length of their own."""
+    """An offset in months, whose lengths differ."""
 
     count: int
 
@@ -90,7 +90,7 @@ class WindowSpec:
 
     @property
     def frame(self) -> Frame:
-        """The frame in force: without one, everything, or with an order, everything up to the current row."""
+        """The effective frame. The default is the partition, or with an order, its rows up to the current row."""
         if self.explicit is not None:
             return self.explicit
         return TO_CURRENT if self.order else WHOLE
@@ -119,7 +119,7 @@ _NUMBER, _TIME, _CALENDAR = "number", "time", "months"
 
 
 def _range_bound(bound: Offset) -> tuple[float | None, str]:
-    """The offset and of which kind it is."""
+    """The offset and its kind. None is unbounded."""
     if isinstance(bound, Months):
         return bound.count, _CALENDAR
     if isinstance(bound, timedelta):
