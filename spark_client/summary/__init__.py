@@ -1,1 +1,1 @@
-"""What calls did, as `remote.summary()` and `remote.progress()` show it: reports of tasks, gathered on the driver."""
+"""Statistics of calls for `remote.summary()`: tasks report them, and the driver collects the reports."""

@@ -1,4 +1,4 @@
-"""Collecting: statistics of tasks come to the driver, by an accumulator or in files, and go to open summaries."""
+"""Collecting: the driver receives the statistics of tasks by an accumulator or in files, for open summaries."""
 
 import threading
 import uuid
@@ -18,17 +18,17 @@ __all__ = ["Collector", "ReportFiles", "Sink", "collecting", "context_of", "requ
 
 
 class Sink(Protocol):
-    """Takes reports, from any thread."""
+    """Receives reports, from any thread."""
 
     def take(self, report: TaskReport) -> None:
-        """A task has ended."""
+        """Receive the report of a task that has ended."""
         ...
 
 
 class Collector:
-    """The driver's end. Reports without an open summary are discarded, so that memory does not grow.
+    """The part on the driver. If no summary is open, reports are discarded, so that memory does not grow.
 
-    `fetch` returns the reports that are new since its last call, if they are not delivered automatically.
+    `fetch` returns the reports that are new since its last call. It is None if reports are delivered automatically.
     """
 
     def __init__(self, fetch: Callable[[], Iterable[TaskReport]] | None = None) -> None:
@@ -37,13 +37,13 @@ class Collector:
         self._sinks: tuple[Sink, ...] = ()
 
     def open(self, sink: Sink) -> None:
-        """From now on; what ended before is not for this one."""
+        """Pass new reports to the sink. It does not get the reports of tasks that ended before."""
         self.fetch()
         with self._lock:
             self._sinks = (*self._sinks, sink)
 
     def close(self, sink: Sink) -> None:
-        """Up to now. Safe to call twice."""
+        """Stop passing reports to the sink, after those that exist now. Safe to call twice."""
         try:
             self.fetch()
         finally:
@@ -51,13 +51,13 @@ class Collector:
                 self._sinks = tuple(each for each in self._sinks if each is not sink)
 
     def fetch(self) -> None:
-        """Takes reports that do not come by themselves. Raises what Spark raises when it reads them."""
+        """Read reports that are not delivered automatically. Raises Spark's error if it cannot read them."""
         if self._fetch is not None:
             with self._fetching:
                 self.take(self._fetch())
 
     def take(self, reports: Iterable[TaskReport]) -> None:
-        """Called by Spark on a thread of its own, before it says that the job has ended."""
+        """Pass reports to the sinks. Spark calls this on its own thread before it reports that the job has ended."""
         sinks = self._sinks
         for report in reports if sinks else ():
             for sink in sinks:
@@ -68,7 +68,7 @@ Reports = Collector | tuple[TaskReport, ...]
 
 
 class _ReportsParam(AccumulatorParam[Reports]):
-    """In a task a tuple that grows, in the driver the collector."""
+    """The accumulator's value: a growing tuple in a task, the collector on the driver."""
 
     def zero(self, value: Reports) -> Reports:
         return ()
@@ -82,7 +82,7 @@ class _ReportsParam(AccumulatorParam[Reports]):
 
 
 class _Accumulated:
-    """Reports into the accumulator. Travels with the plan."""
+    """Adds reports to the accumulator. Plans contain it."""
 
     def __init__(self, accumulator: "Accumulator[Reports]") -> None:
         self._accumulator = accumulator
@@ -92,14 +92,14 @@ class _Accumulated:
 
 
 class ReportFiles:
-    """Reports in the files of `FiledReports`, read by Spark itself: what runs this may see no such directory."""
+    """Reads the files of `FiledReports` with Spark, because this machine may have no access to their directory."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark, self._path = spark, path
         self._known: set[str] = set()
 
     def fetch(self) -> list[TaskReport]:
-        """Those that were not there the last time."""
+        """The reports that are new since the last call."""
         try:
             lines = self._spark.read.text(self._path).collect()
         except AnalysisException as error:
@@ -113,10 +113,10 @@ class ReportFiles:
 
 
 def collecting(spark: SparkSession, directory: str | None) -> tuple[Reporter | None, Collector]:
-    """What plans of this session carry to report, and where that arrives.
+    """The reporter for the plans of this session, and the collector that gets its reports.
 
-    A classic session reports by an accumulator. One of Spark Connect has none: it reports by files below
-    `directory`, or not at all.
+    A classic session reports by an accumulator. Spark Connect has no accumulators: its tasks report by files below
+    `directory`. Without a directory they do not report, and the reporter is None.
     """
     context = context_of(spark)
     if context is not None:
@@ -129,7 +129,7 @@ def collecting(spark: SparkSession, directory: str | None) -> tuple[Reporter | N
 
 
 def require_reports(reporter: Reporter | None) -> None:
-    """Raises SummaryUnavailable where tasks have no way to report."""
+    """Raises SummaryUnavailable if tasks cannot report."""
     if reporter is None:
         raise SummaryUnavailable(
             "Spark Connect has no accumulators for tasks to report in: give them a directory, "
@@ -138,5 +138,5 @@ def require_reports(reporter: Reporter | None) -> None:
 
 
 def context_of(spark: object) -> SparkContext | None:
-    """The context of a classic session; None of Spark Connect."""
+    """The context of a classic session; None for Spark Connect."""
     return spark.sparkContext if isinstance(spark, SparkSession) else None

@@ -1,4 +1,4 @@
-"""JobSummary: what remote calls did while a job ran, as text, as a DataFrame and in notebooks."""
+"""JobSummary: statistics of the remote calls of jobs as text, as a DataFrame and in notebooks."""
 
 import contextlib
 import threading
@@ -20,7 +20,7 @@ from spark_client.summary.progress import PROGRESS_SECONDS, Progress
 __all__ = ["JobSummary", "SummaryRow"]
 
 TASKS_KEPT = 20_000
-"""Tasks whose attempts are distinguished. Earlier ones have ended long ago."""
+"""Number of latest tasks whose attempts are distinguished. Earlier tasks are only counted in sums."""
 
 _COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], object]]] = {
     "function": ("string", lambda row: row.function),
@@ -48,12 +48,12 @@ _COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], object]]] = {
     "p50_seconds": ("double", lambda row: row.statistics.quantile(0.5)),
     "p99_seconds": ("double", lambda row: row.statistics.quantile(0.99)),
 }
-"""Columns of `JobSummary.frame`: type, and value."""
+"""The columns of `JobSummary.frame`: the type and the value of each."""
 
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """A function in a stage. `stage` is None for all micro-batches of a streaming query together."""
+    """The statistics of a function in a stage. `stage` is None for the sum over all micro-batches of a stream."""
 
     function: str
     stage: int | None
@@ -67,23 +67,23 @@ _Task = tuple[str, str, str, int, int, int]
 
 
 class JobSummary:
-    """Counts while its `with` block runs; may be read at any time, then and later.
+    """Counts calls while its `with` block runs. You may read it during the block and after it.
 
-    Tasks report when they end, so a task that failed is not in it, nor one that Spark ended early, as for
-    LIMIT. Of a task that ran twice the last attempt counts.
+    Tasks report when they end, so it does not count tasks that failed or that Spark ended early, as for LIMIT.
+    If a task ran several times, only its last attempt counts.
     """
 
     def __init__(
         self, spark: SparkSession, context: SparkContext | None, collector: Collector, progress: bool | float = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`progress` is False, True, or seconds between two lines; without a context they say nothing of stages."""
+        """`progress` is False, True, or the seconds between two lines. Without `context` the lines show no stages."""
         self._spark, self._collector, self._clock = spark, collector, clock
         self._lock = threading.Lock()
         self._tasks: OrderedDict[_Task, tuple[int, _Group, Statistics]] = OrderedDict()
-        """By operation, function, and place of the task: its latest attempt."""
+        """The latest attempt of each task, by operation, function, policy and place of the task."""
         self._settled: dict[_Group, tuple[int, Statistics]] = {}
-        """Tasks, and their statistics, that are not told apart any more."""
+        """The number and the summed statistics of earlier tasks, whose attempts are not distinguished any more."""
         self._began = self._ended = 0.0
         self._progress: Progress | None = None
         if progress:
@@ -101,7 +101,7 @@ class JobSummary:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended = self._clock()
-        # The block's own error must not hide behind one of reading reports.
+        # An error while reports are read must not replace the error that the block raised.
         with contextlib.suppress(*[Exception] if kind else []):
             self._collector.close(self)
         if self._progress is not None:
@@ -109,11 +109,11 @@ class JobSummary:
 
     @property
     def seconds(self) -> float:
-        """How long the block has run."""
+        """The seconds for which the block has run."""
         return (self._ended or self._clock()) - self._began if self._began else 0.0
 
     def take(self, report: TaskReport) -> None:
-        """A task has ended. From any thread."""
+        """Count a task that has ended. Any thread may call it."""
         streaming = report.micro_batch >= 0
         group = (report.function, None if streaming else report.stage, report.on_error)
         task = (
@@ -135,7 +135,7 @@ class JobSummary:
                 _settle(self._settled, old[1], old[2])
 
     def rows(self) -> list[SummaryRow]:
-        """A row per function and stage, in the order of stages."""
+        """One row per function and stage, sorted by stage."""
         if self._began and not self._ended:
             self._collector.fetch()
         with self._lock:
@@ -151,7 +151,7 @@ class JobSummary:
         return sorted(found, key=lambda row: (-1 if row.stage is None else row.stage, row.function, row.on_error))
 
     def total(self) -> tuple[int, Statistics]:
-        """Tasks that have ended, and the sum of all statistics. A task counts once for each of its calls."""
+        """The number of tasks that have ended, and the sum of their statistics. A task counts once per call in it."""
         total, tasks = Statistics(), 0
         for row in self.rows():
             tasks += row.tasks
@@ -159,26 +159,26 @@ class JobSummary:
         return tasks, total
 
     def text(self) -> str:
-        """A paragraph per function and stage."""
+        """The summary as text, with one paragraph per function and stage."""
         rows = self.rows()
         if not rows:
             return f"no remote call has ended in {self.seconds:.1f} s\n"
         return "\n".join("".join(f"{line}\n" for line in _paragraph(row)) for row in rows)
 
     def frame(self) -> DataFrame:
-        """A row per function and stage, times in seconds.
+        """Return a DataFrame with one row per function and stage. Times are in seconds.
 
-        `failed` rows became what `on_error` says: `fail`, `null`, `column` or `dead-letter`. `task_seconds` sums the
-        time of tasks; of it `spark_seconds` were in Spark and `waiting_seconds` waiting for the server.
+        `on_error` is the policy for the `failed` rows: `fail`, `null`, `column` or `dead-letter`. `task_seconds` sums
+        the time of tasks. `spark_seconds` of it were spent in Spark, `waiting_seconds` in waiting for the server.
         `batch_seconds` sums the time of batches, which overlap; it is the sum of `wire_seconds`, `queue_seconds` and
-        `function_seconds`. `p50_seconds` and `p99_seconds` are of batches, right to 9 percent.
+        `function_seconds`. `p50_seconds` and `p99_seconds` are latencies of batches, with an error of up to 9 percent.
         """
         schema = ", ".join(f"{name} {type_}" for name, (type_, _) in _COLUMNS.items())
         values = [tuple(value(row) for _, value in _COLUMNS.values()) for row in self.rows()]
         return self._spark.createDataFrame(values, schema)
 
     def _repr_html_(self) -> str:
-        """What a reader asks first, with bars; `frame` has all of it."""
+        """The most important columns as HTML, with bars; `frame` has all columns."""
         rows = self.rows()
         if not rows:
             return f"<p>{escape(self.text())}</p>"
@@ -227,7 +227,7 @@ _HEAD = (
     "function", "stage", "tasks", "rows", "outcomes", "retries", "p50, p99", "time of tasks", "time of batches"
 )  # fmt: skip
 _GREEN, _RED, _GREY, _BLUE, _ORANGE = "#2e9e5b", "#e0443a", "#8c8c8c", "#4285f4", "#e8830c"
-"""Seen on white and on black alike."""
+"""Colours that are visible on light and on dark backgrounds."""
 
 
 def _cells(row: SummaryRow) -> list[str]:

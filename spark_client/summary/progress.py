@@ -1,4 +1,4 @@
-"""Progress: a line on standard error every few seconds while a job runs."""
+"""Progress: prints a line on standard error every few seconds while a job runs."""
 
 import sys
 import threading
@@ -16,13 +16,13 @@ PROGRESS_SECONDS = 10.0
 
 
 class Progress:
-    """Prints on a thread of its own, which the driver's end ends."""
+    """Prints on its own thread, a daemon thread, which does not keep the driver running."""
 
     def __init__(
         self, total: Callable[[], tuple[int, Statistics]], tracker: StatusTracker | None,
         seconds: float = PROGRESS_SECONDS, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`total` gives tasks and statistics so far; `tracker` is Spark's StatusTracker, or None. Raises ValueError."""
+        """`total` returns the tasks and statistics so far. Raises ValueError if `seconds` is not more than 0."""
         if not seconds > 0:
             raise ValueError(f"progress: {seconds} is not a number of seconds above 0")
         self._total, self._tracker, self._seconds = total, tracker, seconds
@@ -33,7 +33,7 @@ class Progress:
         self._rows = 0
 
     def start(self) -> None:
-        """Begins to print."""
+        """Start printing."""
         self._stopped.clear()
         self._began = self._then = self._clock()
         self._rows = 0
@@ -41,7 +41,7 @@ class Progress:
         self._thread.start()
 
     def stop(self) -> None:
-        """Prints a last line. Safe to call twice."""
+        """Print a last line and stop. Safe to call twice."""
         if self._thread is None:
             return
         self._stopped.set()
@@ -50,7 +50,7 @@ class Progress:
         self._print()
 
     def line(self) -> str:
-        """What there is to say now. Rows count once their task has ended."""
+        """The line to print now. Its rows are those of tasks that have ended."""
         tasks, statistics = self._total()
         now = self._clock()
         rate = (statistics.rows - self._rows) / max(now - self._then, 1e-9)
