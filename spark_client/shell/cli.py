@@ -95,7 +95,7 @@ def _session(url: str, conf: Sequence[str]) -> Iterator[SparkSession]:
 
 
 def _converse(shell: Shell) -> None:
-    """Prompts until the end of input or of the shell; Ctrl-C drops the statement that has begun."""
+    """Prompt until the input or the shell ends; Ctrl-C discards an incomplete statement."""
     with _history():
         click.echo(HELP)
         while not shell.ended:
@@ -111,7 +111,7 @@ def _converse(shell: Shell) -> None:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Lines of earlier sessions, where the terminal has a history at all."""
+    """Load the lines of earlier sessions and save those of this one, if Python has readline."""
     try:
         import readline  # noqa: PLC0415 - not on every platform
     except ImportError:

@@ -1,4 +1,4 @@
-"""Shell: statements in, results out, until there is no more input."""
+"""Shell: runs the statements that it reads, and prints their results, until the input ends."""
 
 import contextlib
 import re
@@ -28,7 +28,7 @@ _OURS = re.compile(r"^(?:spark_client\.base|remote_udf)\.errors\.\w+: ", re.MULT
 
 
 class Shell:
-    """One session. `write` gets results, `complain` what went wrong, each without a line end."""
+    """One session. `write` gets results and `complain` gets error messages, both without a line end."""
 
     def __init__(
         self, remote: RemoteSession, write: Callable[[str], object], complain: Callable[[str], object],
@@ -41,7 +41,7 @@ class Shell:
         self._rows = rows
         self._timing = timing
         self._open = ""
-        """A statement that has begun."""
+        """The text of an incomplete statement."""
         self.ended = False
         """Whether the user has entered \\quit."""
 
@@ -51,7 +51,7 @@ class Shell:
         return bool(self._open.strip())
 
     def run_all(self, lines: Iterable[str]) -> bool:
-        """Runs statements until one fails; whether none did. The last one needs no semicolon."""
+        """Run statements until one fails. Returns whether all succeeded. The last one needs no semicolon."""
         for line in lines:
             if not self.feed(line):
                 return False
@@ -60,14 +60,14 @@ class Shell:
         return not self.in_statement or self.feed(";")
 
     def feed(self, line: str) -> bool:
-        """Takes a line, and runs what it completes; whether that went well."""
+        """Add a line and run the statements that it completes. Returns whether they succeeded."""
         if not self.in_statement and line.lstrip().startswith("\\"):
             return self._guarded(lambda: self._command(line.strip()))
         statements, self._open = split_statements(f"{self._open}{line}\n")
         return all(self._guarded(lambda text=text: self._run(text)) for text in statements)  # type: ignore[misc]
 
     def forget(self) -> None:
-        """Drops a statement that has begun."""
+        """Discard an incomplete statement."""
         self._open = ""
 
     def _run(self, statement: str) -> None:
@@ -103,7 +103,7 @@ class Shell:
             self._write(f"{spec.signature}  {spec.kind.value}{': ' * bool(described)}{described}")
 
     def _guarded(self, run: Callable[[], object]) -> bool:
-        """Whether it went well. Errors that people cause are a message; Ctrl-C ends the statement alone."""
+        """Return whether `run` succeeded. Errors of users are printed as messages; Ctrl-C only ends the statement."""
         try:
             run()
         except KeyboardInterrupt:
@@ -121,7 +121,7 @@ class Shell:
 
 
 def _brief(message: str) -> str:
-    """What went wrong, of all that Spark says about it: an error of ours without the worker's traceback before it."""
+    """Shorten Spark's message: without stack traces, and for an error of this project only the text of that error."""
     message = message.partition("\n\nJVM stacktrace")[0]
     ours = list(_OURS.finditer(message))
     return (message[ours[-1].end() :] if ours else message).strip()

@@ -1,4 +1,4 @@
-"""Printing: the rows of a result as a table, as CSV or as JSON."""
+"""Printing: formats the rows of a result as a table, as CSV or as JSON."""
 
 import csv
 import io
@@ -12,13 +12,13 @@ from spark_client.base.errors import PlanError
 __all__ = ["FORMATS", "shown"]
 
 WIDTH = 60
-"""Characters of a cell in a table; more are cut."""
+"""Maximum number of characters of a cell in a table; longer texts are cut."""
 
 
 def shown(frame: DataFrame, form: str, rows: int) -> str:
-    """The first `rows` rows as text, in a form of FORMATS; empty for a statement without a result.
+    """The first `rows` rows as text in one of the FORMATS; an empty text for a statement without a result.
 
-    A table says whether there were more. Raises PlanError for a stream, which has no end to show.
+    A table shows whether there are more rows. Raises PlanError for a stream, because it never ends.
     """
     if not frame.columns:
         return ""

@@ -1,4 +1,4 @@
-"""Statements: where one ends and the next begins in what was typed or in a file."""
+"""Statements: splits typed text, or the text of a file, into statements."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,14 +11,14 @@ __all__ = ["split_statements"]
 
 
 def split_statements(text: str) -> tuple[list[str], str]:
-    """The statements that a semicolon ends, without it, and what follows the last one.
+    """The statements that end with a semicolon, without it, and the text that follows the last one.
 
-    Semicolons in strings, quoted names and comments end nothing. A statement of nothing but blanks and
-    comments is none. A string that is not closed keeps the statement open.
+    Semicolons in strings, quoted names and comments do not end a statement. Statements that contain only blanks and
+    comments are skipped. A statement does not end before its strings are closed.
     """
     tokens = _tokens(text)
     if tokens is None:
-        # The text up to the last semicolon that can be read is split; the rest is an open statement.
+        # The text is split up to the last semicolon before which it can be tokenized; the rest is incomplete.
         for end in _semicolons_from_last(text):
             statements, rest = split_statements(text[: end + 1])
             if not rest:

@@ -1,4 +1,4 @@
-"""Tables: files as temporary views."""
+"""Tables: registers files as temporary views."""
 
 import glob
 import re
@@ -23,10 +23,10 @@ _PACKED = {".bz2", ".gz", ".zst"}
 
 
 def add_table(spark: SparkSession, told: str) -> str:
-    """Makes a view of "name=path", or of "path" under the file's name, and returns the name.
+    """Create a view for "name=path", or for "path" with the file's name, and return the view's name.
 
-    A path is a file, a pattern such as "logs/*.json", or a folder of files of one kind; its ending says
-    how it is read. CSV has a header. Raises PlanError for one that is not there or of another kind.
+    A path is a file, a pattern such as "logs/*.json", or a folder with files of one format, which their ending
+    determines. CSV files have a header. Raises PlanError if there is no file or the format is unknown.
     """
     name, separator, path = told.partition("=")
     if not separator:
