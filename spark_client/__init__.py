@@ -1,4 +1,4 @@
-"""What PySpark jobs import: `from spark_client import connect`."""
+"""The public names for PySpark jobs: `from spark_client import connect`."""
 
 from remote_udf.version import __version__
 from spark_client.base.errors import (

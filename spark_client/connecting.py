@@ -1,4 +1,4 @@
-"""`connect` makes a RemoteSession."""
+"""`connect` creates a RemoteSession."""
 
 from collections.abc import Sequence
 

@@ -21,18 +21,18 @@ __all__ = ["EmbeddedServer", "embedded_server", "require_local_executors"]
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 LOG_TAIL = 3_000
-"""Characters of the server's log shown when it does not start."""
+"""Number of characters from the end of the server's log that are shown if the server does not start."""
 
 
 class EmbeddedServer:
-    """A server process on a Unix socket only its owner can reach; it ends with this process."""
+    """A server process on a Unix socket that only its owner can access. It ends when this process ends."""
 
     def __init__(self, plugins: Sequence[str], *, start_seconds: float = START_SECONDS) -> None:
-        """Starts it and waits until it is ready.
+        """Start the server and wait until it is ready.
 
-        Raises EmbeddedServerFailed with the end of its log, or if what a server requires is not installed.
+        Raises EmbeddedServerFailed, with the end of the log, if it does not start or its packages are not installed.
         """
-        # The server imports it, and no other package of ours.
+        # Of the packages of this project, only the server needs uvloop.
         if importlib.util.find_spec("uvloop") is None:
             raise EmbeddedServerFailed(
                 "the embedded server needs the packages of a server here: pip install 'remote-udf[server]'; or name a "
@@ -49,12 +49,12 @@ class EmbeddedServer:
             *(part for plugin in plugins for part in ("--plugin", plugin)),
         ]  # fmt: skip
         with self.log.open("ab") as log:
-            # In a session of its own: Ctrl-C in a shell is for the query, not for the server.
+            # The process gets its own session, so that Ctrl-C in a shell interrupts the query and not the server.
             self._process = subprocess.Popen(  # noqa: S603 - the command is ours
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )
         ready = self._wait_ready()
-        # What functions print would otherwise fill the pipe, and then hold them.
+        # Without a reader, the output of functions would fill the pipe and block them.
         self._copier = threading.Thread(target=self._copy_output, name="embedded-server-output", daemon=True)
         self._copier.start()
         self.target: str = ready["target"]
@@ -65,7 +65,7 @@ class EmbeddedServer:
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Ends the process and removes its files. Safe to call twice."""
+        """Stop the process and remove its files. Safe to call twice."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -76,20 +76,20 @@ class EmbeddedServer:
             self._process.wait()
         if self._copier is not None:
             self._copier.join(1.0)
-        # A process that a function left behind may still hold the other end.
+        # The copier still reads if a process that a function started holds the other end of the pipe open.
         if self._process.stdout is not None and not (self._copier and self._copier.is_alive()):
             self._process.stdout.close()
         self.directory.cleanup()
 
     def _wait_ready(self) -> dict[str, str]:
-        """What a server prints when it is ready. Plugins may print while they are imported."""
+        """The values of the line that the server prints when it is ready. Plugins may print other lines before it."""
         late = threading.Event()
 
         def give_up() -> None:
             late.set()
             self._process.kill()
 
-        # A process that hangs while it imports plugins never closes its output: end it after a while.
+        # A process that hangs while it imports plugins never closes its output, so it is killed after a time.
         timer = threading.Timer(self._start_seconds, give_up)
         timer.start()
         try:
@@ -129,7 +129,7 @@ _lock = threading.Lock()
 
 
 def embedded_server(plugins: Sequence[str]) -> EmbeddedServer:
-    """This process's embedded server with these plugins; it is started once and stops at exit."""
+    """The embedded server of this process with these plugins. It is started once and stops at exit."""
     key = (os.getpid(), tuple(plugins))
     with _lock:
         server = _servers.get(key)

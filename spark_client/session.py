@@ -52,7 +52,7 @@ class RemoteSession:
         self._uids = StreamUids()
         self._planned: dict[object, SparkFunction] = {}
         self._registered: dict[str, Mapping[str, object]] = {}
-        """Options of functions made by `register`, by name: `sql` must not change them."""
+        """The options of functions made by `register`, by case-folded name: `sql` must not change them."""
 
     def functions(self) -> FunctionList:
         """Every version of every function, sorted by name and version. A notebook shows the list as a table."""
@@ -152,7 +152,7 @@ class RemoteSession:
 
         Args:
             *names: "name" or "name@version". Without names every version is registered, and the highest as "name".
-            prefix: What is put before each name.
+            prefix: A prefix for each name in SQL.
             **options: Call options, which the registration fixes.
 
         Returns:
@@ -195,13 +195,13 @@ class RemoteSession:
     def explain(self, text: str, args: Parameters = None, **fields: object) -> Explanation:
         """Plan a query as `sql` does, without running it, and describe the plan.
 
-        Of an INSERT or CREATE the query is planned.
+        For an INSERT or CREATE, it plans the query in the statement.
 
         Returns:
             Text. First it has a line per stage, from the innermost: window functions, aggregates and where each is
-            computed, process table functions, and shapes that were recognised on a stream, or why not. Then it has
-            a line per scalar function: calls per row, order of the output, conditions that run before. Spark's own
-            plan follows.
+            computed, process table functions, and the query shapes that were recognised on a stream, or why none was.
+            Then it has a line per scalar function: calls per row, order of the output, conditions that run before it.
+            Spark's own plan follows.
 
         Raises:
             PlanError: The query cannot be planned; the message has line and column.

@@ -1,14 +1,14 @@
-"""For the tests of job authors: a client without a network, and a network that is worse than any.
+"""For the tests of job authors: a client without a network, and a transport that injects faults.
 
-A job runs its functions inside Spark's own Python workers when its target says where they are; the
-server's package must be installed there, but none runs:
+With a target "local:...", a job runs its functions inside Spark's own Python workers. The package of the
+server must be installed there, but no server runs:
 
 ```python
 remote = connect(spark, "local:geo_udfs")             # a module, or "local:/path/to/geo_udfs.py"
 rows = spark.range(3).select(remote.function("plus_one")("id")).collect()
 ```
 
-Without Spark, a transport takes the place of the network below everything that sends rows:
+Without Spark, a transport replaces the network for the code that sends rows:
 
 ```python
 with LocalTransport(plus_one) as transport:
@@ -30,11 +30,11 @@ __all__ = ["FaultyTransport", "LocalTransport", "local_transport"]
 
 
 class FaultyTransport:
-    """Another transport, with a connection that breaks and stalls; when, the seed decides.
+    """Wraps another transport and injects lost connections and delays. The seed determines when.
 
-    The fate of a stream depends on the seed and on how many came before it, not on how threads take
-    turns. Rates are shares of messages from the server, from 0 to 1: before one of them the connection
-    is lost, with the message, or it is late by up to `delay_seconds`.
+    The faults of a stream depend on the seed and on the number of streams before it, not on the scheduling of
+    threads. Rates are fractions of the messages from the server, from 0 to 1: before such a message, the connection
+    is lost together with the message, or the message is delayed by up to `delay_seconds`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class FaultyTransport:
         delay_seconds: float = 0.01,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """After `most_losses` no more are lost, so that a test comes to an end."""
+        """At most `most_losses` connections are lost, so that a test ends."""
         self._inner = inner
         self._seed = seed
         self._loss_rate, self._most_losses = loss_rate, most_losses
@@ -56,9 +56,9 @@ class FaultyTransport:
         self._sleep = sleep
         self._lock = threading.Lock()
         self.streams = 0
-        """Streams opened so far."""
+        """Number of streams opened so far."""
         self.losses = 0
-        """Connections lost so far."""
+        """Number of connections lost so far."""
 
     def servers(self) -> Sequence[str]:
         return self._inner.servers()
@@ -73,7 +73,7 @@ class FaultyTransport:
         return self._inner.list_functions(seconds)
 
     def meddle(self, fate: random.Random) -> None:
-        """Before a message: waits, or raises TransportLost."""
+        """Inject a fault before a message: wait, or raise TransportLost."""
         if fate.random() < self._delay_rate:
             self._sleep(fate.uniform(0.0, self._delay_seconds))
         if fate.random() < self._loss_rate:
