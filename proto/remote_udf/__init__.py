@@ -1,4 +1,4 @@
-"""What the server and its clients agree on: wire, types, options, error codes."""
+"""The protocol, types, options and error codes that the server and its clients share."""
 
 from remote_udf.version import __version__
 

@@ -1,4 +1,4 @@
-"""Arrow schemas and batches as bytes, in one place, so that a copy that is saved here is saved everywhere."""
+"""Arrow schemas and batches as bytes. All code uses this module, so a copy avoided here is avoided everywhere."""
 
 import threading
 
@@ -10,7 +10,7 @@ from remote_udf.record_batches import read_batches
 __all__ = ["BatchWriter", "Buffers", "read_columns", "read_row", "read_schema", "write_schema"]
 
 Buffers = list[bytes | pa.Buffer]
-"""Parts of one message, to be joined where they are copied anyway."""
+"""Parts of one message. They are joined only when they are copied into the message."""
 SCHEMA_BYTES = 1 << 20
 """Larger schemas are not read. They have thousands of columns, each of which takes longer to check than to send."""
 
@@ -46,14 +46,14 @@ class BatchWriter:
         self._sink.take()
 
     def write(self, table: pa.Table | pa.RecordBatch) -> Buffers:
-        """The table as one message per chunk, back to back. Buffers refer to the table's memory."""
+        """The table as consecutive messages, one per chunk. The buffers refer to the table's memory."""
         with self._lock:
             self._writer.write(table)
             return self._sink.take()
 
 
 class _Sink:
-    """What Arrow's writer needs of a Python file, and no more."""
+    """The methods of a Python file that Arrow's writer calls."""
 
     closed = False
 

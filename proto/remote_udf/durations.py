@@ -26,7 +26,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", re.IGNORECASE)
 
 
 def parse_seconds(text: str | timedelta) -> float:
-    """Convert a duration to seconds. Raises InvalidOption for a number without a unit: the unit would be a guess."""
+    """Convert a duration to seconds. Raises InvalidOption for a number without a unit, because it is ambiguous."""
     if isinstance(text, timedelta):
         return text.total_seconds()
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None

@@ -1,4 +1,4 @@
-"""Errors and error codes that both ends know.
+"""Errors and error codes that the server and its clients share.
 
     RemoteUdfError                  root of every error of this project
     ├── InvalidOption               an option is unknown, malformed or invalid; the caller's fault
@@ -6,10 +6,10 @@
     ├── UnsupportedType             a type that cannot cross the wire; the caller's or author's fault
     ├── ProtocolViolation           the other end broke the protocol; a bug or another kind of peer
     └── StreamError                 the server ended a stream with an Error message
-        udf_server.base.errors      adds what plugin authors and operators meet
-        spark_client.base.errors    adds what a Spark job meets
+        udf_server.base.errors      adds errors for plugin authors and operators
+        spark_client.base.errors    adds errors for Spark jobs
 
-A row that fails is not an exception but an outcome (`remote_udf.outcomes`); `ErrorCode` names both.
+A failed row is not an exception but an outcome (`remote_udf.outcomes`); `ErrorCode` has the codes of both.
 """
 
 import re
@@ -42,7 +42,7 @@ class ErrorKind(StrEnum):
     WORKER = "worker"
     """The server."""
     PROTOCOL = "protocol"
-    """The client, or what it asked for."""
+    """The client or its request."""
 
 
 class ErrorCode(StrEnum):
@@ -52,7 +52,7 @@ class ErrorCode(StrEnum):
     ValueError for anything else. Decide by `retryable`, which every error has, rather than by the code.
     """
 
-    # Of a row.
+    # Codes of rows.
     FUNCTION_ERROR = "FUNCTION_ERROR"
     """The function raised."""
     TIMEOUT = "TIMEOUT"
@@ -70,7 +70,7 @@ class ErrorCode(StrEnum):
     SERVER_UNAVAILABLE = "SERVER_UNAVAILABLE"
     """No server answered for this row within its deadline."""
 
-    # Of a stream.
+    # Codes of streams.
     UNKNOWN_FUNCTION = "UNKNOWN_FUNCTION"
     UNKNOWN_VERSION = "UNKNOWN_VERSION"
     FUNCTION_CHANGED = "FUNCTION_CHANGED"
@@ -96,7 +96,7 @@ class ErrorCode(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "ErrorCode | None":
-        # Not remembered: the words come from the network, and enums are never released.
+        # The enum must not store the new member: codes come from the network, and enums are never released.
         if not isinstance(value, str) or not _CODE.fullmatch(value):
             return None
         code = str.__new__(cls, value)
@@ -104,7 +104,7 @@ class ErrorCode(StrEnum):
         return code
 
     def __reduce_ex__(self, protocol: object) -> tuple[type["ErrorCode"], tuple[str]]:
-        # By value: Python 3.11 pickles members by name, which only the known ones have.
+        # Members are pickled by value: Python 3.11 pickles them by name, and only known codes have names.
         return ErrorCode, (self.value,)
 
 

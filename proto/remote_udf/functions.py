@@ -1,4 +1,4 @@
-"""FunctionSpec: the description of a function that both ends have."""
+"""FunctionSpec: the description of a function that the server and its clients share."""
 
 import hashlib
 import json
@@ -179,7 +179,7 @@ class FunctionSpec:
 
     @classmethod
     def from_proto(cls, message: pb.FunctionSpec) -> "FunctionSpec":
-        """Raises ProtocolViolation for a schema that cannot be read, or an enum value of a newer server."""
+        """Read a spec. Raises ProtocolViolation for an invalid schema or an enum value of a newer server."""
         return cls(
             name=message.name,
             version=message.version,

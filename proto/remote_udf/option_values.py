@@ -1,4 +1,4 @@
-"""How the value of an option is read from text or Python, and written as text again.
+"""Reading of the values of options from text or Python objects, and their conversion back to text.
 
 Each reader raises InvalidOption with the value and with what is expected instead.
 """
@@ -48,7 +48,7 @@ def count(minimum: int) -> Callable[[Any], int]:
 
 
 def duration(value: Any) -> float:
-    """Seconds, more than zero."""
+    """Read a duration that is longer than zero, in seconds."""
     seconds = parse_seconds(value)
     if seconds <= 0:
         raise InvalidOption(f"{value!r} must be longer than zero")
@@ -74,7 +74,7 @@ def choice(kind: type[EnumT], aliases: Mapping[str, EnumT] | None = None) -> Cal
 
 
 def fraction(value: Any) -> float:
-    """A share from 0 to 1, also in percent."""
+    """Read a fraction from 0 to 1, which may be given in percent."""
     text = str(value).strip()
     try:
         number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -86,7 +86,7 @@ def fraction(value: Any) -> float:
 
 
 def names(value: Any) -> tuple[str, ...]:
-    """Names of exception classes, from a text with commas, from classes or from a sequence of either."""
+    """Read names of exception classes from a text with commas, from classes or from a sequence of either."""
     if isinstance(value, str):
         parts: Sequence[Any] = value.split(",") if value.strip() else ()
     else:
@@ -98,14 +98,14 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def path(value: Any) -> str:
-    """A path or URI that is not empty."""
+    """Read a path or URI, which must not be empty."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidOption(f"{value!r} is not a path or URI")
     return value
 
 
 def switch(value: Any) -> bool:
-    """True or false, also as text."""
+    """Read true or false, which may be text."""
     text = str(value).strip().lower()
     if text not in ("true", "false"):
         raise InvalidOption(f"{value!r} is neither true nor false")

@@ -2,8 +2,7 @@
 
 The names are those of FLIP-400 ("Public Interfaces", table of options). Options may be set at the call,
 in the Spark session, in the function's declaration and in the server's configuration. This is their order of
-precedence, highest first, for each option separately. Python spells the names with
-underscores, everything else with hyphens.
+precedence, highest first, for each option separately. Names have underscores in Python and hyphens elsewhere.
 """
 
 import dataclasses

@@ -44,7 +44,7 @@ class OrderColumn:
 
 @dataclass(frozen=True)
 class TableCall:
-    """A table that is passed. Columns are positions in `schema`; `time_column` is -1 without on_time."""
+    """A table that is passed to a call. Columns are positions in `schema`; `time_column` is -1 without on_time."""
 
     schema: pa.Schema
     partition_by: tuple[int, ...] = ()
@@ -90,7 +90,7 @@ class ProcessCall:
 
     @classmethod
     def from_proto(cls, message: pb.ProcessCall) -> "ProcessCall":
-        """Raises ProtocolViolation."""
+        """Read a call. Raises ProtocolViolation if its record batches or schemas are not valid."""
         return cls(
             tuple(_table_from_proto(table) for table in message.tables), read_row(message.scalars), message.on_time,
             message.broadcast, read_row(message.broadcast_state) if message.broadcast_state else None,

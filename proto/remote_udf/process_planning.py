@@ -1,7 +1,6 @@
 """Plans calls of process table functions: resolves names to positions and checks the rules of a call (FLIP-440).
 
-It is used by Spark jobs, SQL and the test kit. The error messages follow those of
-Flink.
+Spark jobs, SQL and the test kit use it. The error messages follow those of Flink.
 """
 
 import re

@@ -45,8 +45,8 @@ def read_batches(data: bytes | memoryview | pa.Buffer, schema: pa.Schema, rows: 
             if announced.longest > MOST_EMPTY:
                 for column in batch.columns:
                     _check_empty(column)
-            # In full: offsets that lie would have Arrow read foreign memory, which ends the process. It costs
-            # a few nanoseconds per string and nothing for numbers.
+            # Full validation is needed: with wrong offsets Arrow would read other memory, which may crash the
+            # process. It costs a few nanoseconds per string and nothing for numbers.
             batch.validate(full=True)
             batches.append(batch)
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
@@ -81,7 +81,7 @@ def _announced(metadata: pa.Buffer) -> _Announced:
     message = _uint32(view, 0)
     header = _field(view, message, _HEADER)
     if not header:
-        return _Announced(0, 0)  # Arrow says that it is no record batch
+        return _Announced(0, 0)  # Arrow raises an error, because it is not a record batch
     batch = header + _uint32(view, header)
     if _field(view, batch, _COMPRESSION):
         raise ProtocolViolation("a compressed record batch; record batches are sent uncompressed")
@@ -92,7 +92,7 @@ def _announced(metadata: pa.Buffer) -> _Announced:
     longest = 0
     if nodes := _field(view, batch, _NODES):
         vector = nodes + _uint32(view, nodes)
-        # Pairs of length and number of nulls.
+        # The vector consists of pairs: the length of an array and its number of nulls.
         pairs = np.frombuffer(view, np.int64, 2 * _uint32(view, vector), vector + 4)
         longest = int(pairs[::2].max(initial=0))
     return _Announced(rows, longest)

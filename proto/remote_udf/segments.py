@@ -51,7 +51,7 @@ _APPLIED = {
 
 
 def applied_to_proto(fields: Iterable[AppliedField]) -> "list[pb.AppliedField]":
-    """The wire's codes, in the same order."""
+    """The codes of the fields on the wire, in the same order."""
     return [_APPLIED[field] for field in fields]
 
 

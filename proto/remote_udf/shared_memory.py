@@ -69,7 +69,7 @@ class SharedMemory:
         self._states = self._view.cast("Q")
         self._busy: list[tuple[int, int]] = []
         """Places in this end's area that the other end may not yet have read, by position."""
-        # Held while bytes are copied, so that nothing is unmapped meanwhile. Copying holds the interpreter lock anyway.
+        # Held during copies, so that the memory is not unmapped meanwhile. Copying holds the interpreter lock anyway.
         self._lock = threading.Lock()
         self._closed = False
 

@@ -1,4 +1,4 @@
-"""Threads starts threads and makes what they wait with: the one place that decides what a thread is.
+"""Threads starts threads and creates the locks and queues on which they wait.
 
 A test can pass a subclass whose threads take turns, so that a run can be repeated exactly.
 """

@@ -1,3 +1,3 @@
-"""The version of the distribution; the build reads it from here, and a test compares the changelog."""
+"""The version of the distribution. The build reads it from here, and a test compares it with the changelog."""
 
 __version__ = "0.1.0"
