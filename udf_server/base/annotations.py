@@ -1,4 +1,4 @@
-"""Python annotations to codecs: the Arrow type and the Python values of each annotation.
+"""Conversion of Python annotations to codecs. This table has the type of each annotation.
 
 bool  int  float  str  bytes        boolean  bigint  double  string  binary
 Decimal                             decimal(38,18)

@@ -1,4 +1,4 @@
-"""What a codec is, and the codec of values that have no parts."""
+"""Codec, the base class of all codecs, and Leaf, the codec of types without parts."""
 
 import datetime
 import sys

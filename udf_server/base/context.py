@@ -1,4 +1,4 @@
-"""What a function can know about the call it answers."""
+"""The context that a function can get for each call."""
 
 import hashlib
 import logging
@@ -15,7 +15,7 @@ __all__ = ["CallContext", "StreamContext"]
 
 @dataclass(frozen=True, slots=True)
 class StreamContext:
-    """Where the rows of one stream come from; the same for all of them.
+    """The origin of the rows of one stream. It is the same for all of them.
 
     `operation_id` is the same in every task of a job and in every retry of a task. `micro_batch` is
     -1 outside of streaming queries.

@@ -2,7 +2,7 @@
 
 RemoteUdfError                  (remote_udf.errors)
 ├── RetryableError              a function asks to be called again for this row
-│   └── CircuitOpen             its guard asks for that: the latest calls have all failed
+│   └── CircuitOpen             a guard did not call the function, because the latest calls have all failed
 ├── PluginError                 a plugin cannot be used; the server does not start
 │   ├── DeclarationError        a function is declared wrongly; its author must change it
 │   ├── PluginImportError       a plugin's code could not be imported
@@ -56,7 +56,7 @@ class PluginImportError(PluginError):
 
 
 class FunctionClash(PluginError):
-    """Two plugins provide a function of one name and version. Block one of them, or rename."""
+    """Two plugins provide a function with the same name and version. Block one plugin, or rename a function."""
 
 
 class InvalidConfig(RemoteUdfError, ValueError):

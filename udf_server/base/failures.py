@@ -1,4 +1,4 @@
-"""Exceptions of authors' code as outcomes of rows."""
+"""Conversion of exceptions of authors' code to outcomes of rows."""
 
 import os
 import traceback
@@ -13,7 +13,7 @@ _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def describe(error: BaseException) -> str:
-    """`ValueError: text`; the class alone if the exception has no text."""
+    """Describe an exception as `ValueError: text`, or by its class alone if it has no text."""
     try:
         text = str(error)
     except Exception:

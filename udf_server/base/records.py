@@ -1,4 +1,4 @@
-"""Structs: dictionaries, or the author's dataclasses and named tuples."""
+"""The codec of structs, whose values are dictionaries or the author's dataclasses and named tuples."""
 
 import copy
 import dataclasses
@@ -17,7 +17,7 @@ __all__ = ["StructCodec", "is_frozen", "is_record"]
 
 
 class StructCodec(Codec):
-    """Structs: dictionaries, or instances of a dataclass or NamedTuple if the annotation is one."""
+    """The codec of structs. Values are dictionaries, or instances of the annotated dataclass or NamedTuple."""
 
     def __init__(self, fields: dict[str, Codec], record: type | None = None) -> None:
         self.fields = fields

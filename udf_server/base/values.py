@@ -24,7 +24,7 @@ Failures = dict[int, Exception]
 
 
 class ListCodec(Codec):
-    """Lists. Tuples and numpy arrays are accepted too."""
+    """The codec of lists. It also accepts tuples and numpy arrays."""
 
     def __init__(self, element: Codec) -> None:
         self.element = element
@@ -57,7 +57,7 @@ class ListCodec(Codec):
 
 
 class MapCodec(Codec):
-    """Dictionaries."""
+    """The codec of maps, whose values are dictionaries."""
 
     def __init__(self, key: Codec, item: Codec) -> None:
         self.key, self.item = key, item
