@@ -64,7 +64,7 @@ class HostedFunction:
         return resolve_scalar(self._defaults, self.spec.options, requested)
 
     def aggregate_options(self, requested: Mapping[str, str]) -> AggregateOptions:
-        """The same for an aggregate function. Defaults for every function that it does not know are ignored."""
+        """The options in effect of an aggregate function. Defaults that such functions do not have are ignored."""
         known = {name: text for name, text in self._defaults.items() if name in AGGREGATE_OPTIONS}
         return resolve_aggregate(known, self.spec.options, requested)
 

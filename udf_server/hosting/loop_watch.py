@@ -70,7 +70,7 @@ class LoopWatch:
         if blocked_for < BLOCKED_SECONDS or ping.told:
             return
         ping.told = True
-        # The stack comes first because it changes; the metric comes last so that the log line is there when it is seen.
+        # The stack is read first, because it changes. The metric is last, so that the log has the line when it changes.
         frame = sys._current_frames().get(executor.thread_id)  # noqa: SLF001 - there is no other way to see another thread's stack
         stack = "".join(traceback.format_stack(frame)[-6:]) if frame else ""
         log.warning(
