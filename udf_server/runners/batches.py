@@ -53,7 +53,7 @@ class RowBatch:
         self.errors: dict[int, RowError] = {}
         """Errors of rows that were not sent."""
         self.failed = 0
-        """Rows whose call has failed so far."""
+        """Number of rows whose call has failed so far."""
         self.attempts: dict[int, int] = {}
         """Row index to number of calls, for rows called more than once."""
         self.fresh: collections.deque[int] = collections.deque()

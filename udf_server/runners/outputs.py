@@ -1,4 +1,4 @@
-"""Outcomes of rows as Result messages, each of which is within the message limit."""
+"""Writes outcomes of rows as Result messages, each of which is within the message limit."""
 
 import collections
 import itertools

@@ -1,4 +1,4 @@
-"""Whether to retry a row, and after which delay. Does no I/O, so that threads and coroutines can both use it."""
+"""Decides whether a row is retried, and when. It does no I/O, so that both threads and coroutines can use it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

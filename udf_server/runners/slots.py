@@ -23,7 +23,7 @@ class Slot:
         """The row found at the last `look`, and when it was first found."""
 
     def leave(self) -> None:
-        """Mark the worker as between batches. `_seen` too: it would keep the batch until the next `look`."""
+        """Mark the worker as between batches. `_seen` is reset too: it would keep the batch until the next `look`."""
         self.batch = None
         self.index = -1
         self._seen = (None, -1, 0.0)
