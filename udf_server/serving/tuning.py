@@ -10,12 +10,12 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def tune_process() -> None:
-    """Call once, after plugins were loaded and before serving.
+    """Change the settings. Call it once, after plugins were loaded and before serving.
 
-    Garbage collector: objects that exist now are never traversed again. The youngest generation is
-    collected every 50,000 allocations instead of 700, because a thousand rows in flight quickly make and free
-    that number. Allocator: buffers of a batch's size are kept for the next batch
-    instead of being mapped and unmapped each time (glibc's mallopt(3); no effect elsewhere).
+    The garbage collector does not traverse objects that exist now again. It collects the youngest generation every
+    50,000 allocations instead of 700, because a thousand rows in flight quickly make and free that number. The
+    allocator keeps buffers of a batch's size for the next batch instead of mapping and unmapping them each time
+    (glibc's mallopt(3); other C libraries do not have it).
     """
     gc.collect()
     gc.freeze()
