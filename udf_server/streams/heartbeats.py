@@ -33,7 +33,7 @@ class Heartbeats:
         self._heard = self._clock()
 
     def opened(self, timeout: float) -> None:
-        """Note that the function has been opened; `timeout` is that of its rows."""
+        """Note that the function has been opened. `timeout` is the timeout of its rows."""
         self.progress_seconds = min(max(timeout / 3, PROGRESS_SECONDS[0]), PROGRESS_SECONDS[1])
         # The client can send rows only from now on, and opening may have taken longer than the idle limit.
         self.heard()
