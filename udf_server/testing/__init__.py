@@ -1,4 +1,4 @@
-"""For tests of plugins: run a function without a server, and make it fail on purpose."""
+"""Tools for tests of plugins: they run a function without a server, or make it fail on purpose."""
 
 from udf_server.serving.server import running_server
 from udf_server.testing.environment import FunctionEnvironment

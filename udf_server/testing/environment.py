@@ -200,7 +200,7 @@ class FunctionEnvironment:
 def _applied(
     aggregate: Aggregate, segments: Sequence[BundledKeySegment], wanted: Sequence[AppliedField], result: RunResult
 ) -> list[BundledKeySegmentApplied | None]:
-    """Each outcome as the author would have written it."""
+    """The outcomes as the Python objects that an author would have returned. A failed segment has None."""
     codecs: Mapping[AppliedField, Codec] = {
         AppliedField.ACCUMULATOR: aggregate.accumulator,
         AppliedField.STARTING_VALUE: aggregate.result,

@@ -250,7 +250,7 @@ class ProcessTableHarness:
         self._process(key, (number, row, kind), None)
 
     def _fire(self, watermark: int) -> None:
-        """One timer after another, by time, name and key, as long as one is due."""
+        """Fire timers one after another, by time, name and key, until none is due. A timer may make another one due."""
         while True:
             due = [
                 (timer["time"], timer["name"] is not None, timer["name"] or "", repr(key), key)
@@ -320,7 +320,7 @@ def _milliseconds(time: int) -> int:
 
 
 def _time_value(time: int | None, type_: pa.DataType) -> Any:
-    """A datetime; the number of microseconds where Python has no datetime for it."""
+    """Convert a time to a datetime, or return its microseconds if Python has no datetime for it."""
     try:
         return codec_for_type(type_).decode(pa.array([time], type_))[0]
     except OverflowError:
