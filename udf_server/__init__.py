@@ -1,4 +1,4 @@
-"""What plugin authors import: `import udf_server as udf`."""
+"""The public names for plugin authors: `import udf_server as udf`."""
 
 from remote_udf.result_columns import column_named_by, columns_of
 from remote_udf.row_kinds import RowKind
