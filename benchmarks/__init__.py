@@ -2,6 +2,6 @@
 
 import os
 
-# Java and servers are started by a fork. gRPC, which reads this when it is imported, would prepare every fork for a
-# child that uses its channels; sometimes the child does not survive that.
+# Java and servers are started by a fork. gRPC reads this variable when it is imported; without it, every fork prepares
+# for a child that uses the parent's channels, and such a child sometimes hangs.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

@@ -28,14 +28,14 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
 
 
 def main() -> None:
-    """Runs what the command line asks for."""
+    """Runs the suites that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
     parser.add_argument("--quick", action="store_true", help="small inputs, to see that all runs; not for numbers")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="directory of the JSON files")
     chosen = parser.parse_args()
     names = list(SUITES) if chosen.suite == "all" else [chosen.suite]
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # a server that ends says so to its clients' logs
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # clients log a warning when a server ends
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     print(f"{cores} cores, Python {platform.python_version()}, {platform.machine()}; load before: {load:.2f}")
     if load > 0.5:

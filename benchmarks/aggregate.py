@@ -1,4 +1,4 @@
-"""The suite of aggregate functions: one average, ours in three ways against what people use today."""
+"""The suite of aggregate functions: one average, implemented here in three ways, against the usual PySpark ways."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,7 +26,7 @@ SHAPES = {"100k_keys": (2_000_000, 100_000), "100_keys": (2_000_000, 100), "20m_
 
 
 def run_aggregate(results: Results, quick: bool) -> None:
-    """Every shape, then one key with very many rows."""
+    """Measures every shape, then one key with very many rows."""
     with local_spark() as spark, server_process(FUNCTIONS) as server:
         spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
         remote = connect(spark, server.target)
@@ -49,7 +49,7 @@ def _measure_shape(
     found = alternating({name: partial(run_query, side) for name, side in sides.items()}, 1 if quick else 3)
     time_ = results.medians(shape, found)
     if large:
-        # Minutes: once, and Spark's Python workers are warm.
+        # This takes minutes, so it runs once; Spark's Python workers are warm by now.
         time_["pandas_udf"] = run_query(_per_group(frame)["pandas_udf"])
     for name in OURS:
         for other in sorted(time_.keys() - set(OURS)):
@@ -59,7 +59,7 @@ def _measure_shape(
 
 
 def _native(frame: DataFrame) -> dict[str, DataFrame]:
-    """The same average by Spark itself, and `map_in_arrow_identity`: the way to Python and back, with nothing done."""
+    """The same average by Spark itself, and `map_in_arrow_identity`: the round trip to Python without any work."""
 
     def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -93,7 +93,7 @@ def _per_group(frame: DataFrame) -> dict[str, DataFrame]:
 def _measure_hot_key(
     results: Results, spark: SparkSession, server: ServerProcess, remote: RemoteSession, quick: bool
 ) -> None:
-    """One key: its rows must not gather anywhere."""
+    """Measures one key, whose rows must not accumulate in any process."""
     few, many = (20_000, 100_000) if quick else (5_000_000, 50_000_000)
     average = remote.function("vectorized_average")
 

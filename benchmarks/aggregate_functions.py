@@ -1,4 +1,4 @@
-"""One average, written in each of the three ways: a plugin, loaded by file name."""
+"""One average, written in each of the three ways. The server loads this plugin by its file name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ACCUMULATOR = "struct<sum:double,count:bigint>"
 
 
 class VectorizedAverage(udf.VectorizedAggregateFunction):
-    """A whole bundle at a time, with numpy."""
+    """Processes a whole bundle at a time with numpy."""
 
     parameters, returns, accumulator = "v double", "double", ACCUMULATOR
 
@@ -32,7 +32,7 @@ class VectorizedAverage(udf.VectorizedAggregateFunction):
 
 
 class BundledAverage(udf.BundledAggregateFunction):
-    """A list of segments at a time, in Python."""
+    """Processes a list of segments at a time in Python."""
 
     parameters, returns, accumulator = "v double", "double", ACCUMULATOR
 
@@ -58,7 +58,7 @@ class Sum:
 
 
 class ClassicAverage(udf.AggregateFunction):
-    """A row at a time, by the classic methods."""
+    """Processes a row at a time by the classic methods."""
 
     def create_accumulator(self) -> Sum:
         return Sum(0.0, 0)

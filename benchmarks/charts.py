@@ -1,4 +1,4 @@
-"""Charts of results: how many times the rows per second of each other thing, on one logarithmic axis."""
+"""Charts of results: the speed-up over each alternative, on one logarithmic axis."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ BETTER, WORSE = "#2a9d8f", "#c1554d"
 
 
 def write_chart(suite: str, numbers: Mapping[str, float], directory: Path) -> Path | None:
-    """`<suite>.svg` with a bar per ratio `..._vs_...`; None if the suite has none."""
+    """Writes `<suite>.svg` with a bar per ratio `..._vs_...`; returns None if the suite has none."""
     ratios = {name: number for name, number in numbers.items() if "_vs_" in f"_{name}" and number > 0}
     if not ratios:
         return None

@@ -1,4 +1,4 @@
-"""The client without Spark: batches through the same engine a Python worker of Spark's runs."""
+"""The client without Spark: batches pass through the engine that runs in Spark's Python workers."""
 
 import contextlib
 import multiprocessing
@@ -25,7 +25,7 @@ class Client:
         self._functions: Functions = list_functions(self._config)
 
     def seconds(self, function: str, batches: Sequence[pa.RecordBatch], **options: str) -> float:
-        """Time from the first batch to the last answer, the opening of the stream included."""
+        """Time from the first batch to the last answer, including the opening of the stream."""
         start = time.perf_counter()
         rows = sum(self._answers(function, batches, options))
         elapsed = time.perf_counter() - start
@@ -43,7 +43,7 @@ class Client:
 
 @contextlib.contextmanager
 def process_of_calls(target: str, function: str, batches: Sequence[pa.RecordBatch]) -> Iterator[None]:
-    """Another process that sends the batches to a function again and again, until the block ends."""
+    """Runs another process that sends the batches to a function repeatedly until the block ends."""
     context = multiprocessing.get_context("spawn")
     begun = context.Event()
     process = context.Process(target=_call_again_and_again, args=(target, function, batches, begun), daemon=True)

@@ -1,4 +1,4 @@
-"""A raw Arrow echo over a Unix socket: what is left if everything but moving bytes between two processes is skipped.
+"""A raw Arrow echo over a Unix socket: the cost of moving bytes between two processes, and of nothing else.
 
 `python -m benchmarks.echo PATH` is the other process: it reads each batch and writes it back.
 """
@@ -22,13 +22,13 @@ __all__ = ["Echo", "echo_process"]
 
 
 class Echo:
-    """The end that sends."""
+    """The sending end."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def seconds(self, batches: Sequence[pa.RecordBatch]) -> float:
-        """Time from the first batch to the last one that came back, the connection included."""
+        """Time from the first batch to the last one that came back, including the connection."""
         began = time.perf_counter()
         room = threading.Semaphore(IN_FLIGHT)
         rows = 0
@@ -57,7 +57,7 @@ def _send(connection: socket.socket, batches: Sequence[pa.RecordBatch], room: th
 
 @contextlib.contextmanager
 def echo_process() -> Iterator[Echo]:
-    """The other process; it ends with the block."""
+    """Runs the other process until the block ends."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "echo.sock")
         child = subprocess.Popen([sys.executable, "-m", "benchmarks.echo", path], stdout=subprocess.PIPE)

@@ -37,7 +37,7 @@ SCALAR = {"look_ups": "look_up", "async_rows": "add_async", "threaded_rows": "ad
 
 @contextlib.contextmanager
 def _again_and_again(work: Callable[[], object]) -> Iterator[None]:
-    """Does the work in a thread for as long as the block lasts; once before it begins."""
+    """Repeats the work in a thread until the block ends; runs it once before the block begins."""
     over = threading.Event()
 
     def repeat() -> None:
@@ -63,7 +63,7 @@ def _record(server: ServerProcess, name: str, folder: Path) -> None:
         "--format", "flamegraph", "--output", str(file),
     ]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True)
-    # Its title is the command, with the names of this machine.
+    # The title that py-spy writes is the command, which contains paths of this machine.
     titled = re.sub(r'(<text id="title"[^>]*>)[^<]*', rf"\g<1>{name}", file.read_text(), count=1)
     file.write_text(titled)
     print(file)
@@ -111,7 +111,7 @@ GRAPHS: dict[str, Callable[[Path], None]] = {
 
 
 def main() -> None:
-    """Draws what the command line asks for."""
+    """Draws the graphs that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flames", description=__doc__)
     parser.add_argument("graphs", nargs="*", metavar="graph", help=f"of {', '.join(GRAPHS)}; by default all")
     parser.add_argument("--output", type=Path, default=Path("docs/images/flames"))

@@ -1,4 +1,4 @@
-"""The suite of growth: what a row costs as rows, keys, columns, tasks and servers become more, and the first row."""
+"""The suite of growth: the cost of a row as rows, keys, columns, tasks and servers increase, and of the first row."""
 
 import contextlib
 import time
@@ -30,7 +30,7 @@ ARROW_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def run_growth(results: Results, quick: bool) -> None:
-    """Cost is nanoseconds per row on the clock: flat if nothing gathers."""
+    """Measures wall-clock nanoseconds per row, which stay constant if nothing accumulates."""
     million = 2_000 if quick else MILLION
     repetitions = 1 if quick else 3
     with local_spark(max(TASKS)) as spark:
@@ -79,7 +79,7 @@ def _cost(results: Results, name: str, frame: DataFrame, rows: int, repetitions:
 
 
 def _measure_first_row(results: Results, spark: SparkSession) -> None:
-    """Spark is there already; the embedded server is not."""
+    """Measures the first row when Spark has started but the embedded server has not."""
     began = time.perf_counter()
     remote = connect(spark, plugins=[str(FUNCTIONS)])
     spark.range(1).select(remote.function("async_identity")("id")).collect()
@@ -90,7 +90,7 @@ def _measure_first_row(results: Results, spark: SparkSession) -> None:
 
 
 def _measure_servers(results: Results, spark: SparkSession, million: int, repetitions: int) -> None:
-    """Servers share the two cores with Spark: what matters here is that more of them cost nothing."""
+    """Shows that more servers cost nothing; they share the two cores with Spark, so they cannot be faster either."""
     for count in SERVERS:
         with contextlib.ExitStack() as stack:
             targets = [stack.enter_context(server_process()).target for _ in range(count)]

@@ -31,7 +31,7 @@ TOLERANCE = 0.3
 
 
 def main() -> int:
-    """Status 1 if a ratio is worse than the tolerance allows."""
+    """Returns status 1 if a ratio is worse than the tolerance allows."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.guard", description=__doc__)
     parser.add_argument("--update", action="store_true", help="write what is found as what is expected from now on")
     parser.add_argument("--rows", type=int, default=1_000_000, help="fewer, to see that it runs")
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def compare(found: dict[str, float], expected: dict[str, float]) -> tuple[list[str], list[str]]:
-    """A line per ratio, and the names of those that are too low. Raises KeyError for one that is not expected."""
+    """Returns a line per ratio, and the names of those that are too low. Raises KeyError for an unexpected ratio."""
     lines, worse = [], []
     for name, ratio in found.items():
         change = ratio / expected[name] - 1
@@ -59,12 +59,12 @@ def compare(found: dict[str, float], expected: dict[str, float]) -> tuple[list[s
 
 
 def measure(rows: int) -> dict[str, float]:
-    """Every ratio; higher is better. `rows` of the cheap functions, and a share of them for others."""
+    """Measures every ratio; higher is better. Cheap functions get `rows` rows, others a share of them."""
     return {name: float(f"{ratio:.3g}") for name, ratio in {**_direct(rows), **_in_spark(rows)}.items()}
 
 
 def _direct(rows: int) -> dict[str, float]:
-    """Without Spark: waiting against the ideal, calls of a row against the conversion of their values."""
+    """Ratios without Spark: waiting against the ideal, calls of a row against the conversion of its values."""
     waiting, cheap = _batches(max(rows // 20, 2000)), _batches(rows)
     count = sum(batch.num_rows for batch in waiting)
     with server_process(one_core=True) as server:
@@ -81,7 +81,7 @@ def _direct(rows: int) -> dict[str, float]:
 
 
 def _in_spark(rows: int) -> dict[str, float]:
-    """In Spark: vectorized, lookups and an average, each against what people use without a server."""
+    """Ratios in Spark: vectorized calls, lookups and an average, each against the usual way without a server."""
     with local_spark() as spark, server_process() as server, server_process(AVERAGES) as averages:
         spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
         remote = connect(spark, server.target)

@@ -1,4 +1,4 @@
-"""Scalar functions called from Spark, against what people use today, in the same run."""
+"""Scalar functions called from Spark against the usual PySpark ways, in the same run."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ MESSAGE_ROWS = {"": 10_000, "_64k": 65_536}
 
 
 def measure_vectorized(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
-    """Two longs in, one out, and nothing done: what leaving the process costs on top of leaving the JVM."""
+    """Two longs in, one out, without work: the cost of leaving the process on top of leaving the JVM."""
     rows, repetitions = (200_000, 1) if quick else (5_000_000, 7)
     frame = spark.range(0, rows, 1, TASKS).select(F.col("id").alias("a"), (F.col("id") * 2).alias("b"))
     remote = connect(spark, server.target).function("first_of_two")
@@ -48,12 +48,12 @@ def measure_vectorized(results: Results, quick: bool, spark: SparkSession, serve
 
 
 def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> dict[str, float]:
-    """Lookups of 10 ms on two tasks, rows/s: one at a time, gathered, by threads, and ours."""
+    """Lookups of 10 ms on two tasks, in rows/s: one at a time, gathered, by threads, and by a remote function."""
     rows, repetitions = (2_000, 1) if quick else (20_000, 3)
     remote = connect(spark, server.target)
     look_up = remote.function("look_up", buffer_capacity=1000)
     frame = _numbers(spark, rows)
-    # A twentieth of the rows: it takes as long as all of them take the others.
+    # A twentieth of the rows takes as long as all rows take in the other ways.
     few = _numbers(spark, rows // 20)
     sides = {
         "blocking_udf": few.select(F.udf(partial(_blocking, LOOKUP_SECONDS), "bigint", useArrow=False)("x")),
@@ -67,7 +67,7 @@ def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server:
         "remote_unordered": _unordered(remote, frame, look_up("x")),
     }
     counts = dict.fromkeys(sides, rows) | {"blocking_udf": rows // 20}
-    spark.conf.set(CONCURRENCY_LEVEL, "100")  # only UDFs with Arrow, of a row each, look at it
+    spark.conf.set(CONCURRENCY_LEVEL, "100")  # only Arrow UDFs with a row per call read it
     time_ = results.medians("look_ups", alternating(_timed(sides), repetitions))
     spark.conf.unset(CONCURRENCY_LEVEL)
     rates = {name: counts[name] / time_[name] for name in sides}
@@ -79,7 +79,7 @@ def measure_look_ups(results: Results, quick: bool, spark: SparkSession, server:
 
 
 def measure_stragglers(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
-    """One row in a hundred takes fifty times as long; 100 in flight."""
+    """One row in a hundred takes fifty times as long, with 100 calls in flight."""
     rows, repetitions = (1_000, 1) if quick else (20_000, 3)
     remote = connect(spark, server.target)
     straggle = remote.function("straggle", buffer_capacity=100)
@@ -119,7 +119,7 @@ def _blocking(seconds: float, x: int) -> int:
 
 
 def _threads_per_partition(at_once: int) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
-    """What careful people write: `mapInPandas` with one client, here a pool of threads, per partition."""
+    """The careful manual way: `mapInPandas` with one client per partition, here a pool of threads."""
 
     def mapped(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         with ThreadPoolExecutor(at_once) as threads:
@@ -130,7 +130,7 @@ def _threads_per_partition(at_once: int) -> Callable[[Iterator[pd.DataFrame]], I
 
 
 def gathering(at_once: int) -> Callable[..., Column]:
-    """A hand-made pandas UDF that gathers this many requests, waits for all of them, and continues."""
+    """A manual pandas UDF that gathers this many requests, waits for all of them, and continues."""
 
     async def one(x: int) -> int:
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The suite of limits: what nothing of our kind can exceed, and how near we are to it."""
+"""The suite of limits: the theoretical maximum of such a system, and the share of it that is reached."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ __all__ = ["run_limits"]
 
 
 def run_limits(results: Results, quick: bool) -> None:
-    """Calls that wait, batches between two processes, batches inside Spark."""
+    """Measures calls that wait, batches between two processes, and batches inside Spark."""
     for in_flight in (100, 1000, 4000):
         _measure_waiting(results, quick, in_flight)
     for suffix, size in MESSAGE_ROWS.items():
@@ -40,7 +40,7 @@ def run_limits(results: Results, quick: bool) -> None:
 
 
 def _measure_waiting(results: Results, quick: bool, in_flight: int) -> None:
-    """Lookups of 10 ms on one core against rows x latency / concurrency, which a bare loop does not reach either."""
+    """Lookups of 10 ms on one core against rows x latency / concurrency, which even a bare loop does not reach."""
     rows = (10 if quick else 200) * in_flight
     numbers, options = _cut([pa.array(range(rows))], 10_000), {"buffer-capacity": str(in_flight)}
     with server_process(one_core=True) as server:
@@ -58,7 +58,7 @@ def _measure_waiting(results: Results, quick: bool, in_flight: int) -> None:
 
 
 def _bare_loop_elsewhere(rows: int, in_flight: int) -> float:
-    """The loop below in a process on the core that servers are pinned to; seconds without its start."""
+    """Runs the loop below in a process on the core that servers are pinned to; returns seconds without its start."""
     core = max(os.sched_getaffinity(0))
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.limits", *map(str, (rows, in_flight, core))],
@@ -82,7 +82,7 @@ def _bare_loop(rows: int, in_flight: int) -> float:
 
 
 def _measure_echo(results: Results, quick: bool, suffix: str, size: int) -> None:
-    """A function that gives its first column back, against a socket that gives everything back."""
+    """A function that returns its first column, against a socket that returns everything."""
     rows = 100_000 if quick else 20_000_000
     batches = _cut([pa.array(range(rows)), pa.array(range(rows))], size)
     with server_process() as server, echo_process() as echo:
@@ -99,7 +99,7 @@ def _measure_echo(results: Results, quick: bool, suffix: str, size: int) -> None
 def _measure_in_spark(
     results: Results, quick: bool, spark: SparkSession, server: ServerProcess, suffix: str, size: int
 ) -> None:
-    """Two longs in, one out, against Spark's own ways to Python and back; and who works how long for a row."""
+    """Two longs in, one out, against Spark's own ways to Python and back; and CPU time per row of each process."""
     rows, repetitions = (200_000, 1) if quick else (10_000_000, 5)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(size))
     frame = spark.range(0, rows, 1, TASKS).select(F.col("id").alias("a"), (F.col("id") * 2).alias("b"))
@@ -140,7 +140,7 @@ def _first_column(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _processor(server: ServerProcess) -> dict[str, float]:
-    """CPU seconds so far: of the server, of Spark's Python workers, of the JVM."""
+    """CPU seconds used so far by the server, by Spark's Python workers, and by the JVM."""
     workers = python_workers()
     java = [child for child in psutil.Process().children(recursive=True) if child.name() == "java"]
     return {"server": server.cpu_seconds(), "worker": _used(workers), "jvm": _used(java)}

@@ -19,7 +19,7 @@ MEGABYTE = 1 << 20
 
 
 def measure_memory(results: Results, quick: bool, spark: SparkSession, server: ServerProcess) -> None:
-    """The highest sum of resident memory over 1M rows and over 20M, the same query, the same processes."""
+    """Peak resident memory over 1M rows and over 20M, with the same query and the same processes."""
     few, many = (10_000, 50_000) if quick else (1_000_000, 20_000_000)
     remote = connect(spark, server.target)
     vectorized, rowwise = remote.function("first_of_two"), remote.function("async_identity")
@@ -30,7 +30,7 @@ def measure_memory(results: Results, quick: bool, spark: SparkSession, server: S
 
     growth = []
     for name, small, large in zip(("vectorized", "rowwise"), frames(few), frames(many), strict=True):
-        # Three times: messages grow with the pace of a function, which 1M rows alone may not show.
+        # It runs three times, because messages grow with the pace of a function, which 1M rows alone may not show.
         before = max(peak_memory(server, small) for _ in range(3))
         after = peak_memory(server, large)
         results.add(f"rss_{name}_1m", before / MEGABYTE, "MB, Python workers and server, 1M rows")
@@ -40,12 +40,12 @@ def measure_memory(results: Results, quick: bool, spark: SparkSession, server: S
 
 
 def resident_memory(server: ServerProcess) -> int:
-    """The sum of the server's and of Spark's Python workers' now."""
+    """The current sum of the server's memory and that of Spark's Python workers."""
     return _resident([server.process, *python_workers()])
 
 
 def peak_memory(server: ServerProcess, frame: DataFrame) -> int:
-    """The highest sum seen while the query runs."""
+    """The highest sum that is seen while the query runs."""
     highest, done = 0, threading.Event()
 
     def watch() -> None:
@@ -71,7 +71,7 @@ def python_workers() -> list[psutil.Process]:
             if "pyspark.daemon" in child.cmdline():
                 found.append(child)
         except psutil.Error:
-            continue  # it ended while we looked
+            continue  # it ended before it was read
     return found
 
 

@@ -1,4 +1,4 @@
-"""The suite of process table functions in batch: a count with timeout, ours against what people use today."""
+"""The suite of process table functions in batch: a count with timeout against the usual PySpark ways."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -27,11 +27,11 @@ RESULT = "k bigint, rows bigint, fired timestamp"
 
 
 def run_process(results: Results, quick: bool) -> None:
-    """Rows per second over those of `applyInPandas` and of `transformWithState`, which runs in the executor."""
+    """Compares rows per second with `applyInPandas` and with `transformWithState`, which runs in the executor."""
     rows, keys = (ROWS // 2000, KEYS // 2000) if quick else (ROWS, KEYS)
     with local_spark() as spark, server_process(FUNCTIONS) as server:
         spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
-        # Spark asks for it, in batch as well.
+        # Spark requires this state store, in batch as well.
         spark.conf.set(
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -54,7 +54,7 @@ def _timed(sides: dict[str, DataFrame]) -> dict[str, Any]:
 
 
 def events(spark: SparkSession, rows: int, keys: int) -> DataFrame:
-    """Every key has its rows a second apart."""
+    """Rows of each key are one second apart."""
     numbers = spark.range(0, rows, 1, TASKS)
     seconds = (F.col("id") / keys).cast("bigint")
     return numbers.select(
@@ -63,7 +63,7 @@ def events(spark: SparkSession, rows: int, keys: int) -> DataFrame:
 
 
 def _apply_in_pandas(frame: DataFrame) -> DataFrame:
-    """The same, a call per key."""
+    """The same count, with a call per key."""
 
     def count(key: tuple[Any, ...], rows: pd.DataFrame) -> pd.DataFrame:
         fired = rows["ts"].max() + pd.Timedelta(TIMEOUT_MS, "ms")
@@ -73,7 +73,7 @@ def _apply_in_pandas(frame: DataFrame) -> DataFrame:
 
 
 class _CountProcessor(StatefulProcessor):
-    """The same with Spark's own state; its batches have no timers that fire, so the count goes out at once."""
+    """The same count with Spark's own state; timers do not fire in its batches, so the count is emitted immediately."""
 
     def init(self, handle: Any) -> None:
         self._count = handle.getValueState("count", StructType([StructField("rows", LongType())]))
@@ -86,7 +86,7 @@ class _CountProcessor(StatefulProcessor):
         yield Row(k=key[0], rows=count, fired=last)
 
     def close(self) -> None:
-        """Spark asks for it."""
+        """Does nothing, but Spark requires it."""
 
 
 def _transform_with_state(frame: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The process table function of the benchmarks: how many rows a key had until it fell silent."""
+"""The process table function of the benchmarks: the number of rows of a key before a minute without rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ TIMEOUT_MS = 60_000
 
 @dataclass
 class Counted:
-    """Rows so far."""
+    """The number of rows so far."""
 
     rows: int = 0
 
 
 class CountWithTimeout(udf.ProcessTableFunction):
-    """Counts the rows of a key; a minute after the last one it says how many there were."""
+    """Counts the rows of a key, and emits the count one minute after the last row."""
 
     returns = "rows bigint"
 

@@ -1,4 +1,4 @@
-"""Process table functions on streams: a count with timeout, 100,000 keys in each micro-batch."""
+"""Process table functions on streams: a count with timeout over 100,000 keys in each micro-batch."""
 
 import shutil
 import tempfile
@@ -28,7 +28,7 @@ SCHEMA = "k bigint, ts timestamp"
 
 
 def measure_streams(results: Results, spark: SparkSession, remote: RemoteSession, quick: bool) -> None:
-    """Keys per second over those of Spark's two ways with the same logic in the executor."""
+    """Compares keys per second with Spark's two ways to run the same logic in the executor."""
     keys = KEYS // 500 if quick else KEYS
     spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
@@ -59,7 +59,7 @@ def measure_streams(results: Results, spark: SparkSession, remote: RemoteSession
 
 
 def _second_batch(frame: DataFrame, folder: Path) -> float:
-    """Seconds of the second micro-batch, which finds the state of the first and everything warm."""
+    """Seconds of the second micro-batch, which reads the state of the first one in warm processes."""
     checkpoint = tempfile.mkdtemp(dir=folder)
     query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
     started = query.trigger(availableNow=True).start()
@@ -88,7 +88,7 @@ def _apply_in_pandas_with_state(stream: DataFrame) -> DataFrame:
 
 
 class _Count(StatefulProcessor):
-    """The same with a value and a timer per key."""
+    """The same count with a value and a timer per key."""
 
     def init(self, handle: Any) -> None:
         self._handle = handle
@@ -112,7 +112,7 @@ class _Count(StatefulProcessor):
         yield Row(k=key[0], rows=count, fired=pd.Timestamp(expiredTimerInfo.getExpiryTimeInMs(), unit="ms"))
 
     def close(self) -> None:
-        """Spark asks for it."""
+        """Does nothing, but Spark requires it."""
 
 
 def _transform_with_state(stream: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Row-wise functions without Spark: many calls in flight, and what the dispatch of one costs."""
+"""Row-wise functions without Spark: many calls in flight, and the cost of dispatching one."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,7 +17,7 @@ SPARK_BATCH = 10_000
 
 
 def measure_waiting(results: Results, quick: bool) -> None:
-    """10 ms per row, 1000 in flight, the server on one core: the share of what is possible at best."""
+    """10 ms per row, 1000 rows in flight, the server on one core: the share of the theoretical maximum."""
     rows, repetitions, in_flight = (10_000, 1, 1000) if quick else (200_000, 5, 1000)
     batches = _batches(rows)
     ideal = rows * LOOKUP_SECONDS / in_flight
@@ -33,8 +33,8 @@ def measure_waiting(results: Results, quick: bool) -> None:
 def measure_dispatch(results: Results, quick: bool) -> None:
     """Functions that do nothing, against a vectorized one that only converts values.
 
-    CPU time of the server, not time on the clock: it is what a row costs, however much of the
-    machine others take meanwhile.
+    It measures CPU time of the server rather than wall-clock time, because CPU time per row does not depend on
+    what else runs on the machine.
     """
     rows, repetitions = (100_000, 1) if quick else (3_000_000, 5)
     batches = _batches(rows)

@@ -11,7 +11,7 @@ __all__ = ["run_scalar"]
 
 
 def run_scalar(results: Results, quick: bool) -> None:
-    """Every measurement of scalar functions, those without Spark first."""
+    """Runs every measurement of scalar functions, those without Spark first."""
     measure_waiting(results, quick)
     measure_dispatch(results, quick)
     measure_neighbours(results, quick)

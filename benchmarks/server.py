@@ -1,4 +1,4 @@
-"""A server process with the functions of this benchmark."""
+"""A server process with the functions of the benchmarks."""
 
 import contextlib
 import json
@@ -32,17 +32,17 @@ class ServerProcess:
 
 @contextlib.contextmanager
 def server_process(plugin: Path = FUNCTIONS, *, one_core: bool = False) -> Iterator[ServerProcess]:
-    """A server on a free TCP port; it ends with the block.
+    """Runs a server on a free TCP port until the block ends.
 
-    With `one_core` it is pinned to the last core there is, and this process to the others, so that
-    neither takes time of the other.
+    With `one_core` it is pinned to the last available core, and this process to the others, so that
+    neither takes CPU time from the other.
     """
     cores = sorted(os.sched_getaffinity(0))
     command = [
         sys.executable, "-m", "udf_server", "serve", "--plugin", str(plugin), "--no-entry-points",
         "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin",
     ]  # fmt: skip
-    with tempfile.TemporaryFile("w+") as log:  # its audit log has a line per stream
+    with tempfile.TemporaryFile("w+") as log:  # the audit log has a line per stream
         try:
             if one_core:
                 os.sched_setaffinity(0, cores[-1:])  # the child inherits it

@@ -1,4 +1,4 @@
-"""How things are timed: alternating, in one process, after a warm-up, and the median counts."""
+"""Timing: sides alternate in one process after a warm-up, and the median counts."""
 
 import statistics
 import time
@@ -8,7 +8,7 @@ __all__ = ["alternating", "medians", "seconds", "spread"]
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long `work` takes."""
+    """The wall-clock time of `work`."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -17,7 +17,7 @@ def seconds(work: Callable[[], object]) -> float:
 def alternating(
     sides: Mapping[str, Callable[[], float]], repetitions: int, *, warm_up: bool = True
 ) -> dict[str, list[float]]:
-    """What each side measures, one after the other, again and again: what disturbs one disturbs all.
+    """Measures the sides alternately, so that a disturbance affects all of them.
 
     A warm-up round comes first and is not counted: first use imports modules, starts workers, opens
     channels.
@@ -37,5 +37,5 @@ def medians(found: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def spread(found: Mapping[str, list[float]]) -> float:
-    """How far apart the values of a side lie at most, as a share of its median: what a difference must exceed."""
+    """The largest distance between values of a side, as a share of its median; smaller differences mean nothing."""
     return max((max(values) - min(values)) / statistics.median(values) for values in found.values())

@@ -1,4 +1,4 @@
-"""The suite of windows: assignment against Spark's own, aggregates by window against the same by a plain key."""
+"""The suite of windows: assignment against Spark's own, aggregates by window against aggregates by a plain key."""
 
 import time
 from functools import partial
@@ -28,7 +28,7 @@ CHECKPOINTS_SECONDS = 5
 
 
 def run_window(results: Results, quick: bool) -> None:
-    """Tables first, then a stream."""
+    """Measures tables first, then a stream."""
     with local_spark() as spark, server_process(FUNCTIONS) as server:
         spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
         remote = connect(spark, server.target)
@@ -47,7 +47,7 @@ def _bids(spark: SparkSession, count: int) -> DataFrame:
         F.pmod(F.xxhash64("id"), F.lit(1_000)).alias("auction"),
         (F.rand(1) * 1_000).alias("price"),
         F.expr(f"timestamp_ntz '2024-05-01 00:00:00' + make_dt_interval(0, 0, 0, id / {BIDS_PER_SECOND})").alias("at"),
-        # As many different ones as there are windows of ten minutes.
+        # There are as many keys as windows of ten minutes.
         F.floor(F.col("id") / (BIDS_PER_SECOND * 600)).alias("k"),
     )
 
@@ -81,7 +81,7 @@ def _measure_tables(results: Results, remote: RemoteSession, bids: DataFrame, co
 def _measure_stream(
     results: Results, spark: SparkSession, server: ServerProcess, remote: RemoteSession, length: int
 ) -> None:
-    """A million events a minute, as long as that; memory of the last third is compared with that of the one before."""
+    """A million events per minute of the run; compares memory of the last third with that of the second third."""
     source = spark.readStream.format("rate").option("rowsPerSecond", STREAM_EVENTS_PER_SECOND).load()
     events = source.withWatermark("timestamp", "5 seconds").withColumn("price", F.col("value") * 1.0)
     average = remote.function("vectorized_average")("price")
@@ -96,7 +96,7 @@ def _measure_stream(
         done = sum(progress["numInputRows"] for progress in query.recentProgress)
     finally:
         query.stop()
-    # In the first third workers start and buffers grow to their size.
+    # The first third is excluded: workers start and buffers grow to their size.
     third = len(samples) // 3
     growth = (max(samples[2 * third :]) - max(samples[third : 2 * third])) / MEGABYTE
     results.add("stream_events_per_minute", done / passed * 60, f"of a million offered, {length} s")

@@ -1,1 +1,1 @@
-"""Against other servers of functions, and against what people do in PySpark without one."""
+"""Comparisons with other servers of functions, and with the usual PySpark ways without a server."""

@@ -1,7 +1,7 @@
-"""A server of a peer: `python flight_server.py arrow-udf`, or `databend-udf`, in an environment of its own.
+"""A server of a peer: `python flight_server.py arrow-udf`, or `databend-udf`, in its own environment.
 
-Prints its port, and serves until its input ends. Functions are those of `functions`, by name and setting:
-`look_up_1000` has 1000 threads, the others what suits them.
+It prints its port, and serves until its input ends. Functions are those of `functions`, by name and setting:
+`look_up_1000` has 1000 threads; other functions have the number that suits them.
 """
 
 import importlib
@@ -25,7 +25,7 @@ Add = Callable[..., None]
 
 
 def functions(add: Add) -> None:
-    """Tells every function to `add(name, code, inputs, result, threads, batch)`."""
+    """Passes every function to `add(name, code, inputs, result, threads, batch)`."""
     add("add_row", lambda a, b: a + b, [LONG, LONG], LONG, 1, False)
     add("add_batch", lambda a, b: [x + y for x, y in zip(a, b, strict=True)], [LONG, LONG], LONG, 1, True)
     add("gcd_row", math.gcd, [LONG, LONG], LONG, 1, False)
@@ -41,7 +41,7 @@ def functions(add: Add) -> None:
 
 
 def _swapped(point: Any) -> Any:
-    if isinstance(point, tuple):  # what the second peer makes of a struct
+    if isinstance(point, tuple):  # the second peer represents a struct as a tuple
         return point[::-1]
     return {"x": point["y"], "y": point["x"]}
 
@@ -78,7 +78,7 @@ def databend_udf() -> Any:
 
 
 def _plain(code: Any, count: int) -> Any:
-    """A function of its own for each name, with as many named parameters as both decorators ask for."""
+    """A separate function for each name, with as many named parameters as both decorators require."""
 
     def one(a: Any) -> Any:
         return code(a)
@@ -90,8 +90,8 @@ def _plain(code: Any, count: int) -> Any:
 
 
 def main() -> None:
-    """Serves until nobody holds the other end of the input."""
-    printed, sys.stdout = sys.stdout, sys.stderr  # the peers print what they add
+    """Serves until the other end of the input is closed."""
+    printed, sys.stdout = sys.stdout, sys.stderr  # the peers print each function they add
     server = {"arrow-udf": arrow_udf, "databend-udf": databend_udf}[sys.argv[1]]()
     print(json.dumps({"port": server.port}), file=printed, flush=True)
 

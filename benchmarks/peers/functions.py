@@ -1,4 +1,4 @@
-"""Our side of the comparison with peers: a plugin, loaded by file name. `flight_server` has the same functions."""
+"""Our side of the comparison with peers: a plugin with the functions of `flight_server`, loaded by its file name."""
 
 import asyncio
 import math

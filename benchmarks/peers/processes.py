@@ -1,4 +1,4 @@
-"""Servers of peers as processes, in a virtual environment of their own, and a client for both: Arrow Flight."""
+"""Servers of peers as processes in their own virtual environment, and a client for both: Arrow Flight."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ SERVER = Path(__file__).with_name("flight_server.py")
 
 
 class Peer:
-    """One server, ready."""
+    """One server that is ready."""
 
     def __init__(self, port: int, process: psutil.Process) -> None:
         self._client = flight.connect(f"grpc://127.0.0.1:{port}")
@@ -67,7 +67,7 @@ class Peer:
 
 @contextlib.contextmanager
 def peer_process(package: str, directory: Path) -> Iterator[Peer]:
-    """The server of a peer on the last core, this process on the others, as `server_process` does it for ours."""
+    """Pins the server of a peer to the last core and this process to the others, as `server_process` does for ours."""
     python = _environment(directory)
     cores = sorted(os.sched_getaffinity(0))
     try:
@@ -86,7 +86,7 @@ def peer_process(package: str, directory: Path) -> Iterator[Peer]:
 
 
 def _environment(directory: Path) -> Path:
-    """The Python of the peers' environment, which is made at the first run: their requirements are not ours."""
+    """The Python of the peers' environment, created at the first run because their requirements differ from ours."""
     python = directory / "bin" / "python"
     done = directory / "installed"
     if not done.exists() or done.read_text().split() != VERSIONS:

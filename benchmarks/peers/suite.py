@@ -1,7 +1,7 @@
-"""The suite of peers: the same function over the same data, each server on one core, sides taking turns.
+"""The suite of peers: the same function over the same data, each server on one core, alternating.
 
-A side is a server, a function of its and a setting. Ratios compare the best settings of the sides; the results with
-default settings are shown, too.
+A side is a server, one of its functions and a setting. Ratios compare the best settings of the sides; the results
+with default settings are shown, too.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ RUN_SECONDS = 0.5
 
 
 def run_peers(results: Results, quick: bool) -> None:
-    """The comparisons inside Spark, then every one with peers."""
+    """Runs the comparisons inside Spark, then all comparisons with peers."""
     _measure_in_spark(results, quick)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(server_process(FUNCTIONS, one_core=True))
@@ -47,7 +47,7 @@ def run_peers(results: Results, quick: bool) -> None:
 
 
 def _measure_in_spark(results: Results, quick: bool) -> None:
-    """Against what people write without a server."""
+    """Compares with the usual PySpark ways without a server."""
     with local_spark() as spark, server_process() as server:
         measure_vectorized(results, quick, spark, server)
         rates = measure_look_ups(results, quick, spark, server)
@@ -62,13 +62,13 @@ def _measure_in_spark(results: Results, quick: bool) -> None:
 
 @dataclass
 class _Side:
-    """A server, and how to send batches to one of its functions, with options of ours."""
+    """A server, and a way to send batches to one of its functions, with options of remote functions."""
 
     process: psutil.Process
     seconds: Callable[..., float]
 
     def processor(self) -> float:
-        """CPU seconds so far, of the server and of this process."""
+        """CPU seconds used so far by the server and by this process."""
         times = [self.process.cpu_times(), psutil.Process().cpu_times()]
         return sum(each.user + each.system for each in times)
 
@@ -117,7 +117,7 @@ def _measure_arithmetic(results: Results, quick: bool, sides: Mapping[str, _Side
 
 
 def _measure_shapes(results: Results, quick: bool, sides: Mapping[str, _Side]) -> None:
-    """Strings of 100 bytes, and structs."""
+    """Compares strings of 100 bytes, and structs."""
     _measure_function(results, quick, sides, "upper", lambda n: [pa.array([f"{i:0100d}" for i in range(n)])], 10_000)
     _measure_function(
         results, quick, sides, "swap",
@@ -129,13 +129,13 @@ def _measure_function(
     results: Results, quick: bool, sides: Mapping[str, _Side], function: str,
     columns: Callable[[int], list[pa.Array]], size: int, suffix: str = "",
 ) -> None:  # fmt: skip
-    """One function, row by row and a batch at a time, on every server; as many batches as take about half a second."""
+    """One function, row by row and batch by batch, on every server; there are batches for about half a second."""
     arrays = columns(size)
     batch = pa.RecordBatch.from_arrays(arrays, [f"a{index}" for index in range(len(arrays))])
 
     def run(side: str, way: str) -> _Run:
         measure = partial(sides[side].seconds, f"{function}_{way}")
-        measure([batch])  # opens what is opened once
+        measure([batch])  # opens channels and pools, which are opened only once
         several = 1 if quick else max(1, min(20, int(0.2 / measure([batch]))))
         count = 1 if quick else max(1, int(RUN_SECONDS * several / measure([batch] * several)))
         return _Run(sides[side], f"{function}_{way}", [batch] * count, {})
@@ -167,9 +167,9 @@ def _measure_function(
 
 
 def _measure_look_ups(results: Results, quick: bool, sides: Mapping[str, _Side]) -> None:
-    """10 ms per row; a peer has a thread per row in flight, we have an option. Rows for about a second each.
+    """Lookups of 10 ms per row: a peer has a thread per row in flight, a remote function an option. Each takes 1 s.
 
-    A peer may be slower with more threads: ratios are over its best number of those measured.
+    A peer may be slower with more threads, so ratios use the best of its measured numbers of threads.
     """
     rates: dict[int, dict[str, float]] = {}
     per_cpu: dict[int, dict[str, float]] = {}
