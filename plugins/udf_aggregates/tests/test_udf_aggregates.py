@@ -1,4 +1,4 @@
-"""Every function against a plain model of it, however the rows are cut, merged and retracted."""
+"""Every function equals a plain model of it, however the rows are cut, merged and retracted."""
 
 import math
 from decimal import Decimal, localcontext
@@ -41,7 +41,7 @@ def nan_last(value):
 
 
 def same(found, wanted):
-    """Equal, NaN to NaN and null to null."""
+    """Compares values; NaN equals NaN and null equals null."""
     if isinstance(wanted, float) and isinstance(found, float):
         return found == wanted or (math.isnan(found) and math.isnan(wanted))
     if isinstance(wanted, list):
@@ -89,7 +89,7 @@ def mode(values):
 
 
 def percentile(values):
-    """Of pairs of a value and 0.3."""
+    """The percentile of pairs of a value and 0.3."""
     if not values:
         return None
     ordered = sorted((value for value, _ in values), key=nan_last)
@@ -100,7 +100,7 @@ def percentile(values):
 
 
 def weighted_mean(values):
-    """Of pairs of a value and a weight."""
+    """The weighted mean of pairs of a value and a weight."""
     counted = [(value, weight) for value, weight in values if weight]
     if not counted:
         return None
@@ -159,7 +159,7 @@ async def test_values_are_those_of_the_model_however_the_rows_are_cut(function, 
 @given(data=st.data(), merge=st.booleans())
 async def test_a_row_taken_back_is_as_if_it_had_never_come(function, rows, model, equal, data, merge):
     kept, taken = data.draw(rows), data.draw(rows)
-    # A part of a changelog may see a row retracted before it sees it come.
+    # In a part of a changelog a row may be retracted before it is added.
     changes = [("+I", row) for row in kept] + [(kind, row) for row in taken for kind in ("+I", "-D")]
     changes = data.draw(st.permutations(changes))
     size = data.draw(st.integers(1, len(changes) + 1))
@@ -190,7 +190,7 @@ EXTRA = {ApproxQuantile: (0.5,), EwmMean: (0.5,), Percentile: (0.5,), TopK: (3,)
 
 
 def one_of(function, value):
-    """A value the function takes."""
+    """A value that the function accepts."""
     return str(value) if function is Mode else value
 
 
@@ -360,7 +360,7 @@ async def test_quantiles_of_many_values_have_nearly_the_rank_asked_for(share):
         for size, merge in ((None, False), (4_000, False), (7_000, True)):
             rows = [(value, share) for value in values]
             found = await environment.aggregate(ApproxQuantile, rows, size=size, merge=merge)
-            # Three times the error that 99 of 100 stay below.
+            # The limit is three times the error that 99 of 100 estimates stay below.
             assert found[()] / 30_000 == pytest.approx(share, abs=3 * 0.007)
 
 

@@ -29,7 +29,7 @@ __all__ = [
 
 @udf.hookimpl
 def udf_functions() -> list[type[udf.AggregateFunction]]:
-    """What this plugin offers."""
+    """The functions of this plugin."""
     return [
         ApproxDistinct, ApproxQuantile, Average, EwmMean, ExactSum, Maximum, Median, Minimum, Mode, Percentile, TopK,
         WeightedAverage,

@@ -17,15 +17,15 @@ BITS = 32
 class Average(udf.VectorizedAggregateFunction):
     """The mean; null without rows.
 
-    Integers are summed exactly, whatever the order. Doubles are summed as doubles; NaN and infinities are
-    counted, so that taking one back restores the mean of the others. The mean of rows with a NaN, or
+    Integers are summed exactly, in any order. Doubles are summed as doubles; NaN and infinities are
+    counted, so that retracting one restores the mean of the other values. The mean of rows with a NaN, or
     with both infinities, is NaN.
     """
 
     parameters: ClassVar = {"v": int | float}
     returns = "double"
     nulls = "skip"
-    # `count` rows are finite; their sum is high * 2^32 + low + sum, with 0 <= low < 2^32.
+    # `count` is the number of finite rows; their sum is high * 2^32 + low + sum, with 0 <= low < 2^32.
     accumulator = "struct<count:bigint,high:bigint,low:bigint,sum:double,nan:bigint,plus:bigint,minus:bigint>"
 
     def supports_retracting(self) -> bool:
@@ -56,7 +56,7 @@ class Average(udf.VectorizedAggregateFunction):
 
 
 def _of_rows(bundle: udf.Bundle) -> list[Integers | Doubles]:
-    """What the rows add to each field of the accumulators."""
+    """Returns what the rows add to each field of the accumulators."""
     column, signs = bundle.columns[0], signs_of(bundle)
     nothing = np.zeros(bundle.segments, np.int64)
     if pa.types.is_integer(column.type):

@@ -15,17 +15,17 @@ Integers = npt.NDArray[np.int64]
 
 
 def signs_of(bundle: udf.Bundle) -> Integers:
-    """Per row, 1 if it is added and -1 if it is retracted."""
+    """Returns 1 for each row that is added and -1 for each row that is retracted."""
     if bundle.retracts is None:
         return np.ones(bundle.rows, np.int64)
     return np.where(bundle.retracts, -1, 1)
 
 
 def doubles_of(column: pa.Array) -> Doubles:
-    """The values of a column without nulls; -0.0 is 0.0."""
+    """Returns the values of a column without nulls; -0.0 becomes 0.0."""
     return column.to_numpy(zero_copy_only=False) + 0.0
 
 
 def accumulator_fields(accumulators: pa.StructArray) -> list[npt.NDArray[Any]]:
-    """An array per field of the accumulators."""
+    """Returns an array per field of the accumulators."""
     return [field.to_numpy(zero_copy_only=False) for field in accumulators.flatten()]

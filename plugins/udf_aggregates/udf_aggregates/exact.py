@@ -1,4 +1,4 @@
-"""exact_sum: the sum of integers and decimals without a lost digit."""
+"""exact_sum: the sum of integers and decimals without rounding."""
 
 from typing import ClassVar
 
@@ -19,13 +19,13 @@ MASK = 2**BITS - 1
 class ExactSum(udf.VectorizedAggregateFunction):
     """The sum of integers and decimals as decimal(38,18), exact in any order; null without rows.
 
-    Only the sum itself must fit, not what comes up on the way: a sum of 10^20 or more is an error of its key.
+    Only the final sum must fit, not intermediate sums. If the sum is 10^20 or more, its key fails with an error.
     """
 
     parameters: ClassVar = {"v": SUM}
     returns = SUM
     nulls = "skip"
-    # The sum without its point is the sum of limb i * 2^(32 i); all but the last are from 0 to 2^32 - 1.
+    # The sum times 10^18 is the sum of limb i * 2^(32 i); all limbs but the last are from 0 to 2^32 - 1.
     accumulator = "struct<count:bigint,limb0:bigint,limb1:bigint,limb2:bigint,limb3:bigint>"
 
     def supports_retracting(self) -> bool:
@@ -65,7 +65,7 @@ class ExactSum(udf.VectorizedAggregateFunction):
 
 
 def _limbs(column: pa.Array) -> list[Integers]:
-    """The 128 bits of each decimal, the lowest 32 first; the highest are signed."""
+    """Returns the 128 bits of each decimal, the lowest 32 first; the highest are signed."""
     words = np.frombuffer(column.buffers()[1] or b"", np.int64)[2 * column.offset : 2 * (column.offset + len(column))]
     low, high = words[0::2], words[1::2]
     return [low & MASK, (low >> BITS) & MASK, high & MASK, high >> BITS]

@@ -10,9 +10,9 @@ Counts = dict[str, int]
 
 
 class Mode(udf.AggregateFunction):
-    """The text that occurs most often, of several the first in the alphabet; null without rows.
+    """The text that occurs most often; the alphabetically first one if several do; null without rows.
 
-    It keeps every distinct value of a key with its count, since any of them may be retracted.
+    The function keeps every distinct value of a key with its count, since any of them may be retracted.
     """
 
     nulls = "skip"
@@ -31,7 +31,7 @@ class Mode(udf.AggregateFunction):
             _add(accumulator, other.items())
 
     def get_value(self, accumulator: Counts) -> str | None:
-        # A count is negative where a row was retracted before it came; it meets its match when parts are merged.
+        # A count is negative if a row was retracted before it was added; merging the parts restores it.
         present = [(-count, value) for value, count in accumulator.items() if count > 0]
         return min(present)[1] if present else None
 

@@ -9,7 +9,7 @@ __all__ = ["EwmMean"]
 
 @dataclass
 class Weighted:
-    """A sum in which each value weighs 1 - alpha times as much as the next one, and the weights alike."""
+    """A sum in which each value weighs 1 - alpha times as much as the next one, and the sum of these weights."""
 
     sum: float
     weight: float
@@ -18,9 +18,9 @@ class Weighted:
 class EwmMean(udf.AggregateFunction):
     """The exponentially weighted mean of the values in their order; null without rows.
 
-    What `Series.ewm(alpha=alpha).mean()` of pandas ends with, without nulls. The newest value weighs 1, the
-    one before 1 - alpha, and so on; alpha is greater than 0 and at most 1. It depends on the order of
-    the rows, so it neither merges nor retracts. A NaN makes it NaN.
+    The result equals the last value of `Series.ewm(alpha=alpha).mean()` of pandas, without nulls. The newest value
+    weighs 1, the one before 1 - alpha, and so on; alpha is greater than 0 and at most 1. The result depends on the
+    order of the rows, so the function neither merges nor retracts. If a value is NaN, the result is NaN.
     """
 
     nulls = "skip"

@@ -1,4 +1,4 @@
-"""Multisets: all values of a key with how often each occurs, so that any row can be retracted."""
+"""Multisets: all values of a key with their numbers of occurrences, so that any row can be retracted."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ class Sorted:
     """The values of each accumulator in rising order; NaN is the greatest, as in Spark."""
 
     def __init__(self, accumulators: pa.StructArray) -> None:
-        """A value retracted more often than added is skipped."""
+        """Skips a value that was retracted more often than added."""
         lists, counts = accumulators.flatten()[:2]
         self._values: Doubles = lists.flatten().to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
@@ -29,7 +29,7 @@ class Sorted:
         """How many values each accumulator has."""
 
     def take(self, places: Integers) -> Doubles:
-        """The value at a place, from 0, of each accumulator; anything where there are no values."""
+        """Returns the value at a place, from 0, of each accumulator; any value if the accumulator is empty."""
         if not len(self._values):
             return np.zeros(len(places))
         found = np.searchsorted(self._ends, self._firsts + places, side="right")
@@ -42,8 +42,8 @@ class MultisetFunction(udf.VectorizedAggregateFunction):
     parameters = "v double"
     returns = "double"
     nulls = "skip"
-    # Sorted by value, without counts of zero. A count is negative where a row was retracted before it
-    # came, as happens in a part of a changelog; it meets its match when accumulators are merged.
+    # Sorted by value, without counts of zero. A count is negative if a row was retracted before it was added, as
+    # happens in a part of a changelog; merging the accumulators restores it.
     accumulator = "struct<values:array<double>,counts:array<bigint>>"
 
     def supports_retracting(self) -> bool:
@@ -63,7 +63,7 @@ class MultisetFunction(udf.VectorizedAggregateFunction):
 
 
 def _multisets(segments: Integers, values: Doubles, times: Integers, count: int) -> pa.Array:
-    """`count` accumulators of values that occur this many times in this many segments."""
+    """Returns `count` accumulators of values that occur this many times in this many segments."""
     places = _places(values)
     order = np.lexsort((places, segments))
     segments, values, times, places = segments[order], values[order], times[order], places[order]
@@ -78,6 +78,6 @@ def _multisets(segments: Integers, values: Doubles, times: Integers, count: int)
 
 
 def _places(values: Doubles) -> npt.NDArray[np.int64]:
-    """Integers in the order of the values, the same for the same value: the bits, turned round below zero."""
+    """Returns integers in the order of the values: the bits of each value, inverted for values below zero."""
     bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
     return bits ^ ((bits >> 63) & np.int64(2**63 - 1))

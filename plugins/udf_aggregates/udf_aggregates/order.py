@@ -33,16 +33,16 @@ class Median(MultisetFunction):
         values = Sorted(accumulators)
         low, high = values.take((values.counts - 1) // 2), values.take(values.counts // 2)
         with np.errstate(all="ignore"):
-            # Halved first: the sum of two large numbers is infinite.
+            # The values are halved before they are added, because the sum of two large numbers is infinite.
             middle = np.where(low == high, low, low / 2 + high / 2)
         return pa.array(middle, mask=values.counts == 0)
 
 
 class Percentile(MultisetFunction):
-    """The value at the share `q`, from 0 to 1, of the sorted values; between two of them as far as q is between them.
+    """The value at the share `q`, from 0 to 1, of the sorted values; null without rows.
 
-    What Spark's `percentile` gives; null without rows. NaN is greater than any number. `q` is the same for all rows
-    of a key.
+    Interpolates linearly between two values, as Spark's `percentile` does. NaN is greater than any number. `q` is
+    the same for all rows of a key.
     """
 
     parameters = "v double, q double"
@@ -71,13 +71,13 @@ class Percentile(MultisetFunction):
         below = np.floor(places).astype(np.int64)
         low, high = values.take(below), values.take(np.ceil(places).astype(np.int64))
         with np.errstate(all="ignore"):
-            # Weighed one by one: the difference of two large numbers is infinite.
+            # The values are weighted separately, because the difference of two large numbers is infinite.
             between = np.where(low == high, low, low * (1 - (places - below)) + high * (places - below))
-        # A number at its own place is not spoilt by an infinity or NaN beside it.
+        # A result that is exactly one value must not depend on an infinity or NaN beside it.
         return pa.array(np.where(places == below, low, between), mask=values.counts == 0)
 
 
 def _shares(accumulators: pa.StructArray) -> Doubles:
-    """NaN where there were no rows."""
+    """Returns the share of each accumulator; NaN for one without rows."""
     found: Doubles = accumulators.flatten()[2].to_numpy(zero_copy_only=False).astype(np.float64)
     return found

@@ -20,9 +20,9 @@ KLL_K = 400
 
 
 class ApproxDistinct(udf.VectorizedAggregateFunction):
-    """About how many values are distinct, to 1.6 % (HyperLogLog); 0 without rows.
+    """The approximate number of distinct values, to 1.6 % (HyperLogLog); 0 without rows.
 
-    All NaN are one value, and so are 0.0 and -0.0. The estimate depends on the values alone, not on
+    All NaN count as one value, and so do 0.0 and -0.0. The estimate depends on the values alone, not on
     their order or on how they were cut.
     """
 
@@ -41,7 +41,7 @@ class ApproxDistinct(udf.VectorizedAggregateFunction):
             sketch = _hll(bundle.accumulators[before].to_pylist())
             update = sketch.update
             for value in itertools.islice(values, stop - start):
-                # The library passes over an empty text.
+                # The library ignores an empty text.
                 update(value if value != "" else "\0 empty")
             sketches.append(sketch.serialize_compact())
         return pa.array(sketches, pa.binary())
@@ -53,8 +53,8 @@ class ApproxDistinct(udf.VectorizedAggregateFunction):
 class ApproxQuantile(udf.VectorizedAggregateFunction):
     """The least value that a share `q`, from 0 to 1, of the values does not exceed (KLL); null without rows.
 
-    Exact for up to 400 values; beyond, the rank of the result is off by 0.7 % at most with 99 %
-    confidence, and it may vary from run to run. NaN is skipped. `q` is the same for all rows of a key.
+    The result is exact for up to 400 values. For more, its rank is off by 0.7 % at most with 99 %
+    confidence, and may vary from run to run. NaN is skipped. `q` is the same for all rows of a key.
     """
 
     parameters = "v double, q double"
@@ -81,7 +81,7 @@ class ApproxQuantile(udf.VectorizedAggregateFunction):
 
 
 def _segments(bundle: udf.Bundle) -> Iterator[tuple[slice, int, int]]:
-    """Per segment, where its accumulators are, and where its rows begin and end."""
+    """Yields for each segment the slice of its accumulators, and the begin and end of its rows."""
     before, rows = bundle.accumulator_offsets.tolist(), bundle.offsets.tolist()
     for index in range(bundle.segments):
         yield slice(before[index], before[index + 1]), rows[index], rows[index + 1]
@@ -101,9 +101,9 @@ def _hll(accumulators: list[bytes]) -> Any:
 def _estimate(accumulator: bytes) -> float:
     sketch = hll_sketch.deserialize(accumulator)
     if len(accumulator) < 2**LG_K:
-        # Still a set of hashes.
+        # A sketch this small is still a set of hashes.
         return float(sketch.get_estimate())
-    # Registers by themselves estimate from the order of their updates too. Merged with themselves they cannot.
+    # The estimate of updated registers depends on the order of the updates; that of merged registers does not.
     union = hll_union(LG_K)
     union.update(sketch)
     union.update(sketch)

@@ -21,10 +21,10 @@ class Greatest:
 
 
 class TopK(udf.AggregateFunction):
-    """The k greatest values, the greatest first, with repetitions; an empty list without rows.
+    """The k greatest values in descending order, with repetitions; an empty list without rows.
 
-    NaN is greater than any number. `k`, from 1 to 10000, is the same for all rows of a key. It keeps no more
-    than k values, so it cannot retract.
+    NaN is greater than any number. `k`, from 1 to 10000, is the same for all rows of a key. The function keeps
+    only k values, so it cannot retract.
     """
 
     nulls = "skip"
@@ -57,7 +57,7 @@ class TopK(udf.AggregateFunction):
 
 
 def _place(value: float) -> tuple[bool, float]:
-    """Orders NaN after all numbers."""
+    """A sort key that orders NaN after all numbers."""
     return (True, 0.0) if math.isnan(value) else (False, value)
 
 

@@ -1,4 +1,4 @@
-"""weighted_average: a mean in which some rows count for more."""
+"""weighted_average: a mean in which rows have weights."""
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +12,16 @@ FIELDS = ("count", "weight", "sum", "nan", "plus", "minus")
 
 
 class WeightedAverage(udf.VectorizedAggregateFunction):
-    """The sum of v * w over that of w; null without rows, or where no row has a weight.
+    """The sum of v * w divided by the sum of w; null without rows, or if no row has a weight.
 
-    Weights are finite and not below zero; a row of weight zero is as good as none. NaN and infinities are counted
+    Weights are finite and not below zero; a row of weight zero is ignored. NaN and infinities are counted
     as by `average`.
     """
 
     parameters = "v double, w double"
     returns = "double"
     nulls = "skip"
-    # Of the `count` rows whose value is finite and weight above zero; then how many others there are.
+    # `count` rows have a finite value and a weight above zero; the fields after them count the other rows.
     accumulator = "struct<count:bigint,weight:double,sum:double,nan:bigint,plus:bigint,minus:bigint>"
 
     def supports_retracting(self) -> bool:

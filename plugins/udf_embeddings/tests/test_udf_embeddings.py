@@ -1,4 +1,4 @@
-"""Embeddings against the model's own code, against their definition, and against common sense."""
+"""Embeddings are compared with the model's own code, with their definition, and with plausible similarities."""
 
 import asyncio
 import importlib.metadata
@@ -79,7 +79,7 @@ async def test_nothing_is_asked_of_the_network(monkeypatch):
 
 
 def test_the_model_s_own_package_is_not_imported():
-    """It would set up the logging of the server's process."""
+    """Importing it would configure the logging of the server's process."""
     code = (
         "import asyncio, sys, udf_embeddings.model as m; m.Model().embed(['a']); assert 'wordllama' not in sys.modules"
     )

@@ -1,4 +1,4 @@
-"""The functions: texts to vectors, and how alike two vectors are."""
+"""The functions: texts to vectors, and the similarity of two vectors."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,10 @@ __all__ = ["cosine_similarity", "embed_text"]
 
 
 class EmbedText:
-    """What a text is about, as a vector of length one with 256 dimensions; null for a text without a word.
+    """The meaning of a text as a vector of length one with 256 dimensions; null for a text without a word.
 
-    The product of two such vectors is their cosine: 1 for the same direction, about 0 for texts that have nothing to
-    do with each other. The model knows words and not their order.
+    The dot product of two such vectors is their cosine: 1 for the same direction, about 0 for unrelated texts. The
+    model considers words, but not their order.
     """
 
     model: Model
@@ -39,7 +39,7 @@ embed_text = udf.scalar(
 def cosine_similarity(a: pa.ListArray, b: pa.ListArray) -> pa.DoubleArray:
     """The cosine of the angle between two vectors, from -1 to 1; null if one of them is zero.
 
-    Raises ValueError for vectors of different lengths, or with a null or something else that is not finite.
+    Raises ValueError for vectors of different lengths, and for elements that are null or not finite.
     """
     lengths = pc.list_value_length(a).to_numpy()
     different = lengths != pc.list_value_length(b).to_numpy()

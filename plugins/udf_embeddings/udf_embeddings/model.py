@@ -1,7 +1,7 @@
 """Model: texts to vectors, the mean of their tokens' vectors, with the files that the package wordllama ships.
 
-Not by wordllama's own code: importing it sets up the process's logging, it may download what it does not find, and one
-long text makes room for 64 texts of that length.
+The code of wordllama is not used: importing it configures the process's logging, it may download missing files, and for
+one long text it allocates memory for 64 texts of that length.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ class Model:
     """WordLlama's l2_supercat, 256 dimensions: Llama 2's tokens, trained for similarity (D. L. Miller, 2024)."""
 
     def __init__(self) -> None:
-        """Raises FileNotFoundError if the package has no such files. Takes a third of a second, and 50 MB."""
+        """Raises FileNotFoundError if the package has no such files. Loading takes 0.3 s and 50 MB."""
         spec = importlib.util.find_spec("wordllama")
         if spec is None or not spec.submodule_search_locations:
             raise FileNotFoundError("the package wordllama, which has the model, is not installed")
@@ -41,9 +41,9 @@ class Model:
         self._tokens: Vectors = load_file(folder / WEIGHTS)["embedding.weight"].astype(np.float32)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """A row of length one for each text, in order; zeros for a text without a word.
+        """Returns a row of length one for each text, in order; zeros for a text without a word.
 
-        Safe to call from several threads.
+        Thread-safe.
         """
         vectors = np.zeros((len(texts), DIMENSIONS), np.float32)
         for start in range(0, len(texts), TEXTS):
@@ -56,6 +56,6 @@ class Model:
         return np.divide(vectors, lengths, out=vectors, where=lengths > 0)
 
     def _add_up(self, tokens: list[int], vector: npt.NDArray[np.float32]) -> None:
-        """Adds the vectors of all tokens: the sum has the direction of the mean."""
+        """Adds the vectors of all tokens to `vector`; the sum has the direction of the mean."""
         for start in range(0, len(tokens), TOKENS):
             vector += self._tokens[tokens[start : start + TOKENS]].sum(axis=0)

@@ -1,4 +1,4 @@
-"""Distances, nearest points, bearings and geohashes against published values and their definitions."""
+"""Distances, nearest points, bearings and geohashes are compared with published values and their definitions."""
 
 import importlib.metadata
 import math
@@ -36,7 +36,7 @@ async def test_a_quarter_and_a_half_of_a_meridian_have_their_lengths():
 
 
 async def test_nashville_to_los_angeles_is_the_distance_of_the_published_example():
-    """36.12 N 86.67 W to 33.94 N 118.40 W: 2886.44 km on a sphere of 6371 km, 2887.26 km on one of 6372.8 km."""
+    """36.12 N 86.67 W to 33.94 N 118.40 W is 2886.44 km at a radius of 6371 km and 2887.26 km at 6372.8 km."""
     metres = await values(haversine, [36.12], [-86.67], [33.94], [-118.40])
     assert metres == pytest.approx([2887259.95 * EARTH_RADIUS_METRES / 6372800.0], rel=1e-7)
 
@@ -61,7 +61,7 @@ async def test_bearings_are_degrees_from_north_clockwise():
 
 
 async def test_baghdad_to_osaka_sets_out_north_east():
-    """35 N 45 E to 35 N 135 E: 60.16 degrees."""
+    """The points are 35 N 45 E and 35 N 135 E; the bearing is 60.16 degrees."""
     assert await values(bearing, [35.0], [45.0], [35.0], [135.0]) == pytest.approx([60.16], abs=0.01)
 
 
@@ -89,7 +89,7 @@ async def test_poles_and_the_date_line_have_geohashes():
 
 
 def cell(text):
-    """South, north, west and east of a geohash, by halving as its inventor describes it."""
+    """South, north, west and east of a geohash, by halving as its inventor describes."""
     bounds = {0: [-180.0, 180.0], 1: [-90.0, 90.0]}
     bits = [ALPHABET.index(character) >> (4 - bit) & 1 for character in text for bit in range(5)]
     for place, bit in enumerate(bits):
@@ -104,7 +104,7 @@ def test_a_point_lies_in_the_cell_of_its_geohash(latitude, longitude, length):
     text = one(geohash, latitude, longitude, length)
     south, north, west, east = cell(text)
     assert len(text) == length
-    # Tiny coordinates vanish when 90 or 180 is added to them.
+    # Tiny coordinates are lost to rounding if 90 or 180 is added to them.
     assert south - 1e-13 <= latitude <= north
     assert west - 1e-13 <= longitude <= east
 
@@ -138,7 +138,7 @@ async def test_no_rows_are_no_trouble():
 
 
 async def test_the_nearest_of_several_points_is_the_first_at_the_least_distance():
-    # Points on the equator, so that a degree of longitude is a degree of distance.
+    # The points are on the equator, so a degree of longitude is a degree of distance.
     degree = math.pi / 180 * EARTH_RADIUS_METRES
     east = [[5.0, 1.0, 2.0, 1.0], [179.0, -179.0], [], [3.0], None]
     north = [[0.0] * len(each) if each is not None else None for each in east]
@@ -184,7 +184,7 @@ async def test_a_point_is_geocoded_by_the_nearest_airport():
         "country": "US",
         "timezone": "America/Los_Angeles",
     }
-    # Alice Springs, Heathrow, a pole, and Fiji from the other side of the date line.
+    # The points are Alice Springs, Heathrow, a pole, and Fiji from the other side of the date line.
     north, east = [-23.70, 51.47, 90.0, -18.04, None], [133.88, -0.45, 0.0, 178.56 - 360, 0.0]
     found = await values(reverse_geocode, north, east)
     assert [airport and airport["country"] for airport in found] == ["AU", "GB", found[2]["country"], "FJ", None]
@@ -192,7 +192,7 @@ async def test_a_point_is_geocoded_by_the_nearest_airport():
 
 
 async def test_no_other_airport_is_nearer():
-    rows = 1500  # more than are compared at once
+    rows = 1500  # more than one chunk of the comparison
     generator = np.random.default_rng(1)
     north, east = generator.uniform(-90, 90, rows), generator.uniform(-180, 180, rows)
     found = await values(reverse_geocode, pa.array(north), pa.array(east))

@@ -11,5 +11,5 @@ __all__ = ["bearing", "geohash", "haversine", "nearest", "reverse_geocode", "udf
 
 @udf.hookimpl
 def udf_functions() -> list[udf.Function]:
-    """What this plugin offers."""
+    """The functions of this plugin."""
     return [bearing, geohash, haversine, nearest, reverse_geocode]

@@ -1,4 +1,4 @@
-"""reverse_geocode: the airport that is nearest to a point, of those in the package airportsdata."""
+"""reverse_geocode: the airport nearest to a point, among those in the package airportsdata."""
 
 import airportsdata
 import numpy as np
@@ -21,13 +21,13 @@ ROWS = 1024
 
 
 class ReverseGeocode:
-    """The nearest airport that has an IATA code: codes, name, city, region, country, time zone, and metres to it.
+    """The nearest airport that has an IATA code: codes, name, city, region, country, time zone, and distance in metres.
 
-    What the airport has not is null.
+    Fields that the airport does not have are null.
     """
 
     def open(self) -> None:
-        """Reads the airports, in a tenth of a second."""
+        """Reads the airports, which takes 0.1 s."""
         airports = list(airportsdata.load("IATA").values())
         self.latitudes = np.array([airport["lat"] for airport in airports])
         self.longitudes = np.array([airport["lon"] for airport in airports])
@@ -42,7 +42,7 @@ class ReverseGeocode:
         points = _directions(north, east)
         nearest = np.empty(len(points), np.int64)
         for start in range(0, len(points), ROWS):
-            # The smallest angle has the greatest cosine. To the tenth of a metre, and no airports are that close.
+            # The smallest angle has the largest cosine. Rounding is below 0.1 m; no two airports are that close.
             nearest[start : start + ROWS] = (points[start : start + ROWS] @ self.directions).argmax(axis=1)
         metres = great_circle(north, east, self.latitudes[nearest], self.longitudes[nearest])
         columns = [column.take(pa.array(nearest)) for column in self.columns]
@@ -50,7 +50,7 @@ class ReverseGeocode:
 
 
 def _directions(north: Degrees, east: Degrees) -> npt.NDArray[np.float64]:
-    """Unit vectors from the middle of the earth, one in a row."""
+    """Returns unit vectors from the centre of the earth, one per row."""
     phi, lambda_ = np.radians(north), np.radians(np.remainder(east, 360.0))
     return np.column_stack([np.cos(phi) * np.cos(lambda_), np.cos(phi) * np.sin(lambda_), np.sin(phi)])
 

@@ -1,4 +1,4 @@
-"""Arrow arrays of degrees to numpy, checked."""
+"""Conversion of Arrow arrays of degrees to checked numpy arrays."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ Degrees = npt.NDArray[np.float64]
 
 
 def latitudes(array: pa.DoubleArray, name: str) -> Degrees:
-    """Values from -90 to 90. Raises ValueError, naming the first value that is none."""
+    """Returns values from -90 to 90. Raises ValueError, naming the first invalid value."""
     values = _finite(array, name)
     _refuse(np.abs(values) > 90.0, values, f"{name}: %r is not a latitude, which lies from -90 to 90 degrees")
     return values
 
 
 def longitudes(array: pa.DoubleArray, name: str) -> Degrees:
-    """Finite values; longitudes repeat every 360 degrees. Raises ValueError, naming the first value that is none."""
+    """Returns finite values; longitudes repeat every 360 degrees. Raises ValueError, naming the first invalid value."""
     return _finite(array, name)
 
 

@@ -20,16 +20,16 @@ BITS = 5 * LONGEST // 2
 def geohash(latitude: pa.DoubleArray, longitude: pa.DoubleArray, length: pa.Int64Array = None) -> pa.StringArray:
     """The geohash of a point given in degrees, of 9 characters or of `length`, from 1 to 12.
 
-    A cell is closed to the south and west; the north pole belongs to the northernmost cells.
+    A cell includes its southern and western edges; the north pole belongs to the northernmost cells.
     """
     north = _cells((latitudes(latitude, "latitude") + 90.0) / 180.0)
-    # Without a remainder where none is needed: it would cost the last bits of a tiny negative longitude.
+    # The remainder is taken only if necessary: it would lose the last bits of a tiny negative longitude.
     degrees = longitudes(longitude, "longitude")
     turned = np.where(np.abs(degrees) < 180.0, degrees, np.remainder(degrees + 180.0, 360.0) - 180.0)
     east = _cells((turned + 180.0) / 360.0)
     places = np.full((len(north), LONGEST), 0, np.uint8)
     for bit in range(5 * LONGEST):
-        # Bits alternate, the most significant first, and longitude has the first one.
+        # Bits of longitude and latitude alternate, the most significant first, starting with longitude.
         source = north if bit % 2 else east
         value = source >> np.uint64(BITS - 1 - bit // 2) & np.uint64(1)
         places[:, bit // 5] |= value.astype(np.uint8) << (4 - bit % 5)
@@ -37,7 +37,7 @@ def geohash(latitude: pa.DoubleArray, longitude: pa.DoubleArray, length: pa.Int6
 
 
 def _cells(share: Degrees) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Which of 2**BITS equal parts a share from 0 to 1 lies in."""
+    """Returns which of 2**BITS equal parts a share from 0 to 1 lies in."""
     return np.minimum(np.floor(share * 2.0**BITS), 2.0**BITS - 1).astype(np.uint64)
 
 
@@ -52,7 +52,7 @@ def _lengths(given: pa.Int64Array | None, rows: int) -> np.ndarray[tuple[int], n
 
 
 def _text(characters: np.ndarray[tuple[int, int], np.dtype[np.uint8]], lengths: np.ndarray) -> pa.StringArray:
-    """The first this many characters of every row."""
+    """Returns the first `lengths` characters of every row."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = characters[np.arange(LONGEST) < lengths[:, None]]

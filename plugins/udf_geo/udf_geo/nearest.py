@@ -1,4 +1,4 @@
-"""nearest: which of several points is the nearest one."""
+"""nearest: the nearest one of several points."""
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,10 @@ __all__ = ["nearest"]
 def nearest(
     latitude: pa.DoubleArray, longitude: pa.DoubleArray, latitudes: pa.ListArray, longitudes: pa.ListArray
 ) -> pa.StructArray:
-    """The point of two arrays, of latitudes and longitudes, that is nearest: its place, from 0, and how far it is.
+    """The nearest point of two arrays, of latitudes and longitudes: its place, from 0, and its distance.
 
-    The first of several at one distance; null if the arrays are empty. Raises ValueError for arrays of different
-    lengths, or with a null or another invalid coordinate.
+    If several points have the same distance, the first one counts; null if the arrays are empty. Raises ValueError for
+    arrays of different lengths, or with a null or another invalid coordinate.
     """
     rows = len(latitude)
     lengths = pc.list_value_length(latitudes).to_numpy()

@@ -16,10 +16,10 @@ EARTH_RADIUS_METRES = 6_371_008.8
 def haversine(
     latitude1: pa.DoubleArray, longitude1: pa.DoubleArray, latitude2: pa.DoubleArray, longitude2: pa.DoubleArray
 ) -> pa.DoubleArray:
-    """Great-circle distance of two points in metres; coordinates are degrees.
+    """The great-circle distance of two points in metres; coordinates are degrees.
 
-    The earth is taken as a sphere, so a distance is off by up to half a per cent. Of the formulas
-    for it the haversine keeps its precision for near points (R. W. Sinnott, Virtues of the
+    The earth is assumed to be a sphere, so a distance is off by up to 0.5 %. Among the formulas
+    for a sphere the haversine keeps its precision for near points (R. W. Sinnott, Virtues of the
     Haversine, Sky and Telescope 68, 1984, p. 159).
     """
     return pa.array(
@@ -31,12 +31,12 @@ def haversine(
 
 
 def great_circle(latitude1: Degrees, longitude1: Degrees, latitude2: Degrees, longitude2: Degrees) -> Degrees:
-    """Metres from the first points to the second; arrays of degrees of one length."""
+    """Returns metres from the first points to the second; the arrays of degrees have one length."""
     north1, north2 = np.radians(latitude1), np.radians(latitude2)
-    # Reduced first: a sine loses its digits far from zero.
+    # The angle is reduced first, because a sine loses precision far from zero.
     east = np.radians(np.remainder(longitude2 - longitude1, 360.0))
     half = np.sin((north2 - north1) / 2) ** 2 + np.cos(north1) * np.cos(north2) * np.sin(east / 2) ** 2
-    # Rounding may carry antipodes past one, where there is no arcsine.
+    # For antipodes rounding may give more than one, which has no arcsine.
     metres: Degrees = 2 * EARTH_RADIUS_METRES * np.arcsin(np.sqrt(np.minimum(half, 1.0)))
     return metres
 
@@ -45,10 +45,10 @@ def great_circle(latitude1: Degrees, longitude1: Degrees, latitude2: Degrees, lo
 def bearing(
     latitude1: pa.DoubleArray, longitude1: pa.DoubleArray, latitude2: pa.DoubleArray, longitude2: pa.DoubleArray
 ) -> pa.DoubleArray:
-    """Direction in which a great circle leaves the first point for the second: degrees from north, clockwise.
+    """The direction of a great circle at the first point towards the second: degrees from north, clockwise.
 
-    From 0 up to 360, 360 excluded; 0 if the points are the same. The formula is that of a spherical triangle
-    with two sides and the angle between them (J. Meeus, Astronomical Algorithms, 2nd ed., 1998, ch. 17).
+    The result is from 0 up to 360, 360 excluded; 0 if the points are the same. The formula is that of a spherical
+    triangle with two sides and the angle between them (J. Meeus, Astronomical Algorithms, 2nd ed., 1998, ch. 17).
     """
     north1 = np.radians(latitudes(latitude1, "latitude1"))
     north2 = np.radians(latitudes(latitude2, "latitude2"))

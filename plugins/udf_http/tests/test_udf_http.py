@@ -1,4 +1,4 @@
-"""The lookups against real HTTP servers on this machine."""
+"""The lookups run against real HTTP servers on this machine."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ SECRET = "s3cr3t-t0k3n"
 
 @contextlib.asynccontextmanager
 async def service(answer):
-    """A server that answers every GET with `answer(request)`; gives its base URL."""
+    """Runs a server that answers every GET with `answer(request)`; yields its base URL."""
     app = web.Application()
     app.router.add_get("/v1/{tail:.*}", answer)
     runner = web.AppRunner(app)

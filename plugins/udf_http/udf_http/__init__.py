@@ -8,5 +8,5 @@ __all__ = ["http_get", "http_get_json", "udf_functions"]
 
 @udf.hookimpl
 def udf_functions() -> list[udf.Function]:
-    """What this plugin offers."""
+    """The functions of this plugin."""
     return [http_get, http_get_json]

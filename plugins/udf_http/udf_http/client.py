@@ -21,14 +21,14 @@ SHOWN = 200
 
 
 class HttpError(Exception):
-    """The service refused a request, or its answer is of no use; another attempt would not help."""
+    """The service refused a request, or its answer is unusable; another attempt would not help."""
 
 
 class HttpClient:
-    """One pool of connections, for the event loop that it was made on."""
+    """One pool of connections, for the event loop on which it was created."""
 
     def __init__(self, settings: HttpSettings, *, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives the time of day, to which a Retry-After may refer."""
+        """`clock` returns the time of day, which dates in Retry-After are compared with."""
         self._base = str(settings.base_url)
         self._base_path = settings.base_url.raw_path
         self._host = settings.base_url.host
@@ -36,22 +36,22 @@ class HttpClient:
         self._clock = clock
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=settings.connections),
-            # Waiting for a connection is the row's affair, whose deadline the server keeps.
+            # Waiting for a connection has no timeout of its own: the server enforces the row's deadline.
             timeout=aiohttp.ClientTimeout(sock_connect=settings.attempt_seconds, sock_read=settings.attempt_seconds),
             headers={"Authorization": f"Bearer {settings.token}"} if settings.token else None,
-            # Cookies would let one row's answer change another's request.
+            # Cookies would let the answer of one row change the request of another.
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     async def get(self, path: str) -> str | None:
-        """The body as text, or None if there is no such thing (404, 410).
+        """Returns the body as text, or None if the resource does not exist (404, 410).
 
-        Raises RetryableError for what may succeed later, HttpError for an answer of no use, and
+        Raises RetryableError for what may succeed later, HttpError for an unusable answer, and
         ValueError for a path that leaves the base URL.
         """
         url = self._url(path)
         try:
-            # A redirect might lead to another host, with the token.
+            # A redirect could send the token to another host.
             async with self._session.get(url, allow_redirects=False) as response:
                 if response.status in NOTHING_THERE:
                     return None
@@ -64,20 +64,20 @@ class HttpClient:
         except aiohttp.ClientSSLError as error:
             raise HttpError(f"GET {path}: {type(error).__name__}: {error}") from None
         except aiohttp.ClientError as error:
-            # Not as the cause: its repr has the headers, and so the token.
+            # The error is not chained: its repr contains the headers, and so the token.
             raise RetryableError(f"GET {path}: {type(error).__name__}: {error}") from None
 
     async def close(self) -> None:
-        """Closes every connection. Safe to call twice."""
+        """Closes every connection. May be called twice."""
         await self._session.close()
-        # Transports close on the loop's next turn.
+        # Transports close in the next iteration of the event loop.
         await asyncio.sleep(0)
 
     def __repr__(self) -> str:
         return f"<HTTP client of {self._host}>"
 
     def _url(self, path: str) -> URL:
-        # Put together as text, so that nothing in a path can be another host or scheme.
+        # The URL is joined as text, so that nothing in a path can change the host or the scheme.
         try:
             url = URL(self._base + path.lstrip("/"))
         except ValueError:
@@ -89,7 +89,7 @@ class HttpClient:
         return url
 
     async def _body(self, response: aiohttp.ClientResponse, path: str) -> bytes:
-        # In pieces, so that an answer that is too large is never held.
+        # The body is read in chunks, so that an answer that is too large is never held in memory.
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
@@ -108,9 +108,9 @@ class HttpClient:
 
 
 def retry_after_seconds(text: str | None, now: float) -> float | None:
-    """Seconds to wait after a Retry-After header: a number of seconds or a date (RFC 9110 section 10.2.3).
+    """Returns the seconds to wait after a Retry-After header: a number of seconds or a date (RFC 9110 section 10.2.3).
 
-    None for no header or one that is neither. `now` is the time of day, in seconds since 1970.
+    Returns None for no header or an invalid one. `now` is the time of day, in seconds since 1970.
     """
     if text is None:
         return None

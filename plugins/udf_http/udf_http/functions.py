@@ -13,7 +13,7 @@ _RETRIES: dict[str, Any] = {"retry_strategy": "exponential-delay", "max_attempts
 
 
 class _Lookup:
-    """A function with a client of its own, opened on the function's event loop."""
+    """A function with its own client, opened on the function's event loop."""
 
     client: HttpClient
 
@@ -26,7 +26,7 @@ class _Lookup:
 
 
 class _Text(_Lookup):
-    """The body of `GET <base URL><path>` as text; null if there is no such thing (404, 410)."""
+    """The body of `GET <base URL><path>` as text; null for 404 and 410."""
 
     async def eval(self, path: str) -> str | None:
         return await self.client.get(path)

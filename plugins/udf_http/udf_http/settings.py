@@ -31,7 +31,7 @@ def _token(text: str) -> str:
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """Where the service is and what it may be asked for. Its repr shows no secret."""
+    """The address of the service and the limits of requests. Its repr shows no secret."""
 
     base_url: URL = setting(
         "what paths are relative to, such as https://lookup.example/v1/", secret=True, read=_base_url

@@ -1,4 +1,4 @@
-"""Every function step by step, as a query would call it."""
+"""Every function is called step by step, as a query would call it."""
 
 import datetime
 import statistics

@@ -18,7 +18,7 @@ __all__ = [
 
 @udf.hookimpl
 def udf_functions() -> list[type[udf.ProcessTableFunction]]:
-    """What this plugin offers."""
+    """The functions of this plugin."""
     return [
         ToChangelog, FromChangelog, SessionAlerts, OneMatchJoin, FraudRules, Deduplicate, TrailingMedian, Funnel,
         SlaAlerts,

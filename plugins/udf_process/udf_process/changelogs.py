@@ -23,11 +23,11 @@ Mapped = Annotated[dict[str, str] | None, "map<string,string>"]
 
 
 class ToChangelog(udf.ProcessTableFunction):
-    """Changes as rows that are only inserted, with the operation in a column.
+    """Converts changes to rows that are only inserted, with the operation in a column.
 
-    `op` names that column, `op_mapping` says which operations ("INSERT, UPDATE_AFTER") become which code;
-    others are skipped. A delete keeps its values unless `produces_full_deletes` is false: then it keeps those of its
-    key, which is PARTITION BY and the upsert key. Without any key all columns tell a row from others, and all stay.
+    `op` names that column, `op_mapping` maps operations ("INSERT, UPDATE_AFTER") to codes; others are skipped. A
+    delete keeps its values unless `produces_full_deletes` is false: then it keeps only the values of its key, which is
+    PARTITION BY and the upsert key. Without any key all columns identify the row, and all of them are kept.
     """
 
     returns = (
@@ -65,9 +65,9 @@ class ToChangelog(udf.ProcessTableFunction):
 
 
 class FromChangelog(udf.ProcessTableFunction):
-    """Rows with their operation in a column, as captured from a database, as changes.
+    """Converts rows with their operation in a column, as captured from a database, to changes.
 
-    `op` names the column, which is excluded from the result; `op_mapping` gives the operation of each code ("c, r"). A
+    `op` names the column, which is excluded from the result; `op_mapping` maps codes ("c, r") to operations. A
     row with an unknown code fails.
     """
 
@@ -94,7 +94,7 @@ class FromChangelog(udf.ProcessTableFunction):
 
 @functools.lru_cache(maxsize=64)
 def _codes(mapping: tuple[tuple[str, str], ...]) -> Mapping[RowKind, str]:
-    """The code of each operation."""
+    """Returns the code of each operation."""
     codes: dict[RowKind, str] = {}
     for names, code in mapping:
         for name in _split(names):
@@ -107,7 +107,7 @@ def _codes(mapping: tuple[tuple[str, str], ...]) -> Mapping[RowKind, str]:
 
 @functools.lru_cache(maxsize=64)
 def _kinds(mapping: tuple[tuple[str, str], ...]) -> Mapping[str, RowKind]:
-    """The operation of each code."""
+    """Returns the operation of each code."""
     kinds: dict[str, RowKind] = {}
     for codes, name in mapping:
         for code in _split(codes):

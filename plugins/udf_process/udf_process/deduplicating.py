@@ -10,9 +10,9 @@ __all__ = ["Deduplicate"]
 
 
 class Deduplicate(udf.ProcessTableFunction):
-    """The first row of each key, all columns as they are. A key is forgotten a day after its last first row.
+    """The first row of each key with all its columns. A key is forgotten a day after its last first row.
 
-    In batch nothing is forgotten, since no time passes.
+    In batch no key is forgotten, because no time passes.
     """
 
     name = "deduplicate"

@@ -13,7 +13,7 @@ __all__ = ["FraudRules", "Rule"]
 
 @dataclass
 class Rule:
-    """Alerts on `at_least` payments within `seconds` that come to `total` or more; one without a number is dropped."""
+    """Alerts on `at_least` payments within `seconds` with a sum of `total` or more; removed if `at_least` is null."""
 
     name: str
     at_least: int | None = None
@@ -23,17 +23,17 @@ class Rule:
 
 @dataclass
 class Payment:
-    """What is remembered of a payment."""
+    """The part of a payment that is kept."""
 
     time: datetime.datetime
     amount: float
 
 
 class FraudRules(udf.ProcessTableFunction):
-    """An alert for each rule that a payment breaks, together with those before it of the same key.
+    """An alert for each rule that a payment breaks, together with earlier payments of the same key.
 
-    `payments` has a column `amount`, a number, and a time, which on_time names; `rules` are `name string,
-    at_least int, total double, seconds double`, by position, of which a later one replaces an earlier of its
+    `payments` has a column `amount`, a number, and a time, which on_time names. `rules` are `name string,
+    at_least int, total double, seconds double`, by position; a later rule replaces an earlier one with the same
     name. In batch all rules are known before the first payment.
     """
 

@@ -1,4 +1,4 @@
-"""How far each key got through a row of steps."""
+"""The number of steps of a sequence that each key completed."""
 
 import datetime
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ __all__ = ["Funnel", "Progress"]
 
 @dataclass
 class Progress:
-    """Of a key: when it began, and how many steps it has made."""
+    """The time when a key began, and the number of its steps so far."""
 
     started: datetime.datetime | None = None
     made: int = 0
 
 
 class Funnel(udf.ProcessTableFunction):
-    """One row per attempt of a key: how many of `steps` it made, in their order, `within` this time of the first.
+    """One row per attempt of a key: the number of `steps` it made, in their order, `within` this time of the first.
 
-    The column `step` of the table says which step a row is; other rows may come between. An attempt is told of
-    when it is complete or its time is over.
+    The column `step` of the table says which step a row is; other rows may come between. The row of an attempt is
+    emitted when the attempt is complete or its time is over.
     """
 
     name = "funnel"
@@ -42,7 +42,7 @@ class Funnel(udf.ProcessTableFunction):
         if now is None or not steps:
             return
         if progress.started is not None and now > progress.started + within:
-            # Where the watermark comes only at the end, as in batch, no timer has fired between.
+            # If the watermark advances only at the end, as in batch, no timer has fired since the previous row.
             yield progress.started, progress.made, False
             progress.started, progress.made = None, 0
             ctx.clear_timer("over")

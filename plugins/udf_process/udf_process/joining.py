@@ -15,7 +15,7 @@ Match = tuple[str | None, str | None]
 
 @dataclass
 class Side:
-    """A row of either table: its key and what is to be joined, `to_json(struct(*))` for instance."""
+    """A row of either table: its key and the value to join, for example `to_json(struct(*))`."""
 
     key: str | None = None
     value: str | None = None
@@ -24,14 +24,14 @@ class Side:
 
 @dataclass
 class Waiting:
-    """A row without a partner, and until when it waits for one."""
+    """A row without a partner, and the time until which it waits for one."""
 
     value: str | None
     until: datetime.datetime
 
 
 class OneMatchJoin(udf.ProcessTableFunction):
-    """Joins each row of `left` with one of `right`, first come first served; what waits for `patience` goes alone.
+    """Joins each row of `left` with one of `right`, in order of arrival; after `patience` a row is emitted alone.
 
     Both tables are `key string, value string, time timestamp`, by position.
     """
@@ -52,7 +52,7 @@ class OneMatchJoin(udf.ProcessTableFunction):
         now = ctx.time
         if now is None:
             return
-        # In batch rows come by time, and timers fire only at the end.
+        # In batch rows arrive in order of time, and timers fire only at the end.
         yield from _given_up(lefts, rights, now)
         if others:
             partner = others.pop(0).value
@@ -68,7 +68,7 @@ class OneMatchJoin(udf.ProcessTableFunction):
 
 
 def _given_up(lefts: ListView[Waiting], rights: ListView[Waiting], now: datetime.datetime) -> Iterator[Match]:
-    """Rows that waited until before `now`, in the order in which they arrived."""
+    """Yields the rows whose wait ended before `now`, in order of arrival."""
     while lefts and lefts[0].until < now:
         yield lefts.pop(0).value, None
     while rights and rights[0].until < now:

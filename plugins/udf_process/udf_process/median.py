@@ -11,7 +11,7 @@ __all__ = ["TrailingMedian"]
 
 
 class TrailingMedian(udf.ProcessTableFunction):
-    """Adds the median of `column` over the last `rows` rows of the key, its own among them; nulls are skipped.
+    """Adds the median of `column` over the last `rows` rows of the key, including the current one; nulls are skipped.
 
     Pass the table ordered, by `order_by` or PARTITION BY ... ORDER BY.
     """

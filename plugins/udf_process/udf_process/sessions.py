@@ -1,4 +1,4 @@
-"""Sessions: rows of a key that follow each other closely, told of when the key has been silent for long."""
+"""Sessions: consecutive rows of a key, reported after a gap without rows."""
 
 import datetime
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ __all__ = ["Session", "SessionAlerts"]
 
 @dataclass
 class Session:
-    """What is known of the session of a key."""
+    """The state of the session of a key."""
 
     session_start: datetime.datetime | None = None
     session_end: datetime.datetime | None = None
@@ -21,9 +21,9 @@ class Session:
 
 
 class SessionAlerts(udf.ProcessTableFunction):
-    """An alert when a key has had no row for `gap`: when its session began, its last row, how many rows.
+    """An alert if a key has had no row for `gap`: the begin of its session, its last row, the number of rows.
 
-    Rows may come in any order, as long as they are not late: a session reaches from its least time to its greatest.
+    Rows may arrive in any order if they are not late: a session lasts from its least time to its greatest.
     """
 
     name = "session_alerts"
@@ -40,7 +40,7 @@ class SessionAlerts(udf.ProcessTableFunction):
         if now is None:
             return
         if session.session_end is not None and now - session.session_end > gap:
-            # Where rows come sorted and the watermark only at their end, as in batch, no timer has fired between.
+            # If rows arrive sorted and the watermark advances only at the end, as in batch, no timer has fired so far.
             yield session.session_start, session.session_end, session.events
             session.session_start, session.session_end, session.events = None, None, 0
         session.session_start = min(session.session_start or now, now)

@@ -1,4 +1,4 @@
-"""What was begun and not ended in time."""
+"""Alerts on work that was begun and not ended in time."""
 
 import datetime
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ Alert = tuple[datetime.datetime | None, datetime.datetime | None]
 
 @dataclass
 class Open:
-    """When a key was begun and is due; nulls while nothing of it is open."""
+    """The time when a key was begun and the time when it is due; nulls while it is not open."""
 
     began: datetime.datetime | None = None
     due: datetime.datetime | None = None
 
 
 class SlaAlerts(udf.ProcessTableFunction):
-    """An alert for each key that was begun and not ended `within` this time: when it began, when it was due.
+    """An alert for each key that was begun and not ended `within` this time: when it began, and when it was due.
 
     The column `status` of the table says which rows begin a key and which end it; others may come between. A second
     beginning while a key is open changes nothing. After its alert a key may begin again.
@@ -45,7 +45,7 @@ class SlaAlerts(udf.ProcessTableFunction):
         if now is None:
             return
         if open.due is not None and now > open.due:
-            # Where the watermark comes only at the end, as in batch, no timer has fired between.
+            # If the watermark advances only at the end, as in batch, no timer has fired since the previous row.
             yield open.began, open.due
             open.began = open.due = None
             ctx.clear_timer("due")

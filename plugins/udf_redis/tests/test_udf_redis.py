@@ -1,4 +1,4 @@
-"""The lookups at a real Redis server on this machine."""
+"""The lookups run against a real Redis server on this machine."""
 
 import asyncio
 import importlib.metadata
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="ne
 
 
 class RedisServer:
-    """A server that asks for a password and keeps nothing on disk."""
+    """A server that requires a password and stores nothing on disk."""
 
     def __init__(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -61,7 +61,7 @@ def running():
 
 @pytest.fixture
 def server(running, monkeypatch):
-    """The server, empty, and the plugin told of it."""
+    """Empties the server, and sets the variables of the plugin to its address."""
     running.client.flushall()
     monkeypatch.setenv("UDF_REDIS_URL", running.url)
     return running
@@ -107,7 +107,7 @@ async def test_many_rows_travel_in_few_pipelines(server):
     server.client.mset({key: f"v{key}" for key in keys})
     before = server.client.info("stats")["total_reads_processed"]
     result = await run(redis_get, keys)
-    # A thousand in flight: five pipelines, which the server may read in several pieces; and a few greetings.
+    # A thousand rows are five pipelines, which the server may read in several chunks; a few commands are handshakes.
     assert server.client.info("stats")["total_reads_processed"] - before < 100
     assert result.to_pylist() == [f"vk{number}" for number in range(5_000)]
 
@@ -140,7 +140,7 @@ async def test_a_server_that_is_not_there_is_worth_another_attempt_and_one_that_
     finally:
         server.start()
     server.client.set("a", "2")
-    # The first connection was lost with the server before.
+    # The first connection was lost with the previous server.
     found = [await asyncio.gather(lookups.get("a"), return_exceptions=True) for _ in range(3)]
     assert found[-1] == ["2"]
     await lookups.close()

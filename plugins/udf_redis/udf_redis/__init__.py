@@ -8,5 +8,5 @@ __all__ = ["redis_get", "redis_hash", "udf_functions"]
 
 @udf.hookimpl
 def udf_functions() -> list[udf.Function]:
-    """What this plugin offers."""
+    """The functions of this plugin."""
     return [redis_get, redis_hash]

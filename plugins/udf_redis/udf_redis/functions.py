@@ -12,13 +12,13 @@ _OPTIONS: dict[str, Any] = {
     "retry_strategy": "exponential-delay",
     "max_attempts": 4,
     "timeout": "30 s",
-    # A pipeline is as long as the rows in flight.
+    # The number of rows in flight limits the length of a pipeline.
     "buffer_capacity": 1_000,
 }
 
 
 class _Lookup:
-    """A function with connections of its own, opened on the function's event loop."""
+    """A function with its own connections, opened on the function's event loop."""
 
     lookups: RedisLookups
 

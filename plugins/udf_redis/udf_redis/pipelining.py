@@ -1,4 +1,4 @@
-"""RedisLookups: commands of many rows as few pipelines; an answer or an error of the right kind for each."""
+"""RedisLookups: sends commands of many rows in few pipelines; each row gets an answer or the matching error."""
 
 import asyncio
 from typing import Any
@@ -41,14 +41,14 @@ REFUSED = (AuthenticationError, AuthorizationError)
 
 
 class LookupRefused(Exception):
-    """Redis refused a command, or its answer is of no use; another attempt would not help."""
+    """Redis refused a command, or its answer is unusable; another attempt would not help."""
 
 
 class RedisLookups:
-    """Commands that read one key, for the event loop that it was made on.
+    """Commands that read one key, for the event loop on which it was created.
 
-    Commands that are given in one turn of the loop leave as one pipeline, each of them once. What is not answered
-    is bounded by the rows in flight, whose futures hold it.
+    Commands issued in one iteration of the loop are sent as one pipeline; equal commands are sent once. The number
+    of unanswered commands is bounded by the rows in flight, whose futures hold them.
     """
 
     def __init__(self, settings: RedisSettings) -> None:
@@ -59,11 +59,11 @@ class RedisLookups:
         self._pool = BlockingConnectionPool.from_url(
             settings.url,
             max_connections=settings.connections,
-            # Waiting for a connection is the row's affair, whose deadline the server keeps.
+            # Waiting for a connection has no timeout of its own: the server enforces the row's deadline.
             timeout=None,
             socket_timeout=settings.attempt_seconds,
             socket_connect_timeout=settings.attempt_seconds,
-            # So are other attempts.
+            # The server retries rows, so the client does not.
             retry=Retry(NoBackoff(), 0),
             **given,
         )
@@ -72,21 +72,21 @@ class RedisLookups:
         self._sending: set[asyncio.Task[None]] = set()
 
     async def get(self, key: str) -> str | None:
-        """The string at a key, or None if there is none.
+        """Returns the string at a key, or None if the key does not exist.
 
-        Raises RetryableError for what may succeed later, LookupRefused for a key that holds something else or an
+        Raises RetryableError for what may succeed later, LookupRefused for a key that holds another type or an
         answer that is not text.
         """
         found = await self._ask("GET", key)
         return None if found is None else _text(found, "GET", key)
 
     async def hash(self, key: str) -> dict[str, str] | None:
-        """The fields of the hash at a key, or None if there is none; raises as `get`."""
+        """Returns the fields of the hash at a key, or None if the key does not exist; raises the errors of `get`."""
         found = await self._ask("HGETALL", key)
         return {_text(k, "HGETALL", key): _text(v, "HGETALL", key) for k, v in found.items()} or None
 
     async def close(self) -> None:
-        """Closes every connection; commands in flight fail. Safe to call twice."""
+        """Closes every connection; commands in flight fail. May be called twice."""
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
@@ -102,11 +102,11 @@ class RedisLookups:
         if answer is None:
             loop = asyncio.get_running_loop()
             if not self._waiting:
-                # After the rows that are ready to run now, which give their commands first.
+                # Rows that are ready to run now issue their commands before `_send` runs.
                 loop.call_soon(self._send)
             answer = self._waiting[command] = loop.create_future()
         try:
-            # Another row may wait for the same answer.
+            # If this row is cancelled, another row may still wait for the same answer.
             found = await asyncio.shield(answer)
         except REFUSED as error:
             raise LookupRefused(f"{name} {key}: {type(error).__name__}: {error}") from None
@@ -137,7 +137,7 @@ class RedisLookups:
         for (_, future), answer in zip(commands, answers, strict=True):
             if isinstance(answer, BaseException):
                 future.set_exception(answer)
-                # A row that gave up meanwhile does not ask.
+                # If every row that waited was cancelled, nothing else reads the error, and asyncio would log it.
                 future.exception()
             else:
                 future.set_result(answer)

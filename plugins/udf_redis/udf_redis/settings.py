@@ -15,7 +15,7 @@ TLS_FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 def _url(text: str) -> str:
     try:
         parts = urlsplit(text)
-        _ = parts.port  # raises if it is no port
+        _ = parts.port  # raises if the port is invalid
         options = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
     except ValueError:
         raise InvalidSetting("is not a URL") from None
@@ -23,11 +23,11 @@ def _url(text: str) -> str:
         parts.path if parts.scheme == "unix" else parts.hostname
     ):
         raise InvalidSetting("is not a redis, rediss or unix URL with a host or a path")
-    # The client passes over a path that is no number, and then asks another database.
+    # The client ignores a path that is no number and uses the default database.
     database = parts.path.strip("/") if parts.scheme != "unix" else options.get("db", [""])[0]
     if database and not (database.isascii() and database.isdecimal()):
         raise InvalidSetting("names a database that is not a number")
-    # Any other one could change what the client answers with.
+    # Any other option could change the type of the client's answers.
     allowed = {"unix": {"db"}, "rediss": TLS_FILES}.get(parts.scheme, set())
     if not options.keys() <= allowed:
         raise InvalidSetting(f"has options other than {', '.join(sorted(allowed)) or 'none'}")
@@ -36,7 +36,7 @@ def _url(text: str) -> str:
 
 @dataclass(frozen=True)
 class RedisSettings:
-    """Where Redis is and how it is asked. Its repr shows no secret."""
+    """The address of Redis and the limits of requests. Its repr shows no secret."""
 
     url: str = setting("where Redis is, such as redis://cache.example:6379/0", secret=True, read=_url)
     """redis://, rediss:// for TLS, or unix://; may hold a user name and a password."""
@@ -57,6 +57,6 @@ class RedisSettings:
 
     @property
     def address(self) -> str:
-        """The server without any secret, for messages."""
+        """The address of the server without any secret, for messages."""
         parts = urlsplit(self.url)
         return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"

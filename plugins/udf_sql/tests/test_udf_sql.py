@@ -1,4 +1,4 @@
-"""The lookups in a SQLite file and, where it is installed, in PostgreSQL."""
+"""The lookups run against a SQLite file and, if it is installed, against PostgreSQL."""
 
 import asyncio
 import importlib.metadata
@@ -57,7 +57,7 @@ PRODUCTS = [(1, "lamp", 9.5), (2, "pen", 1.25), (3, "für", 2.0), (4, None, 3.0)
 
 @pytest.fixture
 def configured(tmp_path, monkeypatch):
-    """A database in a file, and the plugin told of it; `configured(statements)` gives its functions by name."""
+    """Creates a database in a file for the plugin; `configured(statements)` returns its functions by name."""
     with sqlite3.connect(tmp_path / "shop.db") as shop:
         shop.execute("CREATE TABLE product (id INTEGER PRIMARY KEY, name TEXT, price REAL)")
         shop.executemany("INSERT INTO product VALUES (?, ?, ?)", PRODUCTS)
@@ -258,13 +258,13 @@ def test_the_installed_package_is_a_plugin(monkeypatch):
 
 
 def tool(name):
-    """The path of a tool of PostgreSQL, which Debian keeps out of the way; None if it is not installed."""
+    """The path of a PostgreSQL tool, which Debian does not put on PATH; None if it is not installed."""
     folders = sorted(str(folder) for folder in Path("/usr/lib/postgresql").glob("*/bin"))
     return shutil.which(name, path=os.pathsep.join([*folders, os.environ["PATH"]]))
 
 
 class PostgreSQL:
-    """A server of its own in a folder; as root it runs as the user of Debian's package."""
+    """A separate server in a folder; as root it runs as the user of Debian's package."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -294,7 +294,7 @@ class PostgreSQL:
 def postgresql():
     if not all(map(tool, ("initdb", "pg_ctl"))):
         pytest.skip("needs PostgreSQL, a Debian package")
-    # Not below pytest's folder, into which another user may not look.
+    # The folder is not below pytest's, which another user may not read.
     with tempfile.TemporaryDirectory() as folder:
         server = PostgreSQL(Path(folder))
         yield server

@@ -1,4 +1,4 @@
-"""The plugin `sql`: a function for each statement that the operator names."""
+"""The plugin `sql`: a function for each statement in the operator's file."""
 
 import os
 
@@ -10,7 +10,7 @@ __all__ = ["udf_functions"]
 
 @udf.hookimpl
 def udf_functions() -> list[udf.Function]:
-    """The functions of the file UDF_SQL_STATEMENTS; none without it.
+    """The functions of the file UDF_SQL_STATEMENTS; none if it is not set.
 
     Raises InvalidSetting or InvalidStatement.
     """

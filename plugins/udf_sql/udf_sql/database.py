@@ -1,4 +1,4 @@
-"""Database: runs statements over a pool of connections; returns rows, or raises an error of the right kind."""
+"""Database: runs statements over a pool of connections; returns rows, or raises the matching error."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -21,11 +21,11 @@ TRY_AGAIN = ("08", "40", "53", "57")
 
 
 class LookupRefused(Exception):
-    """The database refused a statement, or its answer is of no use; another attempt would not help."""
+    """The database refused a statement, or its answer is unusable; another attempt would not help."""
 
 
 class Database:
-    """One pool of connections, for the event loop that it was made on."""
+    """One pool of connections, for the event loop on which it was created."""
 
     def __init__(self, settings: SqlSettings) -> None:
         """Raises InvalidSetting for a URL that SQLAlchemy or its driver cannot use."""
@@ -38,9 +38,9 @@ class Database:
         self._free = asyncio.Semaphore(settings.connections)
 
     async def one(self, statement: Statement, arguments: Sequence[Any]) -> dict[str, Any] | None:
-        """The columns of the one row that a statement finds; None if it finds none.
+        """Returns the columns of the one row that a statement finds, or None if it finds none.
 
-        Raises RetryableError for what may succeed later, LookupRefused for anything else, two rows among it.
+        Raises RetryableError for what may succeed later, LookupRefused for any other error and for several rows.
         """
         rows = await self._rows(statement, dict(zip(statement.parameters, arguments, strict=True)), statement.returns)
         if len(rows) > 1:
@@ -48,7 +48,7 @@ class Database:
         return rows[0] if rows else None
 
     async def many(self, statement: Statement, keys: Sequence[Any]) -> dict[Any, dict[str, Any]]:
-        """The columns of the row of each key that has one, by its key; raises as `one`."""
+        """Returns the columns of each key's row, by key, for keys that have one; raises the same errors as `one`."""
         assert statement.key is not None
         (parameter,) = statement.parameters
         asked = list(dict.fromkeys(keys))
@@ -63,7 +63,7 @@ class Database:
         return found
 
     async def close(self) -> None:
-        """Closes every connection. Safe to call twice."""
+        """Closes every connection. May be called twice."""
         await self._engine.dispose()
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class Database:
         except TimeoutError:
             raise RetryableError(f"{statement.name}: no answer in time") from None
         except Exception as error:
-            # Not as the cause: its traceback may hold the connection's arguments.
+            # The error is not chained: its traceback may contain the connection's arguments.
             raise _failure(statement.name, error) from None
 
 
@@ -102,7 +102,7 @@ def _engine(url: URL, connections: int) -> AsyncEngine:
             url,
             pool_size=connections,
             max_overflow=0,
-            # Statements that only read need no transaction, which would cost a message before and after each.
+            # Statements that only read need no transaction, which would cost two more messages for each.
             isolation_level="AUTOCOMMIT",
             hide_parameters=True,
         )

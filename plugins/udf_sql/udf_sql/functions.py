@@ -1,4 +1,4 @@
-"""The functions: one for each statement, a row at a time or with the keys of a batch in one question."""
+"""The functions: one for each statement, called with one row or with the keys of a batch in one query."""
 
 import inspect
 from typing import Any
@@ -16,7 +16,7 @@ _OPTIONS: dict[str, Any] = {"retry_strategy": "exponential-delay", "max_attempts
 
 
 def functions_of(settings: SqlSettings) -> list[udf.Function]:
-    """The functions of a file of statements. Raises InvalidStatement, or DeclarationError for options that are none."""
+    """Returns the functions of a file of statements. Raises InvalidStatement, or DeclarationError for its options."""
     return [_function(statement, settings) for statement in read_statements(settings.statements)]
 
 

@@ -12,7 +12,7 @@ __all__ = ["InvalidSetting", "SqlSettings"]
 
 @dataclass(frozen=True)
 class SqlSettings:
-    """Where the database is, and what it may be asked. Its repr shows no secret."""
+    """The address of the database and the file of statements. Its repr shows no secret."""
 
     statements: Path = setting("the TOML file of statements")
     url: str = setting("the database, such as postgresql+asyncpg://user@host/name", secret=True)

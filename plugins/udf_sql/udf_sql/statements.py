@@ -1,4 +1,4 @@
-"""Statement: one named question to the database, as the operator's file has it."""
+"""Statement: one named query of the operator's file."""
 
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class InvalidStatement(ValueError):
 
 @dataclass(frozen=True)
 class Statement:
-    """What a function asks, with which parameters, and which columns of the answer are its value."""
+    """A query with its parameters, and the columns of the answer that make up its value."""
 
     name: str
     clause: TextClause
@@ -36,7 +36,7 @@ class Statement:
 
 
 def read_statements(path: Path) -> list[Statement]:
-    """The statements of a TOML file, in its order. Raises InvalidStatement."""
+    """Returns the statements of a TOML file in its order. Raises InvalidStatement."""
     try:
         tables = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
