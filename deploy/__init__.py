@@ -1,1 +1,1 @@
-"""What an operator starts from: container image, Compose, Kubernetes, Prometheus, Grafana."""
+"""Deployment files for operators: container image, Compose, Kubernetes, Prometheus, Grafana."""

@@ -1,4 +1,4 @@
-"""`python -m deploy`: writes what is generated here, the Grafana dashboard and the rules as a Kubernetes resource."""
+"""`python -m deploy`: writes the generated files, the Grafana dashboard and the rules as a Kubernetes resource."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ spec:
 
 
 def _rules() -> str:
-    """The groups of every rule file, as the resource of Kubernetes that holds them."""
+    """The groups of every rule file, as a Kubernetes PrometheusRule."""
     parts = []
     for path in sorted((FOLDER / "prometheus/rules").glob("*.yml")):
         _, _, groups = path.read_text().partition("groups:\n")
@@ -29,7 +29,7 @@ def _rules() -> str:
 
 
 def generated() -> dict[Path, str]:
-    """What each generated file should hold."""
+    """The expected content of each generated file."""
     return {
         FOLDER / "grafana/dashboards/udf-server.json": json.dumps(dashboard(), indent=2) + "\n",
         FOLDER / "kubernetes/components/monitoring/rules.yaml": _rules(),
@@ -37,7 +37,7 @@ def generated() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Writes them."""
+    """Writes the generated files."""
     for path, text in generated().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

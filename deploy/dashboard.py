@@ -1,4 +1,4 @@
-"""The Grafana dashboard as code: rows of panels, each a few queries of the server's metrics."""
+"""The Grafana dashboard as code: rows of panels, each with queries of the server's metrics."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ WIDTH, HEIGHT, STAT_HEIGHT = 24, 8, 4
 OPTIONS: dict[str, dict[str, Any]] = {
     "timeseries": {
         "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
-        # All functions at one time, the busiest first.
+        # The tooltip shows all functions at one time, the busiest first.
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
 }
