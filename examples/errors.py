@@ -1,4 +1,4 @@
-"""One bad row among good ones, and what a caller may do about it.
+"""One bad row among good ones, and the ways to handle it.
 
 make demo                          # once: it installs what this needs
 .venv/bin/python -m examples.errors
@@ -27,7 +27,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="remote-udf-errors-"))
     (folder / "shares.py").write_text(PLUGIN)
     spark = local_session(2)
-    # Failed tasks are the subject here; Spark would write pages about each.
+    # This example causes failed tasks, about each of which Spark would log pages.
     spark.sparkContext.setLogLevel("OFF")
     share = (remote := connect(spark, plugins=[str(folder / "shares.py")])).function("share")
     frame = spark.createDataFrame([(1, 4), (3, 0), (1, 2)], "part bigint, whole bigint")

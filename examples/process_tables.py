@@ -3,7 +3,7 @@
     make demo                          # once: it installs what this needs
     .venv/bin/python -m examples.process_tables
 
-The functions are those of plugins/udf_process; an embedded server has them.
+The functions are those of plugins/udf_process, on an embedded server.
 """
 
 import datetime as dt
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def results(spark: SparkSession, remote: RemoteSession) -> dict[str, DataFrame]:
-    """What each function makes of the shop's day, by a title."""
+    """Returns the result of each function for the shop's day, by title."""
     clicks = _timed(spark, CLICKS, "user string, step string")
     payments = _timed(spark, PAYMENTS, "card string, amount double")
     half_an_hour = dt.timedelta(minutes=30)

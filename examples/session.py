@@ -1,4 +1,4 @@
-"""The Spark session of the examples: local, and silent but for errors."""
+"""The Spark session of the examples: local, and without log messages below errors."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ def local_session(tasks: int) -> SparkSession:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(Path(__file__).with_name("conf")),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        # gRPC's own remarks, such as that a server said goodbye.
+        # Hides gRPC's warnings, such as those about a server that shuts down.
         "GRPC_VERBOSITY": "ERROR",
     }.items():
         os.environ.setdefault(variable, value)

@@ -1,9 +1,9 @@
-"""A remote function on a stream: readings arrive as files, each is looked up, each minute is counted.
+"""A remote function on a stream: readings arrive as files, each is looked up, and they are counted by minute.
 
     make demo                          # once: it installs what this needs
     .venv/bin/python -m examples.streaming
 
-Stops by itself when every file was read.
+Stops when every file has been read.
 """
 
 import tempfile
@@ -51,7 +51,7 @@ def main() -> None:
         .csv(source.as_uri())
         .withWatermark("at", "1 minute")
     )
-    # Rows leave as they are answered; those without an answer keep the reason in room_error.
+    # Rows are emitted as they are answered; for those without an answer room_error has the reason.
     placed = remote.with_columns(readings, {"room": sensor_room("sensor")}, output_mode="unordered", on_error="column")
     minutes = placed.groupBy(F.window("at", "1 minute").start.alias("minute"), "room").agg(
         F.count("*").alias("readings"),

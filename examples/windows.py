@@ -3,7 +3,7 @@
     make demo                          # once: it installs what this needs
     .venv/bin/python -m examples.windows
 
-Orders of a day are generated. What the windows give is compared with plain SQL over the same orders.
+The orders of a day are generated. The results of the windows are compared with plain SQL over the same orders.
 """
 
 import tempfile
@@ -65,7 +65,7 @@ _STEPS = """
 
 
 def orders(spark: SparkSession, count: int) -> DataFrame:
-    """This many orders of one day, the same ones every time; some items sell better than others."""
+    """Returns `count` orders of one day, which are equal in every run; some items sell better than others."""
     rows = spark.range(count)
     picked = F.pmod(F.xxhash64("id"), F.lit(1000))
     return rows.select(
@@ -80,7 +80,7 @@ def orders(spark: SparkSession, count: int) -> DataFrame:
 
 
 def top_items_in_plain_sql(spark: SparkSession) -> DataFrame:
-    """TOP_ITEMS without windows: every step joined with the orders before it."""
+    """TOP_ITEMS without windows: every step is joined with the orders before it."""
     return spark.sql(f"""
         SELECT step AS window_end, place, item, sales FROM (
           SELECT *, row_number() OVER (PARTITION BY step ORDER BY sales DESC, item) AS place FROM (
@@ -99,7 +99,7 @@ def buyers_in_plain_sql(spark: SparkSession) -> DataFrame:
 
 
 def connected(spark: SparkSession, folder: Path) -> RemoteSession:
-    """A remote session with the function `buyers`, whose file is written to the folder."""
+    """Returns a remote session with the function `buyers`, whose file is written to the folder."""
     (folder / "buyers.py").write_text(PLUGIN)
     return connect(spark, plugins=[str(folder / "buyers.py")])
 

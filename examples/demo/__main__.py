@@ -29,7 +29,7 @@ FEW = 5
 
 
 def main() -> None:
-    """Runs the demo; what cannot be used is one line and exit status 1."""
+    """Runs the demo; if the input is unusable, prints one line and exits with status 1."""
     began = time.perf_counter()
     say(f"Starting Spark with {TASKS} local tasks")
     spark = local_session(TASKS)
@@ -37,7 +37,7 @@ def main() -> None:
         given = read_input(spark)
         say("Starting the server of the functions, and the look-up service")
         with LookupProcess() as service:
-            # The plugin udf_http reads it in the embedded server.
+            # The plugin udf_http in the embedded server reads it.
             os.environ["UDF_HTTP_BASE_URL"] = service.base_url
             run(spark, connect(spark), service, given)
     except (InputError, RemoteUdfError) as error:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def run(spark: SparkSession, remote: RemoteSession, service: LookupProcess, given: JobInput) -> None:
-    """The job, part by part."""
+    """Runs the job, part by part."""
     title("Functions of the server")
     show_functions(remote)
 
@@ -87,7 +87,7 @@ def run(spark: SparkSession, remote: RemoteSession, service: LookupProcess, give
 
 
 def show_functions(remote: RemoteSession) -> None:
-    """What there is to call."""
+    """Prints the functions that can be called."""
     rows = []
     for spec in remote.functions():
         arguments = ", ".join(parameter.name for parameter in spec.parameters)
@@ -97,7 +97,7 @@ def show_functions(remote: RemoteSession) -> None:
 
 
 def show_timings(timings: list[Timing]) -> None:
-    """How long each way took, a row of it, and the most requests the service saw at once."""
+    """Prints the time of each way, its time per row, and the most requests that the service saw at once."""
     slowest = timings[0].seconds
     rows = [
         (t.way, t.seconds, t.rows / t.seconds, slowest / t.seconds, t.row_milliseconds, t.most_at_once) for t in timings
@@ -106,7 +106,7 @@ def show_timings(timings: list[Timing]) -> None:
 
 
 def show_metrics(scrape: Scrape) -> None:
-    """Every function's rows and times, over the whole demo."""
+    """Prints the rows and times of every function, over the whole demo."""
     rows = []
     for function in scrape.functions():
         of = scrape.statistics(function)

@@ -1,4 +1,4 @@
-"""The airports that the look-up service knows: those of the package vega_datasets."""
+"""The airports that the look-up service offers: those of the package vega_datasets."""
 
 import csv
 import math
@@ -33,7 +33,7 @@ class Airport:
 
 
 class Airports:
-    """Finds airports by code, by place and by words."""
+    """Finds airports by code, by location and by words."""
 
     def __init__(self, airports: Iterable[Airport]) -> None:
         self._by_code = {airport.iata: airport for airport in airports}
@@ -43,7 +43,7 @@ class Airports:
             for word in _words(f"{airport.city} {airport.name}"):
                 self._by_word.setdefault(word, airport)
             self._by_degree.setdefault(_square(airport.latitude, airport.longitude), []).append(airport)
-        # The name of a city says more than a word of it.
+        # A match of a whole city name takes precedence over a word of it.
         self._by_city = {airport.city.lower(): airport for airport in self._by_code.values()}
 
     @classmethod
@@ -65,12 +65,12 @@ class Airports:
         return self._by_code.get(code.strip().upper())
 
     def search(self, text: str) -> Airport | None:
-        """One whose city is the text, or whose city or name has a word of it, earlier words first."""
+        """Returns an airport whose city is the text, or else one for the first word that a city or a name contains."""
         city = self._by_city.get(text.strip().lower())
         return city or next((self._by_word[word] for word in _words(text) if word in self._by_word), None)
 
     def nearest(self, latitude: float, longitude: float) -> Airport | None:
-        """The nearest one within a degree or two."""
+        """Returns the nearest airport within a degree or two."""
         north, east = _square(latitude, longitude)
         near = [
             airport

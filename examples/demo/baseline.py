@@ -1,4 +1,4 @@
-"""What people write today: a pandas_udf that waits for one answer after the other."""
+"""The usual PySpark way: a pandas_udf that waits for one answer after the other."""
 
 import http.client
 from collections.abc import Callable
@@ -12,12 +12,12 @@ __all__ = ["blocking_look_up"]
 
 
 def blocking_look_up(base_url: str) -> Callable[..., Any]:
-    """A pandas_udf that looks paths up below the base URL: the answer as text, null for 404."""
+    """Returns a pandas_udf that looks paths up below the base URL: the answer as text, null for 404."""
 
-    # Not at the top level, so that Spark sends the code along; its workers need not find this package.
+    # It is a nested function, so that Spark pickles its code; the workers need not find this package.
     @F.pandas_udf("string")  # type: ignore[call-overload]
     def look_up(paths):  # type: ignore[no-untyped-def]
-        # One connection for the batch: the comparison is about waiting, not about connecting.
+        # There is one connection per batch: the comparison is about waiting, not about connecting.
         connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=30)
         answers = []
         for path in paths:

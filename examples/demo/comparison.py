@@ -20,7 +20,7 @@ TASKS = 2
 
 @dataclass(frozen=True)
 class Timing:
-    """One way: its rows and seconds, how long a row took by itself, and what the service saw of it."""
+    """One way: its rows and seconds, the latency of a row, and the requests that the service counted."""
 
     way: str
     rows: int
@@ -30,11 +30,11 @@ class Timing:
 
 
 def compare(remote: RemoteSession, frame: DataFrame, service: LookupProcess) -> tuple[list[Timing], bool]:
-    """Times of the three ways for the same rows, and whether they gave the same answers."""
+    """Returns the times of the three ways for the same rows, and whether their answers are equal."""
     look_up = remote.function("http_get_json", buffer_capacity=IN_FLIGHT)
     blocking = blocking_look_up(service.base_url)
     paths = frame.select("path")
-    # Starts Spark's Python workers and opens connections, which none of the ways should pay for.
+    # This starts Spark's Python workers and opens connections, which should not count for any of the ways.
     for warm in (paths.limit(2).select(blocking("path")), paths.limit(2).select(look_up("path"))):
         warm.collect()
     ways: list[tuple[str, Callable[[], list[Row]]]] = [
@@ -53,7 +53,7 @@ def compare(remote: RemoteSession, frame: DataFrame, service: LookupProcess) -> 
         rows = run()
         seconds = time.perf_counter() - began
         after = _statistics(remote)
-        # Without a server every task has one row in flight, all the time.
+        # Without a server every task always has one row in flight.
         row_seconds = after.row_seconds - before.row_seconds or TASKS * seconds
         row_milliseconds = 1e3 * row_seconds / len(rows)
         timings.append(Timing(way, len(rows), seconds, row_milliseconds, service.statistics().most_at_once))

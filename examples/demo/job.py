@@ -15,7 +15,7 @@ SAN_FRANCISCO = (37.619, -122.375)
 
 
 def found(remote: RemoteSession, frame: DataFrame) -> DataFrame:
-    """The airport that each row asks for; one remote call feeds three others."""
+    """The airport that each row names; one remote call feeds three others."""
     look_up = remote.function("http_get_json", buffer_capacity=IN_FLIGHT)
     haversine, bearing, geohash = (remote.function(name) for name in ("haversine", "bearing", "geohash"))
     places = (
@@ -31,7 +31,7 @@ def found(remote: RemoteSession, frame: DataFrame) -> DataFrame:
 
 
 def farthest(remote: RemoteSession, frame: DataFrame, rows: int) -> DataFrame:
-    """The airports farthest from San Francisco, each once."""
+    """The airports farthest from San Francisco, without duplicates."""
     return found(remote, frame).distinct().orderBy(F.desc("km"), "iata").limit(rows)
 
 
@@ -56,7 +56,7 @@ def states(spark: SparkSession, remote: RemoteSession, frame: DataFrame, rows: i
 
 
 def hours(spark: SparkSession, remote: RemoteSession) -> DataFrame:
-    """San Francisco's hourly temperatures beside Seattle's, which are looked up; a row for each month."""
+    """San Francisco's hourly temperatures beside Seattle's, which are looked up; one row per month."""
     path = F.concat(F.lit("seattle?hour="), F.date_format("at", "yyyy-MM-dd'T'HH"))
     asked = _readings(spark).select("temp", F.month("at").alias("month"), path.alias("path"))
     look_up = remote.function("http_get_json")
@@ -95,7 +95,7 @@ def months(spark: SparkSession, remote: RemoteSession) -> DataFrame:
 
 
 def warmest(spark: SparkSession, remote: RemoteSession, rows: int) -> DataFrame:
-    """When the moving mean was highest, by month: exponentially weighted, its value after each hour."""
+    """The time when the moving mean was highest, by month: exponentially weighted, its value after each hour."""
     mean = remote.function("ewm_mean")("temp", F.lit(0.1)).over(Window.orderBy("at"))
     found = (
         remote.with_columns(_readings(spark), {"mean": mean})

@@ -1,12 +1,12 @@
-"""The rows of the demo: the airports that come with it, or the user's own file.
+"""The rows of the demo: the bundled airports, or the user's own file.
 
-Which column is looked up, the values of the first rows decide, in this order:
+The values of the first rows decide which column is looked up, in this order:
 
 1. the text column of which at least half are airport codes, such as SFO
 2. a numeric latitude with a numeric longitude, by their names
 3. the text column with the most values that name a city or an airport
 
-DEMO_COLUMN says it instead. DEMO_ROWS rows are taken at most, because the comparison takes its time.
+DEMO_COLUMN names the column instead. DEMO_ROWS limits the rows, because the comparison is slow.
 """
 
 import os
@@ -36,12 +36,12 @@ TAKES = (
 
 
 class InputError(Exception):
-    """The input cannot be used; the message says why in one line."""
+    """The input is unusable; the message says why in one line."""
 
 
 @dataclass(frozen=True)
 class JobInput:
-    """`frame` has the user's columns and `path`, what is asked of the look-up service; `is_users` if not ours."""
+    """`frame` has the user's columns and `path`, the request to the service; `is_users`: it is the user's own file."""
 
     frame: DataFrame
     title: str
@@ -50,7 +50,7 @@ class JobInput:
 
 
 def read_input(spark: SparkSession, environment: Mapping[str, str] = os.environ) -> JobInput:
-    """The rows to look up. Raises InputError."""
+    """Returns the rows to look up. Raises InputError."""
     given = environment.get("DEMO_INPUT", "")
     rows = _rows(environment.get("DEMO_ROWS", ""))
     path = Path(given).expanduser() if given else AIRPORTS_CSV
@@ -65,7 +65,7 @@ def read_input(spark: SparkSession, environment: Mapping[str, str] = os.environ)
         raise InputError(f"DEMO_INPUT={given}: has no rows")
     chosen, asked = _choose(frame, sample, environment.get("DEMO_COLUMN", ""), title)
     taken = frame.withColumn("path", asked).where("path IS NOT NULL").limit(rows)
-    # Two tasks, on any machine, so that the numbers mean the same everywhere.
+    # There are two tasks on any machine, so that times are comparable.
     return JobInput(taken.repartition(2), title, chosen, is_users=bool(given))
 
 
@@ -82,7 +82,7 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
     uri = path.resolve().as_uri()
     if name.endswith(".parquet") or path.is_dir():
         if path.is_file():
-            # Spark says in fifty lines what this says in one.
+            # Spark's own message has fifty lines.
             try:
                 pq.read_schema(path)
             except pa.ArrowException as error:
@@ -96,7 +96,7 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _choose(frame: DataFrame, sample: list[Row], wanted: str, title: str) -> tuple[str, Column]:
-    """What was chosen, in words, and the path to ask for."""
+    """Returns a description of the choice, and the path to request."""
     airports = Airports.load()
     columns = {column.lower(): column for column in reversed(frame.columns)}
     texts = [field.name for field in frame.schema if isinstance(field.dataType, StringType)]
@@ -126,7 +126,7 @@ def _choose(frame: DataFrame, sample: list[Row], wanted: str, title: str) -> tup
 
 
 def _best(sample: list[Row], columns: list[str], find: Callable[[str], Airport | None]) -> tuple[str, float] | None:
-    """The column with the largest share of values that are found, and that share."""
+    """Returns the column with the largest share of values that `find` finds, and that share."""
     shares = []
     for column in columns:
         values = [row[column] for row in sample if row[column] is not None]
@@ -139,5 +139,5 @@ def _asked(query: str, column: str) -> Column:
 
 
 def _quoted(column: str) -> Column:
-    """A column by its whole name, dots included."""
+    """Quotes the whole name of a column, including dots."""
     return F.col("`" + column.replace("`", "``") + "`")

@@ -1,14 +1,14 @@
-"""A look-up service over HTTP that takes 20 ms for an answer, as one across a network would.
+"""A look-up service over HTTP that takes 20 ms per answer, like one across a network.
 
     python -m examples.demo.lookup_service
 
-Prints its base URL once it listens, and ends with its standard input.
+Prints its base URL when it listens, and ends with its standard input.
 
 GET airport?code=SFO                              an airport as JSON, or 404
-GET airport?latitude=37.6&longitude=-122.4        the nearest one
-GET airport?text=San+Francisco                    the first that the text names
+GET airport?latitude=37.6&longitude=-122.4        the nearest airport
+GET airport?text=San+Francisco                    the first airport that the text names
 GET seattle?hour=2010-01-01T00                    the temperature of an hour
-GET statistics                                    answers, and the most at once, since the last such GET
+GET statistics                                    answers, and the most concurrent requests, since the last such GET
 """
 
 import asyncio
@@ -29,7 +29,7 @@ ANSWER_SECONDS = 0.020
 
 
 class LookupService:
-    """The two lookups, and what they count."""
+    """The two lookups, and their statistics."""
 
     def __init__(self, airports: Airports, temperatures: Mapping[str, float]) -> None:
         """`temperatures` are degrees Fahrenheit by hour, such as 2010-01-01T00."""
@@ -79,7 +79,7 @@ class LookupService:
 
 def _seattle_temperatures() -> dict[str, float]:
     with Path(data.seattle_temps.filepath).open(newline="", encoding="utf-8") as file:
-        # 2010/01/01 00:00 is 2010-01-01T00.
+        # The file writes 2010/01/01 00:00 for 2010-01-01T00.
         return {
             row["date"].replace("/", "-").replace(" ", "T").split(":")[0]: float(row["temp"])
             for row in csv.DictReader(file)

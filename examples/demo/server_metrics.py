@@ -1,4 +1,4 @@
-"""The few metrics of the server that explain the demo's times, scraped as Prometheus would."""
+"""The few server metrics that explain the demo's times, scraped as Prometheus would scrape them."""
 
 import urllib.request
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class FunctionStatistics:
 
     @property
     def slowest_milliseconds(self) -> float | None:
-        """A bound that 99 of 100 rows keep."""
+        """An upper bound for 99 of 100 rows."""
         rows = self.buckets[-1][1] if self.buckets else 0
         return next((1e3 * bound for bound, count in self.buckets if rows and count >= 0.99 * rows), None)
 
@@ -46,7 +46,7 @@ class Scrape:
                 self._samples.setdefault((sample.name, function), []).append((sample.labels, sample.value))
 
     def functions(self) -> list[str]:
-        """Those that were called, by name."""
+        """The names of the functions that were called."""
         known = {function for name, function in self._samples if name == "udf_rows_total"}
         return sorted(function for function in known if self._sum("udf_rows_total", function))
 

@@ -1,4 +1,4 @@
-"""Starts the look-up service as a process, and asks it what it counted."""
+"""Starts the look-up service as a process, and reads its statistics."""
 
 import json
 import subprocess
@@ -13,14 +13,14 @@ __all__ = ["LookupProcess", "Statistics"]
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the service saw since it was last asked."""
+    """The counts of the service since the previous request for them."""
 
     answers: int
     most_at_once: int
 
 
 class LookupProcess:
-    """The look-up service, for as long as the `with` block lasts."""
+    """Runs the look-up service during a `with` block."""
 
     base_url: str
 

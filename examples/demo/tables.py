@@ -1,4 +1,4 @@
-"""Tables as text: numbers to the right, everything else to the left."""
+"""Tables as text: numbers are right-aligned, everything else is left-aligned."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ WIDEST = 44
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows below heads, in columns as wide as they must be; a long text is cut."""
+    """Formats rows below heads, in columns as wide as necessary; long texts are cut."""
     values = [list(row) for row in rows]
     cells = [list(heads), *([shown(value) for value in row] for row in values)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
@@ -29,7 +29,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a cell."""
+    """Formats a value as a cell."""
     if value is None:
         return "-"
     if isinstance(value, float):
