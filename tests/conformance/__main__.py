@@ -18,8 +18,8 @@ REPORT = ROOT / "build" / "conformance.json"
 
 
 def main() -> int:
-    """0 if all is well, 1 if a case failed, lacks a function or is malformed, or an alteration went unnoticed; 2 if
-    nothing can be run."""
+    """Returns 0 on success; 1 if a case failed, lacks a function or is malformed, or an alteration was not noticed; 2
+    if nothing can be run."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--cases", type=Path, default=ROOT.parent / "shared" / "conformance", help="folder of cases")
     parser.add_argument("--functions", type=Path, help="file with the functions of the cases")

@@ -1,4 +1,4 @@
-"""How many calls a text such as "1 per left row + 1 per right row" stands for."""
+"""The number of calls that a text such as "1 per left row + 1 per right row" allows."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ _TERM = re.compile(r"^(?:at most )?(\d+)(?: calls?)?(?: per (.+?))?(?: for .*)?$
 
 
 def exact_calls(text: str, units: Mapping[str, int], written: Sequence[str] = ()) -> tuple[int, int] | None:
-    """The least and the most calls; None if the text counts by something that is not known.
+    """Returns the least and the most calls, or None if the text counts by an unknown unit.
 
     Parts after semicolons may start with a side and a colon; terms are joined with "+". A bare number is exact.
-    "at most" has no least. `written` are the calls in the query. Where the text counts them one by one, equal ones may
-    be made once; where it counts both sides of a join, a condition that is derived for the other side need not call.
+    "at most" has no least. `written` are the calls in the query. If the text counts them one by one, equal calls may
+    be made once; if it counts both sides of a join, a condition that is derived for the other side need not call.
     """
     calls: list[int] = []
     exact = True

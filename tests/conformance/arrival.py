@@ -1,7 +1,7 @@
-"""The order in which rows arrive, which the language of the cases knows and Spark does not.
+"""The order in which rows arrive, which the language of the cases preserves and Spark does not.
 
-LAST_VALUE(v) GROUP BY k is the value that came last, and rows of equal time follow each other in a ROWS
-frame as they came. Here the tables of such a query get a column with the position of a row.
+LAST_VALUE(v) GROUP BY k is the value that arrived last, and rows of equal time follow each other in a ROWS
+frame in order of arrival. Here the tables of such a query get a column with the position of a row.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _BY_ARRIVAL = {exp.LastValue: "max_by", exp.Last: "max_by", exp.FirstValue: "min
 
 
 def in_arrival_order(tree: Any) -> Any:
-    """A copy of the query that says the order it means."""
+    """Returns a copy of the query with an explicit order of arrival."""
     tree = tree.copy()
     for select in list(tree.find_all(exp.Select)):
         _selects(select)

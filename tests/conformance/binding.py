@@ -1,4 +1,4 @@
-"""Binding: which function a case means. From the user's file by name, or made from the words of the sample."""
+"""Binding: the function that a case means, from the user's file by name, or made from the words of the sample."""
 
 import json
 import re
@@ -29,14 +29,14 @@ _PLUGIN = "tests.conformance.given_plugin"
 
 
 class FunctionMissing(Exception):
-    """A case needs a function that nobody gave; the message names it and says why."""
+    """A case needs a function that is not given; the message names it and says why."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A function in words and the one that stands for it. `refused` is what its declaration raised.
+    """A function in words and the function bound to it. `refused` is the error that its declaration raised.
 
-    `origin` is for the report. `own_message` stands in every error that it raises, "" if that is not known.
+    `origin` is for the report. `own_message` is part of every error that it raises, "" if that is not known.
     """
 
     words: FunctionWords
@@ -57,17 +57,17 @@ class Bound:
 
 
 class Binder(Protocol):
-    """Binds the functions of cases, and has a server with them."""
+    """Binds the functions of cases, and runs a server with them."""
 
     def bind(self, case: Case, known: Sequence[str]) -> list[Bound]:
-        """The functions of a case without the built-in ones; Spark has the names `known`. Raises FunctionMissing."""
+        """Returns the functions of a case without built-in ones; Spark has `known` names. Raises FunctionMissing."""
 
     def server(self, case: Case, bound: Sequence[Bound], fresh: object) -> EmbeddedServer:
-        """A server with these functions, a new one for every value of `fresh` if they may keep something."""
+        """Returns a server with these functions, a new one for every value of `fresh` if they may keep state."""
 
 
 class FileBinder:
-    """By the names of a user's file."""
+    """Binds functions by the names of a user's file."""
 
     def __init__(self, path: Path, servers: Servers) -> None:
         self._given = Given(path)
@@ -96,10 +96,10 @@ class FileBinder:
         return self._servers.server(_PLUGIN, settings, (case.id, fresh) if scalar else None)
 
     def _bound(self, case: Case, words: FunctionWords, place: int, where: Sequence[str]) -> list[Bound]:
-        """One function; or one for every number of arguments that the query has for the name."""
+        """Returns one function; or one for every number of arguments with which the query calls the name."""
         arguments = [name for name, _ in words.arguments]
         if is_process(words):
-            # A query may call the function by a name of its own.
+            # A query may use its own name for the function.
             called = called_in_from(" ".join((*case.setup, case.query)))
             names = [words.name, *called[place : place + 1]]
             tried = [self._given.find(name, where, arguments, kind=FunctionKind.PROCESS) for name in names]
@@ -123,7 +123,7 @@ class FileBinder:
 
 
 def is_process(words: FunctionWords) -> bool:
-    """Words for a process table function: it has tables as arguments, or state, or timers."""
+    """Whether the words describe a process table function: tables as arguments, state, or timers."""
     return (
         "timers" in words.raw
         or "state" in words.raw
@@ -132,7 +132,7 @@ def is_process(words: FunctionWords) -> bool:
 
 
 def _counts(case: Case, name: str) -> set[int]:
-    """The numbers of arguments with which the query calls a function; empty if it cannot be read."""
+    """Returns the numbers of arguments with which the query calls a function; empty if it cannot be parsed."""
     try:
         trees = [parse(text) for text in (*case.setup, case.query)]
     except SqlglotError:
@@ -141,12 +141,12 @@ def _counts(case: Case, name: str) -> set[int]:
 
 
 def called_in_from(query: str) -> list[str]:
-    """The names of what is called as a table, without window functions."""
+    """Returns the names that are called as tables, without window functions."""
     called = [next(filter(None, match)) for match in _AS_TABLE.findall(query)]
     return [name for name in dict.fromkeys(called) if name.lower() not in _NO_FUNCTIONS]
 
 
 def called_names(case: Case) -> list[str]:
-    """The names that the query of a case calls, in their order."""
+    """Returns the names that the query of a case calls, in order."""
     text = re.sub(r"'[^']*'", "''", " ".join((*case.setup, case.query)))
     return list(dict.fromkeys(one or other for one, other in _CALLED.findall(text)))

@@ -1,4 +1,4 @@
-"""What does not apply to this implementation, as capabilities.toml declares it."""
+"""The cases that do not apply to this implementation, as capabilities.toml declares them."""
 
 import re
 import tomllib
@@ -18,9 +18,9 @@ FILE = Path(__file__).with_name("capabilities.toml")
 
 @dataclass(frozen=True)
 class Capability:
-    """Cases of a kind do not apply. `refusal` is what the product must say then; `runs`: it must not refuse.
+    """A kind of case that does not apply. `refusal` is the expected error; `runs` means that there must be none.
 
-    `absent` is a name in udf_server that a function of the case needs and that must not be there.
+    `absent` is a name that a function of the case needs and that must not exist in udf_server.
     """
 
     field: str
@@ -46,19 +46,19 @@ class Capability:
         return bool(self.absent) and found is not None
 
     def happened(self, seen: Observation) -> bool:
-        """Whether what is stated was seen."""
+        """Whether the declared outcome was observed."""
         failures = [run.failure for run in seen.runs if run.failure is not None]
         if self.runs:
             return bool(seen.runs) and not failures and not seen.contradictions
         return any(re.search(self.refusal, failure.message) for failure in failures)
 
     def says(self, message: str) -> bool:
-        """Whether a message is the stated refusal."""
+        """Whether a message is the declared refusal."""
         return bool(self.refusal) and re.search(self.refusal, message) is not None
 
 
 class Capabilities:
-    """All of them, and the reasons for fields that are not checked."""
+    """All capabilities, and the reasons for fields that are not checked."""
 
     def __init__(self, path: Path = FILE) -> None:
         told = tomllib.loads(path.read_text())
@@ -67,11 +67,11 @@ class Capabilities:
         self.fields = {each["name"]: each["reason"] for each in told.get("field", ())}
 
     def of(self, case: Case) -> list[Capability]:
-        """Those that the case meets."""
+        """The capabilities that the case needs."""
         return [each for each in self.all if each.meets(case)]
 
     def leave_out_streams(self, seen: Observation) -> None:
-        """Drops the stream of a query that runs otherwise, if it was refused with a declared message; that is noted."""
+        """Drops and notes the stream of a query that otherwise runs, if it was refused with a declared message."""
         if all(run.failure is not None for run in seen.runs):
             return
         for run in [run for run in seen.runs if run.how == "stream" and run.failure is not None]:
@@ -83,7 +83,7 @@ class Capabilities:
                 seen.notes.append(f"not run as a stream: {why}")
 
     def why_unchecked(self, field: str) -> str:
-        """The declared reason, "" if there is none."""
+        """The declared reason, or "" if there is none."""
         return next((why for name, why in self.fields.items() if field == name or field.startswith(f"{name}.")), "")
 
 

@@ -27,7 +27,7 @@ class FunctionWords:
 
     @property
     def builtin(self) -> bool:
-        """The engine's own, listed for the reader."""
+        """Whether it is a function of the engine, listed for the reader."""
         return self.kind.startswith("builtin") or "(built-in)" in self.name
 
 
@@ -58,7 +58,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Case:
-    """One case. `raw` is the object of the file, for what only one kind knows; `expectation` is what it asserts."""
+    """One case. `raw` is the object of the file, for fields of only one kind; `expectation` is what it asserts."""
 
     id: str
     file: str
@@ -80,7 +80,7 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """`expected.kind`, or "error", "rows" or "" by what is asserted."""
+        """`expected.kind`, or else "error", "rows" or "", depending on what is asserted."""
         if self.expected.get("kind"):
             return str(self.expected["kind"])
         if self.error is not None:

@@ -1,4 +1,4 @@
-"""Checks of what stands in a case file. An error names the place, what was found and what is expected."""
+"""Checks of the contents of a case file. An error names the place, what was found and what is expected."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

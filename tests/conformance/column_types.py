@@ -1,4 +1,4 @@
-"""Flink's column types as cases spell them, and the Spark types that stand for them.
+"""Flink's column types as cases spell them, and the corresponding Spark types.
 
 `TIMESTAMP(3)` has no zone, so it is Spark's `timestamp_ntz`; `TIMESTAMP_LTZ(3)` is an instant, Spark's
 `timestamp`. A `ROW` is a struct, a `MULTISET<T>` a map from element to count, `TABLE<T>` (what a table
@@ -33,7 +33,7 @@ _UNSCALED = "decimal(38,18)"
 
 
 class UnknownType(ValueError):
-    """A type that is not one of Flink's, or that Spark has no counterpart of."""
+    """A type that is not one of Flink's, or that has no counterpart in Spark."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _field(text: str) -> tuple[str, ColumnType]:
 
 
 def _split(text: str) -> tuple[str, str | None, str]:
-    """Before, inside and after the first brackets; inside is None if there are none."""
+    """Returns the text before, inside and after the first brackets; inside is None if there are none."""
     match = re.search(r"[<(]", text)
     if match is None:
         return text, None, ""
@@ -103,7 +103,7 @@ def _split(text: str) -> tuple[str, str | None, str]:
 
 
 def _commas(text: str) -> list[str]:
-    """Splits at the commas that stand in no brackets."""
+    """Splits at the commas outside brackets."""
     parts, depth, start = [], 0, 0
     for place, letter in enumerate(text):
         depth += (letter in "<(") - (letter in ">)")

@@ -1,4 +1,4 @@
-"""Rows against rows, and changelogs as the tables they leave behind."""
+"""Comparison of rows, and of changelogs as the tables that they produce."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,9 +16,9 @@ SHOWN = 5
 def difference(
     expected: Sequence[Sequence[Any]], actual: Sequence[Sequence[Any]], *, ordered: bool, truncated: bool = False
 ) -> str | None:
-    """None if the rows are the expected ones, else what is missing and what is too much.
+    """Returns None if the rows are the expected ones, else the missing and the unexpected rows.
 
-    Unless `ordered`, order does not count; how often a row comes does.
+    Unless `ordered`, the order does not matter; the number of equal rows does.
     """
     if ordered:
         if len(expected) == len(actual) and all(
@@ -44,11 +44,11 @@ def difference(
 
 
 def end_state(changes: Iterable[Change], key: Sequence[int] | None = None) -> list[list[Any]]:
-    """The table a changelog leaves behind, in order of first arrival.
+    """Returns the table that a changelog produces, in order of first arrival.
 
-    Without a key, -U and -D take away one row of the same values. With the positions of a key, every
-    change is about the row of that key: +I and +U put it in place of the one there was, and -D may
-    carry the key alone. A deletion of what is not there is ignored, as upsert sinks do.
+    Without a key, -U and -D remove one row with the same values. With the positions of a key, every
+    change applies to the row of that key: +I and +U replace the previous row, and -D may
+    contain only the key. Deleting a row that does not exist has no effect, as in upsert sinks.
     """
     rows: list[list[Any]] = []
     for kind, values in changes:

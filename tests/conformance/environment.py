@@ -1,4 +1,4 @@
-"""Environment: what a run gives every case: a Spark session, servers, and the functions on them."""
+"""Environment: the Spark session, the servers and the functions on them, which a run provides to every case."""
 
 import contextlib
 import threading
@@ -58,7 +58,7 @@ class Environment:
         return self.binder.bind(case, known)
 
     def server(self, case: Case, bound: Sequence[Bound]) -> EmbeddedServer:
-        """A server with these functions. Those that may keep something are as new in every run."""
+        """Returns a server with these functions. Functions that may keep state are new in every run."""
         return self.binder.server(case, bound, self._runs)
 
     def remote(self, case: Case, bound: Sequence[Bound]) -> RemoteSession:
@@ -66,12 +66,12 @@ class Environment:
         return connect(self.spark, self.server(case, bound).target)
 
     def next_run(self) -> None:
-        """From here on functions start anew."""
+        """Resets functions before the next run."""
         self._runs += 1
 
     @contextlib.contextmanager
     def settings(self, values: Mapping[str, str]) -> Iterator[None]:
-        """Session settings for a while."""
+        """Sets settings of the session until the block ends."""
         old = {name: self.spark.conf.get(name, None) for name in values}
         try:
             for name, value in values.items():
@@ -85,7 +85,7 @@ class Environment:
                     self.spark.conf.set(name, before)
 
     def rows(self, frame: DataFrame) -> list[tuple[Any, ...]]:
-        """The rows of a DataFrame. Whatever is raised passes through, and an interruption after QUERY_SECONDS."""
+        """Returns the rows of a DataFrame. Errors pass through; the query is interrupted after QUERY_SECONDS."""
         tag = f"conformance-{threading.get_ident()}"
         self.spark.addTag(tag)
         timer = threading.Timer(QUERY_SECONDS, self.spark.interruptTag, [tag])
@@ -97,7 +97,7 @@ class Environment:
             self.spark.removeTag(tag)
 
     def run(self, how: str, query: Callable[[], DataFrame], case: Case, bound: Sequence[Bound], **more: Any) -> Run:
-        """A run of a query: its rows and columns, or its failure; the calls it made and the time it took."""
+        """Runs a query; returns its rows and columns, or its failure, and its number of calls and its time."""
         run = Run(how, zone=self.spark.conf.get("spark.sql.session.timeZone") or "UTC", **more)
         counter = CallCounter(self.server(case, bound)) if bound else None
         planned, started = False, time.monotonic()
@@ -117,7 +117,7 @@ class Environment:
         return run
 
     def observation(self, case: Case, bound: Sequence[Bound]) -> Observation:
-        """An observation with what is known before anything runs."""
+        """Returns an observation with the facts that are known before anything runs."""
         return Observation(
             named=named_columns(case.query),
             names={each.name: each.words.name for each in bound if each.name != each.words.name},
@@ -131,12 +131,12 @@ class Environment:
             self.spark.catalog.dropTempView(name)
 
     def close(self) -> None:
-        """Ends the servers; the Spark session is the caller's."""
+        """Stops the servers; the caller owns the Spark session."""
         self.servers.close()
 
 
 def fill(run: Run, frame: DataFrame, rows: Sequence[tuple[Any, ...]]) -> None:
-    """The columns and rows of a frame; a column of kinds goes with the rows."""
+    """Stores the columns and rows of a frame; a column of kinds is stored with the rows."""
     names = list(frame.columns)
     place = names.index(ROW_KIND) if ROW_KIND in names else None
     run.has_kinds = place is not None

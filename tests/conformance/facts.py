@@ -1,6 +1,6 @@
-"""Facts in words, where they can be executed: "valid", "output columns are ...", "changelog mode ...".
+"""Facts in words that can be checked: "valid", "output columns are ...", "changelog mode ...".
 
-A fact that no pattern reads stays unchecked.
+A fact that matches no pattern stays unchecked.
 """
 
 import re
@@ -21,7 +21,7 @@ _KINDS = {"retract": {"+I", "-U", "+U", "-D"}, "insert": {"+I"}, "append": {"+I"
 
 
 def holds(fact: str, seen: Observation, *, script: bool) -> tuple[bool, str]:
-    """Whether the fact was read, and what is wrong with it."""
+    """Returns whether the fact could be read, and what is wrong with it."""
     wrong: list[str] = []
     parts = [part.strip() for part in fact.split(";") if part.strip()]
     for part in parts:

@@ -1,7 +1,7 @@
-"""A case's configuration, whose names are Flink's, as settings of the Spark session.
+"""A case's configuration, with Flink's names, as settings of the Spark session.
 
 Flink's `max-attempts` counts retries, so its N is N + 1 attempts here, and it retries every exception.
-Options that no function sees (parallelism, the runtime mode, the optimizer's) mean nothing here.
+Options that no function sees (parallelism, the runtime mode, the optimizer's) have no meaning here.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ _DEFAULTS = {"max-attempts": 3, "retry-strategy": "fixed-delay"}
 
 
 def session_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Spark settings by name. A name between prefix and option is a function's, perhaps behind its catalog's.
+    """Spark settings by name. A name between prefix and option is a function's, perhaps after its catalog's.
 
-    An option that is unknown here goes through, so that the client refuses it as it would a user's.
+    An unknown option is passed through, so that the client refuses it as it would refuse a user's.
     """
     owners: dict[str, dict[str, str]] = {"": {key: str(value) for key, value in _DEFAULTS.items()}}
     for key, value in config.items():
@@ -49,7 +49,7 @@ def session_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def bundle_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Spark settings of aggregates by name, as `session_settings`."""
+    """Returns Spark settings of aggregates by name, like `session_settings`."""
     prefix = SESSION_PREFIXES[FunctionKind.AGGREGATE]
     settings = {}
     for key, value in config.items():
@@ -66,7 +66,7 @@ def _adjusted(options: Mapping[str, str], *, general: bool) -> dict[str, str]:
         strategy = adjusted["retry-strategy"].lower().replace("_", "-")
         adjusted["retry-strategy"] = _STRATEGIES.get(strategy, strategy)
     if adjusted.get("retry-strategy") == "none":
-        # Said once: without retries there is neither a number of them nor a delay.
+        # It is logged once: without retries there is neither a number of them nor a delay.
         return {name: text for name, text in adjusted.items() if name not in ("max-attempts", "fixed-delay")}
     attempts = adjusted.get("max-attempts", "")
     # Flink refuses less than one retry; so does the option, if it is left as it is.

@@ -1,4 +1,4 @@
-"""The table API of the cases as SQL, a query with the names that functions are bound to, and kinds of changelogs."""
+"""The table API of the cases as SQL, a query with the names of its bound functions, and kinds of changelogs."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def changelog_mode(text: str) -> ChangelogMode | None:
 
 
 def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str, str]]:
-    """Views and, last, the query with the bound functions' own names; and from those to the names in the query.
+    """Returns views and, last, the query with the names of bound functions; and maps these to the names in the query.
 
     Raises CaseError for a text that is no query.
     """
@@ -58,7 +58,7 @@ def process_sql(case: Case, bound: Sequence[Bound]) -> tuple[list[str], dict[str
 
 
 def _chosen(name: str, bound: Sequence[Bound]) -> Bound | None:
-    """The function of that name; else the only one, or the one at the place that the name's number gives."""
+    """Returns the function of that name; else the only one, or the one whose place is the number in the name."""
     for each in bound:
         if each.words.name.lower() == name.lower():
             return each
@@ -72,7 +72,7 @@ def _chosen(name: str, bound: Sequence[Bound]) -> Bound | None:
 
 
 def run_texts(remote: RemoteSession, texts: Sequence[str]) -> DataFrame:
-    """The last statement's rows, after the others."""
+    """Runs the statements and returns the rows of the last one."""
     *before, query = texts
     for each in before:
         remote.sql(each)
@@ -80,7 +80,7 @@ def run_texts(remote: RemoteSession, texts: Sequence[str]) -> DataFrame:
 
 
 def passed_arguments(query: str, spec: FunctionSpec | None) -> list[tuple[str, str]]:
-    """The arguments of the call that the query reads from, by name; those without one by their place."""
+    """Returns the arguments of the call that the query reads from, by name; positional ones by their place."""
     called = next(iter(called_in_from(query)), "")
     start = query.find("(", query.find(called)) + 1
     names = [] if spec is None else [parameter.name for parameter in spec.parameters]

@@ -1,4 +1,4 @@
-"""The functions of a user's file, and which of them a case means."""
+"""The functions of a user's file, and the choice of the one that a case means."""
 
 import importlib.util
 import inspect
@@ -25,7 +25,7 @@ Reference = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A function of the file. `refused` is what its declaration raised; such a one has no `function`."""
+    """A function of the file. If its declaration raised an error, `refused` is the error and `function` is missing."""
 
     reference: Reference
     name: str
@@ -41,7 +41,7 @@ class Candidate:
 
 
 def declared(thing: Any) -> Function:
-    """A function, from whatever stands in a plugin. Raises what its declaration raises."""
+    """Returns the function of any object in a plugin. Raises the errors of its declaration."""
     if isinstance(thing, Function):
         return thing
     if is_aggregate(thing):
@@ -54,7 +54,7 @@ def declared(thing: Any) -> Function:
 
 
 class Given:
-    """A file of functions. Loading it runs it; what it raises passes through."""
+    """A file of functions. Loading it executes it; its errors pass through."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,10 +74,10 @@ class Given:
         self, name: str, where: Sequence[str], arguments: Sequence[str] = (), counts: Collection[int] = (),
         kind: FunctionKind | None = None,
     ) -> Candidate | str:  # fmt: skip
-        """The function for a name in a case; a text says why there is none.
+        """Returns the function for a name in a case, or a text that says why there is none.
 
-        `where` are keys of BINDINGS, the most specific one first. Of functions of one name those count that are of the
-        kind and take one of `counts` arguments, where that is said; then those whose arguments have these names.
+        `where` are keys of BINDINGS, the most specific one first. If several functions have the name, those of the
+        kind that take one of `counts` arguments are preferred, if these are given; then those with the argument names.
         """
         key = next((key for key in where if name in (self._bindings.get(key) or {})), None)
         if key is not None:
@@ -102,7 +102,7 @@ class Given:
         return exact[0]
 
     def called(self, names: Sequence[str], where: Sequence[str]) -> list[tuple[str, Candidate]]:
-        """Functions for those of the names that the file has."""
+        """Returns the functions for those names that the file has."""
         found = []
         for name in names:
             candidate = self.find(name, where)
@@ -111,13 +111,13 @@ class Given:
         return found
 
     def _named(self, name: str) -> list[Candidate]:
-        """By the exact name; else by its letters and digits, since names of cases need not be names of Python."""
+        """Finds by the exact name, else by its letters and digits, since names of cases need not be names of Python."""
         exact = [each for each in self.candidates if name in (each.name, each.python_name)]
         plain = _letters(name)
         return exact or [each for each in self.candidates if plain in (_letters(each.name), _letters(each.python_name))]
 
     def _bound(self, case: str, name: str) -> list[Candidate]:
-        """What BINDINGS has for a name: one function, or several of one name for different arguments."""
+        """Returns the functions that BINDINGS has for a name: one, or several for different arguments."""
         given = self._bindings[case][name]
         several = given if isinstance(given, list | tuple) else [given]
         return [self._meant(case, name, place, thing) for place, thing in enumerate(several)]
@@ -141,7 +141,7 @@ def _loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(MODULE, path.resolve())
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name while the class is made.
+    # Creating a dataclass looks its module up by name.
     sys.modules[MODULE] = module
     spec.loader.exec_module(module)
     return module

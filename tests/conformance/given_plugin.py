@@ -1,4 +1,4 @@
-"""The plugin of a server that has functions of a user's file: those that CONFORMANCE_OFFER names, and no others."""
+"""The plugin of a server with those functions of a user's file that CONFORMANCE_OFFER names."""
 
 import asyncio
 import functools
@@ -32,7 +32,7 @@ def udf_functions() -> list[Any]:
 
 
 class _Open:
-    """Counts open calls of a server, and writes the largest number down."""
+    """Counts open calls of a server, and writes the largest number to a file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock, self._now, self._most = path, threading.Lock(), 0, 0
@@ -53,7 +53,7 @@ _open = _Open(Path(os.environ[OPEN_VARIABLE])) if os.environ.get(OPEN_VARIABLE) 
 
 
 def counted(function: Function) -> Function:
-    """A scalar function whose open calls are counted; any other as it is."""
+    """Counts the open calls of a scalar function; returns any other function unchanged."""
     if _open is None or str(function.spec.kind) != "scalar" or function.emits:
         return function
     opened, call = _open, function.call

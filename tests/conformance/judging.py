@@ -1,4 +1,4 @@
-"""Judging: an expectation against an observation, and nothing else. No Spark, no server, no file."""
+"""Judging: compares an expectation with an observation, without Spark, servers or files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,12 +21,12 @@ SLACK_MS = 20.0
 
 
 def judge(expectation: Mapping[str, Any], seen: Observation) -> Verdict:
-    """What the observation is worth for the expectation, which has the shape of the case's file."""
+    """Compares an observation with the expectation, which has the shape of the case's file."""
     told, verdict = Told(expectation), Verdict()
     verdict.notes += seen.notes
     verdict.problems += seen.contradictions
     verdict.compared += seen.compared
-    # It says how the rest is to be read.
+    # The field says how to read the others.
     told.note("expected.ordered", "expected.final_rows_ordered")
     _kind(told, verdict)
     if judging_errors.judge_error(told, seen, verdict):
@@ -65,10 +65,10 @@ def _kind(told: Told, verdict: Verdict) -> None:
 
 
 def _modes(seen: Observation, verdict: Verdict) -> list[str]:
-    """The modes that were asked for and not run, as unchecked fields."""
+    """Returns the modes that the case requires and that did not run, as unchecked fields."""
     if not seen.runs or any(run.failure is not None for run in seen.runs):
         return []
-    # The changes of a result are what a stream of it would show.
+    # A stream of a result would show the changes of the result.
     ran = {"stream" if run.how in ("stream", "script", "harness", "changelog") else "batch" for run in seen.runs}
     return [f"mode: {mode}" for mode in sorted(seen.modes - ran)]
 
@@ -108,7 +108,7 @@ def _late(told: Told, seen: Observation, verdict: Verdict) -> None:
 
 
 def _mirrored(told: Told, verdict: Verdict, name: str, wanted: Any, found: Any) -> None:
-    """Compares what both have, and notes the fields that both have."""
+    """Compares the fields that both have, and notes them."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key, value in wanted.items():
             if key in found:

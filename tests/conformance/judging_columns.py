@@ -17,7 +17,7 @@ _BROKEN = ("float", "double")
 
 
 def judge_columns(told: Told, seen: Observation, verdict: Verdict) -> None:
-    """The columns of every run that has some."""
+    """Compares the columns of every run that has some."""
     runs = [run for run in seen.runs if run.columns is not None]
     for name in _FIELDS:
         wanted = told.peek(name)
@@ -54,7 +54,7 @@ def _columns(
         verdict.compared += 1
         origin = _origin(place, own, run.named or seen.named, seen.starred)
         if [n.lower() for n, _ in columns].count(own.lower()) > 1 or origin == "expression":
-            # What an engine calls an expression, or a name that comes twice; the case has the name of its sink.
+            # The engine names expressions and duplicate columns; the case has the name of its sink.
             told.waived.add((field, place))
         elif name is not None and name.lower() != own.lower() and origin == "column":
             told.leave(f"{field}.name")
@@ -65,14 +65,14 @@ def _columns(
 
 
 def _origin(place: int, own: str, named: Sequence[str], starred: str) -> str:
-    """Where the column has its name from: an alias of the query, a column of its tables, or the engine."""
+    """Returns the origin of the column's name: an alias of the query, a column of its tables, or the engine."""
     if len(named) > place:
         return named[place]
     return starred if re.fullmatch(r"\w+", own) else "expression"
 
 
 def _fits(wanted: str, ddl: str) -> bool:
-    """The same type; whole numbers of any width, which is that of built-in functions; times with or without zone."""
+    """Whether types are equal; whole numbers may have any width, as of built-in functions; times may have a zone."""
     try:
         type_ = parse_type(wanted)
     except UnknownType:

@@ -1,4 +1,4 @@
-"""Errors that a case expects, and those it does not."""
+"""Errors that a case expects, and unexpected ones."""
 
 import re
 
@@ -62,13 +62,13 @@ def _phase(told: Told, failure: Failure, verdict: Verdict) -> None:
 
 
 def _beside(told: Told, seen: Observation, verdict: Verdict) -> None:
-    """`where` says that it is a cause and not the message itself: a message that holds it is both."""
+    """Compares `where`: it says that the text is of a cause and not of the message; a message may contain both."""
     if told.peek("expected.where") is not None and "cause" in str(told.peek("expected.where")):
         told.note("expected.where")
 
 
 def short(error: str) -> str:
-    """One line of at most 400 characters, without the frames of tracebacks."""
+    """Returns one line of at most 400 characters, without the frames of tracebacks."""
     if "Traceback (most recent call last)" in error:
         told = [each for each in error.splitlines() if not re.match(r"\s|\s*$|.*Traceback \(most", each)]
         error = "\n".join(told) or error

@@ -1,4 +1,4 @@
-"""Rows that came out against rows that are expected: end states, changes, rows after events and in phases."""
+"""Comparison of actual with expected rows: end states, changes, rows after events and in phases."""
 
 import datetime
 import operator
@@ -19,10 +19,10 @@ _MOMENT = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d*?)0*$")
 
 
 def judge_rows(told: Told, seen: Observation, verdict: Verdict) -> None:
-    """Every run that gave rows, by what the case says of rows."""
+    """Compares the rows of every run, depending on the fields of the case."""
     ran = [run for run in seen.runs if run.rows is not None]
     if ran:
-        # They say how the rows are to be read; what they allow is seen in what is compared.
+        # These fields say how to read the rows; the comparison takes them into account.
         told.note("expected.changelog", "materialized")
     for run in ran:
         wrong = _compared(told, seen, run, verdict)
@@ -38,7 +38,7 @@ def counted(
     told: Told, seen: Observation, verdict: Verdict, field: str, attribute: str, wrong: str,
     fits: Callable[[Any, Any], bool] = operator.eq,
 ) -> None:  # fmt: skip
-    """Compares what each run counted with a field of the case; `wrong` is a text about what was found and expected."""
+    """Compares a count of each run with a field of the case; `wrong` formats the found and the expected count."""
     wanted = told.peek(field)
     found = [(run, getattr(run, attribute)) for run in seen.runs if getattr(run, attribute) is not None]
     if wanted is None or not found:
@@ -105,7 +105,7 @@ def _rows(told: Told, seen: Observation, run: Run, rows: list[ToldRow], verdict:
 
 
 def _changes(told: Told, run: Run, verdict: Verdict) -> str | None:
-    """The changes of each key in their order. Keys are spread over partitions, so the order between keys is free."""
+    """Compares the changes of each key in order. Keys are spread over partitions, so the order between keys is free."""
     name = "expected.changes" if told.peek("expected.changes") is not None else "expected.rows"
     rows = told.rows(name)
     if rows is None or run.rows is None:
@@ -129,7 +129,7 @@ def _by_key(rows: Sequence[ToldRow | Emitted], run: Run) -> defaultdict[str, lis
 
 
 def _after_events(told: Told, run: Run, verdict: Verdict) -> str | None:
-    """Rows by the event after which they came; the order of those of one event is free."""
+    """Compares rows by the event after which they were emitted; the order of rows of one event is free."""
     assert run.rows is not None
     steps = told.take("expected.steps") or []
     told.note(
@@ -148,7 +148,7 @@ def _after_events(told: Told, run: Run, verdict: Verdict) -> str | None:
 
 
 def _read(values: Sequence[Any], run: Run) -> list[Any]:
-    """Expected values as the run would show them: an instant of a column without zone is the session's clock."""
+    """Returns expected values in the form of the run: an instant of a column without zone is in the session's zone."""
     types = [type_ for _, type_ in run.columns or ()]
     if len(types) != len(values):
         types = [""] * len(values)
@@ -169,7 +169,7 @@ def _expected(value: Any, zone: datetime.tzinfo) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Texts whose spelling is free: joined values, zeros at the end of a time, the length and nullability of types."""
+    """Normalizes texts whose spelling is free: joined values, trailing zeros of times, the length of types."""
     if not isinstance(value, str):
         return value
     if (match := _MOMENT.match(value)) is not None:

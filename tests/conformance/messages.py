@@ -1,6 +1,6 @@
-"""Whether an error message says what a case expects it to say, by facts: names, numbers, and what is denied.
+"""Whether an error message has the expected content, by facts: names, numbers, and negations.
 
-A message that lacks a fact may still say the same thing in other words; then somebody has to read both.
+A message that lacks a fact may still be equivalent in other words; then a person has to compare the texts.
 """
 
 import re
@@ -47,7 +47,7 @@ _STEM = 5
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and numbers that a message must hold, and stems of words that it must deny."""
+    """The names and numbers that a message must contain, and stems of words that it must negate."""
 
     names: tuple[str, ...]
     numbers: tuple[str, ...]
@@ -70,7 +70,7 @@ def facts_of(expected: str) -> Facts:
 
 
 def compared(expected: str, message: str) -> tuple[bool, str]:
-    """Whether the message says it; and if not, which facts it lacks."""
+    """Returns whether the message has the facts, and those that it lacks."""
     if not re.search(r"\w", expected):
         return False, "the case gives no wording"
     if _whole(_ASIDE.sub("", expected).strip(" .!"), message) and _NEGATIVE.search(message):
@@ -91,7 +91,7 @@ def compared(expected: str, message: str) -> tuple[bool, str]:
 
 
 def shared_words(expected: str, message: str) -> float:
-    """The share of the significant words of the gist that the message has, or words like them."""
+    """Returns the share of the significant words of the gist that the message has, or similar words."""
     wanted, found = _words(_ASIDE.sub("", expected)), {word[:_STEM] for word in _words(message)}
     return sum(word[:_STEM] in found for word in wanted) / len(wanted) if wanted else 0.0
 
@@ -105,7 +105,7 @@ def _stem(word: str) -> str:
 
 
 def _denies(stem: str, message: str) -> bool:
-    """Whether the first word of this stem is denied."""
+    """Whether the first word of this stem is negated."""
     for match in re.finditer(r"\w+", message):
         if _stem(match[0]) == stem:
             before = message[max(0, match.start() - 30) : match.start()].rpartition(".")[2]

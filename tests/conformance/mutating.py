@@ -1,4 +1,4 @@
-"""Alters an expectation, one thing at a time: a judge that does not notice compares less than it says."""
+"""Alters an expectation, one field at a time: a judge that does not detect it compares less than it reports."""
 
 import copy
 import re
@@ -21,7 +21,7 @@ _PHASES = {"planning": "runtime", "runtime": "planning"}
 def mutations(
     expectation: Mapping[str, Any], waived: frozenset[tuple[str, int]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Pairs of what was altered, and the altered expectation."""
+    """Yields pairs of the altered field, and the altered expectation."""
     fields = Told(expectation).fields
     for path, value in _places(expectation, ()):
         name = ".".join(str(part) for part in path if not isinstance(part, int))
@@ -35,7 +35,7 @@ def mutations(
 
 
 def _places(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every mapping's values, and lists of rows; a row's values are altered as one."""
+    """Yields every mapping's values, and lists of rows; a row's values are altered together."""
     if isinstance(value, Mapping):
         for key, inside in value.items():
             yield (*path, key), inside
@@ -94,7 +94,7 @@ def _list(path: tuple[Any, ...], value: list[Any], expectation: Mapping[str, Any
 
 
 def _listed(fact: str) -> list[str]:
-    """The names at the end of a fact, behind "are" or a colon."""
+    """Returns the names at the end of a fact, after "are" or a colon."""
     match = re.search(r"(?:\bare|\bis|:)\s+(\w+(?:, \w+)*)$", fact)
     return match[1].split(", ") if match else []
 

@@ -1,4 +1,4 @@
-"""Observation: everything that was seen when a case was run. Judging looks at nothing else."""
+"""Observation: all recorded results of a case. Judging reads nothing else."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ __all__ = ["Emitted", "Failure", "Observation", "Run"]
 
 @dataclass(frozen=True)
 class Failure:
-    """`planning` if nothing had been called and no row had been read when it came."""
+    """A failure; `planning` if no function had been called and no row had been read before it."""
 
     message: str
     planning: bool
@@ -18,7 +18,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A row that came out: what kind of change, and after which event or in which phase of the input."""
+    """An emitted row: its kind of change, and the event or the phase of the input after which it was emitted."""
 
     values: Sequence[Any]
     kind: str = "+I"
@@ -53,7 +53,7 @@ class Run:
 
 @dataclass
 class Observation:
-    """`found` mirrors parts of the expectation, by field: what the same places would have to say."""
+    """`found` has the shape of the expectation, with the actual values."""
 
     runs: list[Run] = field(default_factory=list)
     modes: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The results as one HTML page, to be read by people."""
+"""The results as one HTML page."""
 
 import html
 from collections import Counter
@@ -20,7 +20,7 @@ dt { font-weight: 600 } dd { margin: 0 0 .3rem 1rem; overflow-wrap: anywhere } .
 
 
 def write_page(entries: Sequence[Entry], path: Path) -> None:
-    """What is wrong or open comes first, what passed last."""
+    """Writes failed and open cases first, passed ones last."""
     worst = [each for each in Status if each.bad]
     order = [*worst, Status.REFUSED, Status.VACUOUS, Status.PARTLY, Status.NOT_APPLICABLE, Status.PASSED]
     counts = Counter(entry.status for entry in entries)

@@ -1,6 +1,6 @@
 """The changes of a query's result as the rows of its table arrive, one after another.
 
-The language of the cases changes the result of a query with every row. Spark computes it for the rows there are; here
+The language of the cases updates the result of a query with every row. Spark computes it for all rows at once; here
 it is computed after every row, and the results are compared.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["prefix_changes"]
 
 
 def prefix_changes(case: Case, environment: Environment, query: Callable[[], DataFrame]) -> list[Run]:
-    """A run with the changes; none for several tables, many rows, or a result whose rows have no leading key."""
+    """Runs the query for the changes; not for several tables, many rows, or a result whose rows have no leading key."""
     keys = _leading_keys(case)
     if len(case.tables) != 1 or len(case.tables[0].changes) > MOST_ROWS or not keys:
         return []
@@ -48,7 +48,7 @@ def prefix_changes(case: Case, environment: Environment, query: Callable[[], Dat
 
 
 def _leading_keys(case: Case) -> int:
-    """How many columns at the front are plain columns or keys of GROUP BY."""
+    """Returns how many leading columns are plain columns or keys of GROUP BY."""
     tree = parse(case.query)
     if not isinstance(tree, exp.Select):
         return 0

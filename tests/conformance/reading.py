@@ -1,8 +1,8 @@
 """Files of cases, read into one shape.
 
-The files of different kinds spell the same things differently: an error stands in `expected` with kind `error`, in
+Files of different kinds spell the same things differently: an error is in `expected` with kind `error`, in
 `expected.error` or in `expected_error`; rows are lists, or objects with a kind. A case that cannot be read is reported
-with the field, what was found there and what is expected, and does not keep the others from being run.
+with the field, what was found there and what is expected; the other cases still run.
 """
 
 import json
@@ -34,7 +34,7 @@ _UNREADABLE = (CaseError, TypeError, KeyError, AttributeError, ValueError, Index
 
 @dataclass(frozen=True)
 class CaseFile:
-    """A file of cases; `broken` says which of them, and why, cannot be read."""
+    """A file of cases; `broken` lists those that cannot be read, and why."""
 
     name: str
     cases: tuple[Case, ...]
@@ -110,7 +110,7 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
 
 
 def _tables(item: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
-    """By name: those of the case, or those of the file that the case lists."""
+    """Returns tables by name: those of the case, or those of the file that the case lists."""
     given = item.get("tables") or {}
     inline = mapping("inline_tables", item.get("inline_tables") or {})
     if isinstance(given, Mapping):
@@ -123,7 +123,7 @@ def _tables(item: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any
 
 
 def _of_tables(function: Mapping[str, Any], query: Any) -> Mapping[str, Any]:
-    """Words without a kind are those of a process table function if the query passes a table to what it calls."""
+    """Words without a kind describe a process table function if the query passes a table to a call."""
     if "kind" in function or not _TABLE_PASSED.search(str(query)):
         return function
     return {"timers": "none", **function}

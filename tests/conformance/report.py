@@ -1,4 +1,4 @@
-"""What became of the cases: a line per case, sums, JSON and a page."""
+"""Reports of the outcomes of cases: a line per case, sums, JSON and a page."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ __all__ = ["Entry", "line", "score", "summary", "write_json"]
 
 @dataclass
 class Entry:
-    """One case. `bound` says which function stands for which name; `unnoticed` names alterations nobody noticed."""
+    """One case. `bound` maps names to bound functions; `unnoticed` names alterations that were not detected."""
 
     file: str
     id: str
@@ -42,7 +42,7 @@ class Entry:
 
 
 def line(entry: Entry) -> str:
-    """`passed   ptf.json some-id (1.2 s)`, with the reason behind it where there is one to tell."""
+    """`passed   ptf.json some-id (1.2 s)`, followed by the reason if there is one."""
     functions = ", ".join(f"{name}: {origin}" for name, origin in entry.bound.items())
     told = f": {entry.reason}" if entry.reason and entry.status != Status.PASSED else ""
     missed = f" UNNOTICED {entry.unnoticed}" if entry.unnoticed else ""
@@ -63,7 +63,7 @@ def summary(entries: Sequence[Entry]) -> list[str]:
 
 
 def score(entries: Sequence[Entry]) -> tuple[int, int]:
-    """Alterations of expectations that were noticed, and all of them."""
+    """Returns the number of detected alterations of expectations, and of all of them."""
     made = sum(entry.mutations for entry in entries)
     return made - sum(len(entry.unnoticed) for entry in entries), made
 

@@ -42,7 +42,7 @@ _CAPABILITIES = Capabilities()
 
 
 def run_case(case: Case, environment: Environment, *, mutate: bool = False) -> Entry:
-    """What became of one case; whatever a case breaks is its failure alone."""
+    """Returns the outcome of one case; if a case causes an error, only this case fails."""
     entry = Entry(case.file, case.id)
     started = time.monotonic()
     met = _CAPABILITIES.of(case)
@@ -106,9 +106,9 @@ def _mutate(case: Case, seen: Observation, verdict: Verdict, entry: Entry) -> No
 def prepared(
     spark: SparkSession, folder: Path, functions: Path | None = None, files: Sequence[CaseFile] | None = None
 ) -> Iterator[Environment]:
-    """The environment for the cases of a folder in a given session; ends the servers.
+    """Yields the environment for the cases of a folder in a given session; stops the servers at the end.
 
-    Raises what loading the user's file of functions raises.
+    Raises the errors of loading the user's file of functions.
     """
     environment = Environment(spark, folder, load_folder(folder) if files is None else files, functions)
     try:
@@ -122,7 +122,7 @@ def prepared(
 def spark_session() -> Iterator[SparkSession]:
     """A local session with two cores and its files in a folder of its own."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Workers would otherwise tell of every server that stops.
+    # Otherwise workers would log every server that stops.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     with tempfile.TemporaryDirectory(prefix="conformance-") as scratch:

@@ -1,7 +1,7 @@
 """The changelog of a query whose result changes as the rows of its table arrive.
 
-The language of the cases feeds the changes of an inner GROUP BY to the outer one. Spark computes the inner
-one once; here its changelog is made by asking for its result after every row.
+The language of the cases sends the changes of an inner GROUP BY to the outer one. Spark computes the inner
+one once; here its changelog is made by computing its result after every row.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ MOST_ROWS = 40
 
 
 def updating_subquery(tree: Any, case: Case) -> Any:
-    """The one subquery the query groups, if its result changes as rows of the case's one table arrive; else None."""
+    """Returns the one grouped subquery if its result changes as rows of the case's one table arrive; else None."""
     if not isinstance(tree, exp.Select) or tree.args.get("joins"):
         return None
     source = tree.args.get("from_") or tree.args.get("from")
@@ -34,10 +34,10 @@ def updating_subquery(tree: Any, case: Case) -> Any:
 
 
 def running_changelog(spark: SparkSession, table: Table, query: Callable[[], DataFrame], keys: int) -> DataFrame:
-    """The changes of the query's result as the table grows row by row, with a column `row_kind`.
+    """Returns the changes of the query's result as the table grows row by row, with a column `row_kind`.
 
     `query` reads the view of the table's name, which has all rows again afterwards. The first `keys`
-    columns tell which rows are the same one.
+    columns identify a row.
     """
     name = f"`{table.name}`"
     changes: list[Change] = []
@@ -56,7 +56,7 @@ def running_changelog(spark: SparkSession, table: Table, query: Callable[[], Dat
 
 
 def changes_between(before: Sequence[Any], after: Sequence[Any], keys: int) -> list[Change]:
-    """What changed, rows of one key beside each other."""
+    """Returns the changes, rows of one key beside each other."""
     old, new = {row[:keys]: row for row in before}, {row[:keys]: row for row in after}
     changes: list[Change] = []
     for key, row in old.items():

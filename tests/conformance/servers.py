@@ -1,4 +1,4 @@
-"""The servers of a run, and how often the functions on them were called."""
+"""The servers of a run, and the number of calls of the functions on them."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Servers:
-    """One server at a time, a process of its own; `close` ends it."""
+    """Runs one server at a time in a separate process; `close` stops it."""
 
     def __init__(self) -> None:
         self._key: object = None
@@ -32,7 +32,7 @@ class Servers:
         self._open = Path()
 
     def server(self, plugin: str, settings: Mapping[str, str], key: object) -> EmbeddedServer:
-        """The server of a key, started when another one ran before. Raises EmbeddedServerFailed."""
+        """Returns the server of a key, started if another one was running. Raises EmbeddedServerFailed."""
         key = (plugin, tuple(sorted(settings.items())), key)
         if self._server is None or self._key != key or not self._server.running:
             self.close()
@@ -49,7 +49,7 @@ class Servers:
         return int(self._open.read_text()) if self._open.is_file() else None
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Stops the server. May be called twice."""
         if self._server is not None:
             self._server.stop()
             shutil.rmtree(self._open.parent, ignore_errors=True)
@@ -64,7 +64,7 @@ class CallCounter:
         self._before = self._read()
 
     def calls(self) -> Counter[tuple[str, str]]:
-        """Calls since this was made. Waits until no stream is open, since the server counts retries at its end."""
+        """Returns calls since creation. Waits until no stream is open, since the server counts retries at its end."""
         deadline = time.monotonic() + IDLE_SECONDS
         pause = threading.Event()
         open_streams, calls = self._read_all()
@@ -77,7 +77,7 @@ class CallCounter:
         return self._read_all()[1]
 
     def _read_all(self) -> tuple[int, Counter[tuple[str, str]]]:
-        """Streams open now, and calls made so far by function and version."""
+        """Returns the open streams, and the calls so far by function and version."""
         url = self._url if self._url.endswith("/metrics") else f"{self._url}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:
             text = response.read().decode()

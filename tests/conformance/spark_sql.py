@@ -1,6 +1,6 @@
 """Flink SQL as Spark SQL.
 
-Spark's order of rows is kept by LATERAL VIEW and not by a lateral join, so a lateral call of a table
+LATERAL VIEW keeps Spark's order of rows and a lateral join does not, so a lateral call of a table
 function becomes the former. A table function is a function that returns an array here.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["Flink", "Named", "Target", "calls", "named_columns", "parse", "to_sp
 
 
 class Flink(Dialect):
-    """What of Flink SQL differs from sqlglot's own dialect."""
+    """The differences of Flink SQL from sqlglot's own dialect."""
 
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ["`"]  # noqa: RUF012 - sqlglot's way
@@ -37,7 +37,7 @@ class Flink(Dialect):
 
 @dataclass(frozen=True)
 class Target:
-    """What a function is called in Spark, and the Spark types of its parameters, "" for one that takes several."""
+    """The name of a function in Spark, and the Spark types of its parameters, "" for one with several types."""
 
     name: str
     parameters: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def to_spark(query: str | exp.Expression, named: Named, *, inlined: frozenset[st
 
 
 def _narrowed(argument: Any, type_: str | None) -> exp.Expression:
-    """Flink's SUM and AVG have their argument's type and Spark's a wider one, which a function need not take."""
+    """Narrows Spark's SUM and AVG to their argument's type, which they have in Flink and a function may require."""
     own = argument.walk(prune=lambda node: isinstance(node, exp.Anonymous))
     if type_ and any(isinstance(node, exp.AggFunc) for node in own):
         return exp.cast(argument, exp.DataType.build(type_, dialect="spark"))
@@ -122,7 +122,7 @@ def calls(tree: exp.Expression) -> Iterator[exp.Anonymous]:
 
 
 def _access(access: exp.Bracket) -> exp.Expression:
-    """`MAP['a', 1]` makes a map; `a[1]` takes the first element of an array, or of a map what has the key 1."""
+    """`MAP['a', 1]` makes a map; `a[1]` is the first element of an array, or a map's value of the key 1."""
     owner = access.this
     if isinstance(owner, exp.Column) and owner.name.upper() == "MAP" and not owner.table:
         return exp.Anonymous(this="map", expressions=access.expressions)

@@ -1,6 +1,6 @@
 """The query of a case as SQL: statements before it, assignments of views, and calls of the table API.
 
-What is neither SQL nor the table API, such as "operator test", stays as it is.
+A text that is neither SQL nor the table API, such as "operator test", is not changed.
 """
 
 import re
@@ -27,7 +27,7 @@ _CREATED = re.compile(
 
 @dataclass
 class Statements:
-    """What runs before the query, the query, and the options that statements set."""
+    """The statements before the query, the query, and the options that statements set."""
 
     query: str
     setup: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ def statements_of(
 ) -> Statements:  # fmt: skip
     """A query whose rows go into a sink is run without the sink, unless the case is `refused`, perhaps for the sink.
 
-    Functions are bound by their names, so statements that create some are left out.
+    Functions are bound by their names, so statements that create functions are skipped.
     """
     made = Statements(query)
     texts = [text for each in (*setup, query) for text in _split(_COMMENT.sub(lambda match: match[1] or " ", each))]
@@ -68,7 +68,7 @@ def created_view(statement: str) -> str | None:
 
 
 def view_of(name: str, query: str) -> str:
-    """A statement that creates a view. The tables of a case are temporary views, so what stands on them is one, too."""
+    """Returns a statement that creates a temporary view, since the tables of a case are temporary views, too."""
     return f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}"
 
 

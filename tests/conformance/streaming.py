@@ -1,4 +1,4 @@
-"""A query over a stream without a watermark: a row per micro-batch, a real streaming query, rows in their order."""
+"""A real streaming query without a watermark: a row per micro-batch, rows in their order."""
 
 import os
 import tempfile
@@ -26,9 +26,9 @@ DRAIN_SECONDS = 300
 def streamed(
     case: Case, environment: Environment, bound: Sequence[Bound], query: Callable[[], DataFrame], under: str
 ) -> Run | None:
-    """The run; the tables of the case are streams while `query` is asked for its frame.
+    """Runs the query; the tables of the case are streams while `query` creates its frame.
 
-    A query whose result changes gives its last result. None if Spark has no streaming query of this shape.
+    If the result of a query changes, the run has its last result. None if Spark has no streaming query of this shape.
     """
     run = Run("stream", under=under)
     with tempfile.TemporaryDirectory(prefix="conformance-stream-") as scratch:
@@ -60,12 +60,12 @@ def _source(environment: Environment, frame: DataFrame, folder: Path) -> DataFra
 
 
 def write_file(folder: Path, table: pa.Table) -> None:
-    """The next file of a folder that a stream reads."""
+    """Writes the next file of a folder that a stream reads."""
     number = len(list(folder.iterdir()))
     path = folder / f"{number:05}.parquet"
     hidden = path.with_name(f".{path.name}")
     pq.write_table(table, hidden)
-    # Spark takes files by their age.
+    # Spark orders files by their modification time.
     os.utime(hidden, (1_700_000_000 + number,) * 2)
     hidden.rename(path)
 
@@ -78,9 +78,9 @@ def _drained(frame: DataFrame, scratch: Path) -> list[tuple[Any, ...]]:
 
 
 def drain(frame: DataFrame, scratch: Path, mode: str = "append") -> list[tuple[Any, ...]]:
-    """Runs the streaming query over what its sources have, and gives the rows in the order of the micro-batches.
+    """Runs the streaming query over all available input, and returns the rows in the order of the micro-batches.
 
-    In the mode `complete` those of the last micro-batch.
+    In the mode `complete` it returns those of the last micro-batch.
     """
     rows: list[tuple[Any, ...]] = []
 

@@ -1,4 +1,4 @@
-"""The sample as tests: what every case must come to, and that its judge notices every alteration."""
+"""The sample as tests: the required outcome of every case, and that its judge detects every alteration."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def cases_of(*kinds: Any) -> list[Any]:
 
 
 def assert_holds(case: Case, environment: Environment) -> None:
-    """Runs the case. Fields that are not checked have a declared reason; a wording for a reader is not far off."""
+    """Runs the case. Unchecked fields must have a declared reason; texts that a person must compare must be similar."""
     entry = run_case(case, environment, mutate=True)
     if entry.status == Status.NOT_APPLICABLE:
         pytest.skip(entry.reason)

@@ -1,6 +1,6 @@
 """Calls of Flink's table API as SQL: `t.where(a > 1).select(f(a).as(b))`, `t.partitionBy(k).process(f, 1)`.
 
-A chain becomes one query. A step that takes a whole table, such as `process`, gets what is before it as a view.
+A chain becomes one query. A step that takes a whole table, such as `process`, gets the preceding query as a view.
 """
 
 import re
@@ -45,7 +45,7 @@ def sql_of(text: str, arguments: Arguments) -> list[str]:
 
 
 def parts(text: str, separator: str = ",") -> list[str]:
-    """Split where the separator stands in no brackets and no quotes."""
+    """Splits at the separator outside brackets and quotes."""
     found, depth, start, quote = [], 0, 0, ""
     for place, letter in enumerate(text):
         if quote or letter in "'\"`":
@@ -81,7 +81,7 @@ class _Chain:
         return [*self._views, self._query or f"SELECT * FROM {self._table}"]
 
     def _steps(self) -> Iterator[tuple[str, str]]:
-        """Methods and what is in their brackets; the first may be the name of a table."""
+        """Yields methods and their arguments; the first may be the name of a table."""
         place = 0
         head = re.match(r"\s*(\w+)\s*(?=\.)", self._text)
         if head is not None:
@@ -96,7 +96,7 @@ class _Chain:
             place = end + 1
 
     def _source(self) -> str:
-        """The query so far as the beginning of another."""
+        """Returns the query so far as the beginning of another."""
         return f"SELECT * FROM {self._relation()}"
 
     def _relation(self) -> str:
@@ -106,7 +106,7 @@ class _Chain:
         return f"chain_{next(self._numbers)}"
 
     def _whole(self) -> str:
-        """The table so far under a name."""
+        """Returns the table so far under a name."""
         if self._query:
             self._table, query, self._query = self._name(), self._query, ""
             self._views.append(f"CREATE OR REPLACE TEMPORARY VIEW {self._table} AS {query}")
@@ -205,7 +205,7 @@ class _Chain:
 
 
 def _ordered(values: Sequence[str]) -> list[str]:
-    """`ordered by ts asc, score desc`: the parts of an order that the commas have split stand together again."""
+    """`ordered by ts asc, score desc`: joins the parts of an order, which the commas have split."""
     whole: list[str] = []
     for value in values:
         if whole and " ordered by " in whole[-1] and not _NAMED.match(value):

@@ -20,7 +20,7 @@ SAMPLE = 12
 
 
 def create_views(spark: SparkSession, case: Case, *, sampled: bool = False) -> list[str]:
-    """A temporary view per table, and their names. A changelog's view holds its end state.
+    """Creates a temporary view per table, and returns their names. A changelog's view holds its end state.
 
     With `sampled`, a table without rows gets some made from its types.
     """
@@ -34,7 +34,7 @@ def create_views(spark: SparkSession, case: Case, *, sampled: bool = False) -> l
 
 
 def table_frame(spark: SparkSession, table: Table, *, sampled: bool = False) -> DataFrame:
-    """The rows of a table, a changelog's end state."""
+    """Returns the rows of a table, or a changelog's end state."""
     types = [parse_type(type_) for _, type_ in table.columns]
     rows = table.end_state()
     if sampled and not rows:
@@ -43,19 +43,19 @@ def table_frame(spark: SparkSession, table: Table, *, sampled: bool = False) -> 
 
 
 def changelog_frame(spark: SparkSession, table: Table) -> DataFrame:
-    """The changes of a table in order, with a column `row_kind` behind its own."""
+    """Returns the changes of a table in order, with a column `row_kind` after its own."""
     types = [parse_type(type_) for _, type_ in table.columns]
     rows = [(*_row(values, types), kind) for kind, values in table.changes]
     return _frame(spark, table, types, rows, with_kind=True)
 
 
 def sample_rows(types: Sequence[ColumnType]) -> list[tuple[Any, ...]]:
-    """A few rows without nulls: the nth has n, or a value as plain, in every column."""
+    """Returns a few rows without nulls: the nth has n, or an equally simple value, in every column."""
     return [tuple(parse_value(_sample(number, type_), type_) for type_ in types) for number in range(1, SAMPLE + 1)]
 
 
 def read_rows(rows: Sequence[Sequence[Any]], schema: StructType) -> list[tuple[Any, ...]]:
-    """Rows as a case writes them, as a frame of this schema takes them."""
+    """Converts rows from the form of a case to that of a frame with this schema."""
     types = [_spark_type(field.dataType.simpleString()) for field in schema.fields]
     return [_row(row, types) for row in rows]
 
@@ -69,12 +69,12 @@ def _frame(
 ) -> DataFrame:
     fields = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, types, strict=True)]
     schema = schema_of([*fields, *([f"{ROW_KIND} string"] if with_kind else [])])
-    # One partition: the order of the rows is part of a case.
+    # There is one partition, because the order of the rows is part of a case.
     return spark.createDataFrame(list(rows), schema).coalesce(1)
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
-    """Of columns in DDL, in the session's reading of `timestamp`."""
+    """Returns the schema of columns in DDL, with the session's meaning of `timestamp`."""
     schema = StructType.fromDDL(", ".join(columns))
     assert isinstance(schema, StructType)
     return schema

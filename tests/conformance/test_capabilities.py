@@ -1,4 +1,4 @@
-"""What is declared not to apply: every entry can be read, is needed, and holds only if what it states was seen."""
+"""The declared exceptions: every entry can be read, is needed, and holds only if its statement was observed."""
 
 import re
 

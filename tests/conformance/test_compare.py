@@ -1,4 +1,4 @@
-"""Rows against rows, and the tables that changelogs leave behind."""
+"""Comparison of rows, and of the tables that changelogs produce."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Expectations against observations: what passes, what fails, what was not looked at, and alterations."""
+"""Expectations against observations: passes, failures, unchecked fields, and alterations."""
 
 import pytest
 

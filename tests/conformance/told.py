@@ -1,4 +1,4 @@
-"""What a case asserts, field by field, with a ledger of the fields that were looked at."""
+"""The assertions of a case, field by field, with a record of the fields that were read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _GIVEN = (
 
 @dataclass(frozen=True)
 class ToldRow:
-    """`kind` and `phase` are None where the case does not say them."""
+    """`kind` and `phase` are None if the case does not state them."""
 
     values: Sequence[Any]
     kind: str | None = None
@@ -30,7 +30,7 @@ class ToldRow:
 
 
 def asserted(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a case that asserts something, in the shape of the file."""
+    """Returns the part of a case that asserts something, in the shape of the file."""
     found = {key: value for key, value in raw.items() if key.startswith("expected") or key in _BESIDE}
     if any(str(step.get("op", "")).startswith("expect_") for step in raw.get(_SCRIPT) or ()):
         found[_SCRIPT] = [dict(step) if str(step.get("op")).startswith("expect_") else {} for step in raw[_SCRIPT]]
@@ -38,7 +38,7 @@ def asserted(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Told:
-    """An expectation. A field is named by its keys with dots between them; places in lists do not count."""
+    """An expectation. The name of a field is its keys joined with dots; places in lists do not count."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.raw = raw
@@ -49,12 +49,12 @@ class Told:
         """Columns of a field that the query leaves to the engine: name of the field, and position."""
 
     def take(self, name: str, default: Any = None) -> Any:
-        """The value of a field, which counts as looked at from now on."""
+        """Returns the value of a field and marks the field as checked."""
         self._noted.add(name)
         return self.peek(name, default)
 
     def peek(self, name: str, default: Any = None) -> Any:
-        """The value of a field or of a group of fields; it does not count as looked at."""
+        """Returns the value of a field or of a group of fields without marking it as checked."""
         value: Any = self.raw
         for part in name.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -63,15 +63,15 @@ class Told:
         return value
 
     def note(self, *names: str) -> None:
-        """Marks fields as looked at."""
+        """Marks fields as checked."""
         self._noted.update(names)
 
     def leave(self, name: str) -> None:
-        """Marks a field as one that cannot be compared, whoever looked at it."""
+        """Marks a field as not comparable, even if it was read."""
         self._left.add(name)
 
     def rows(self, name: str) -> list[ToldRow] | None:
-        """The rows of a field, None if the case has none. Kinds and phases are not looked at by that."""
+        """Returns the rows of a field, or None if the case has none. This does not check kinds and phases."""
         given = self.take(name)
         if given is None:
             return None
@@ -80,7 +80,7 @@ class Told:
 
     @property
     def unchecked(self) -> list[str]:
-        """The fields that nothing looked at."""
+        """Returns the fields that were not checked."""
         return sorted((self.fields - self._noted) | self._left)
 
 

@@ -1,9 +1,9 @@
-"""Values of cases: JSON to what Spark takes, and JSON against what Spark gives.
+"""Values of cases: conversion of JSON to Spark's values, and comparison of JSON with Spark's results.
 
-JSON has fewer types than SQL, so a case spells timestamps, decimals and bytes as text. A value that
-Spark gave has a type of its own; `same` reads the expected text as that type. Numbers are equal if they
-are the same number, whatever their types: the width of a built-in function's result is not a case's
-business.
+JSON has fewer types than SQL, so a case spells timestamps, decimals and bytes as text. A value from
+Spark has a type; `same` reads the expected text as that type. Numbers are equal if they
+are the same number, whatever their types: a case does not define the width of a built-in function's
+result.
 """
 
 import datetime
@@ -25,7 +25,7 @@ FLOAT_TOLERANCE = 1e-6
 
 
 def parse_value(value: Any, type_: ColumnType) -> Any:
-    """The value as `createDataFrame` takes it for a column of this type. Raises ValueError."""
+    """Returns the value in the form of `createDataFrame` for a column of this type. Raises ValueError."""
     if value is None:
         return None
     match type_.kind:
@@ -68,8 +68,8 @@ def parse_value(value: Any, type_: ColumnType) -> Any:
 def same(expected: Any, actual: Any, *, truncated: bool = False) -> bool:
     """Whether Spark's value is the one a case expects.
 
-    With `truncated`, an expected integer is also met by a number that it is the whole part of: Flink's
-    AVG of integers.
+    With `truncated`, an expected integer also equals a number with this whole part: Flink's
+    AVG of integers is truncated.
     """
     if expected is None or actual is None:
         return expected is None and actual is None
@@ -128,7 +128,7 @@ def _same_moment(expected: Any, actual: datetime.datetime) -> bool:
     except ValueError:
         return False
     if actual.tzinfo is None:
-        # Spark gives an instant as the local time of this process.
+        # Spark returns an instant as the local time of this process.
         wanted = wanted.astimezone().replace(tzinfo=None) if wanted.tzinfo else wanted
     elif wanted.tzinfo is None:
         wanted = wanted.replace(tzinfo=datetime.UTC)
@@ -136,10 +136,10 @@ def _same_moment(expected: Any, actual: datetime.datetime) -> bool:
 
 
 def _timestamp(value: str | int) -> datetime.datetime:
-    """A moment in ISO, with a blank or a T in its middle; a number counts milliseconds since 1970."""
+    """Parses a time in ISO format, with a blank or a T in its middle; a number counts milliseconds since 1970."""
     if isinstance(value, int):
         return datetime.datetime.fromtimestamp(0, datetime.UTC) + datetime.timedelta(milliseconds=value)
-    # Python reads 3 or 6 digits of a second; cases write as many as they need.
+    # Python reads 3 or 6 digits of a second; cases write any number of them.
     text = re.sub(r"\.(\d+)", lambda match: f".{match[1]:0<6}"[:7], value.strip())
     return datetime.datetime.fromisoformat(text)
 

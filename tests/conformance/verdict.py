@@ -1,4 +1,4 @@
-"""Verdicts: what became of a case, and why."""
+"""Verdicts: the outcome of a case, and its reason."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,7 +7,7 @@ __all__ = ["Status", "Verdict"]
 
 
 class Status(StrEnum):
-    """What became of a case."""
+    """The outcome of a case."""
 
     PASSED = "passed"
     PARTLY = "partly checked"
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 @dataclass
 class Verdict:
-    """`compared` counts rows, values and facts; `unchecked` names the fields that nothing looked at."""
+    """`compared` counts rows, values and facts; `unchecked` names the fields that were not read."""
 
     problems: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """One line."""
+        """The reason in one line."""
         if self.problems:
             return self.problems[0]
         if self.wording is not None and self.decided is None:

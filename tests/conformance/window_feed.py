@@ -1,7 +1,7 @@
-"""What a table of a case sends to a stream, one thing after another: rows, watermarks, the clock, a restart.
+"""The input of a stream from a table of a case, in order: rows, watermarks, the clock, a restart.
 
-Tables with a driver script say so; the others have a watermark so far behind the latest time, which follows every
-row that moves it. At the end of the input it is at the end of time, as in the language of the cases.
+Tables with a driver script define it; for other tables the watermark follows the latest time with a delay after every
+row that advances it. At the end of the input it advances to the end of time, as in the language of the cases.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 class Event:
     """`op` is row, watermark, processing_time or restart; `at` a time without zone; rows have kind and values.
 
-    `number` is the place in the script of the case, by which it says what is expected.
+    `number` is the place in the script of the case, to which expectations refer.
     """
 
     op: str
@@ -46,10 +46,10 @@ Stage = list[Burst]
 
 
 def bursts_of(table: Table) -> list[Stage]:
-    """The events of a table in as few micro-batches as give the same: a watermark waits for what it might make late.
+    """Groups a table's events into as few micro-batches as possible: a watermark waits for rows it might make late.
 
-    A row later than the watermark is late for none of its windows and for no session, so it makes no difference
-    whether those that are over have been closed when it comes.
+    A row with a time after the watermark is late for none of its windows and for no session, so it does not matter
+    whether finished windows were closed before it arrives.
     """
     place = next((at for at, (name, _) in enumerate(table.columns) if name == time_column(table)), None)
     stages: list[Stage] = [[]]
@@ -73,9 +73,9 @@ def bursts_of(table: Table) -> list[Stage]:
 
 
 def aligned(tables: Sequence[list[Stage]]) -> list[list[Stage]]:
-    """The same with equally many stages and bursts for every table of a query, which has one watermark, the lowest.
+    """Returns equally many stages and bursts for every table of a query, which has one watermark, the lowest.
 
-    A table with fewer bursts is sent first and waits: the watermark at its end comes with the last of the others.
+    A table with fewer bursts is sent first and waits: the watermark at its end is sent with the last of the others.
     """
     stages = max(len(table) for table in tables)
     padded = [[*table, *[[] for _ in range(stages - len(table))]] for table in tables]
@@ -95,12 +95,12 @@ def _stretched(stage: Stage, length: int) -> Stage:
 
 
 def time_column(table: Table) -> str:
-    """The time attribute; a processing time is called by its name alone."""
+    """Returns the time attribute; a processing time is recognised only by its name."""
     return str(table.raw["time_column"]).split()[0]
 
 
 def events_of(table: Table) -> list[Event]:
-    """All events of a table. Changes of an upsert source take back the row of their key first."""
+    """Returns all events of a table. Changes of an upsert source first retract the previous row of their key."""
     if table.events:
         return [_scripted(event, number) for number, event in enumerate(table.events)]
     return list(_followed(table))
@@ -124,7 +124,7 @@ def _followed(table: Table) -> Iterator[Event]:
         at = None if values[place] is None else moment(values[place])
         if at is not None and (latest is None or at > latest):
             latest = at
-            # Without a watermark no row is late, and nothing is over before the end.
+            # Without a watermark no row is late, and no window closes before the end.
             if declared:
                 yield Event("watermark", latest - delay)
         if count == table.raw.get("restart_after_row"):
@@ -133,7 +133,7 @@ def _followed(table: Table) -> Iterator[Event]:
 
 
 def _retracting(table: Table) -> Iterator[tuple[str, Sequence[Any]]]:
-    """The changes; those of a source that has a key and tells new rows only, with the old ones."""
+    """Yields the changes; for a source with a key that emits only new rows, also retractions of the old ones."""
     if "upsert" not in str(table.raw.get("changelog_mode") or "").lower():
         yield from table.changes
         return
@@ -153,5 +153,5 @@ def _retracting(table: Table) -> Iterator[tuple[str, Sequence[Any]]]:
 
 
 def moment(text: str) -> datetime.datetime:
-    """A time as a case writes it, of an instant that in UTC, without zone."""
+    """Parses a time of a case; an instant is converted to UTC without zone."""
     return datetime.datetime.fromisoformat(text.removesuffix("Z"))

@@ -18,21 +18,21 @@ _RENAMED = re.compile(r"^(\w+) adds (\w+) AS (\w+) to the table", re.IGNORECASE)
 
 
 def is_window_query(case: Case) -> bool:
-    """A query with a window function, or a list of the windows of given times."""
+    """Whether the query has a window function, or is a list of the windows of given times."""
     if case.expected.get("assignments"):
         return True
     return any(_FUNCTION.search(text) for text in (*case.setup, case.query))
 
 
 def is_legacy(case: Case) -> bool:
-    """In the older syntax, `GROUP BY TUMBLE(rowtime, ...)`, which FLIP-145 replaces."""
+    """Whether it has the older syntax, `GROUP BY TUMBLE(rowtime, ...)`, which FLIP-145 replaces."""
     return _LEGACY.search(case.query) is not None
 
 
 def statements(case: Case, bound: Sequence[Bound] = ()) -> list[str]:
-    """What is to be run, the query last, with the names of bound functions. Views are temporary, as their tables are.
+    """Returns the statements, the query last, with the names of bound functions. Views and tables are temporary.
 
-    A view may stand in the notes alone: "v1 adds rowtime AS window_start to the table". The older
+    A view may be defined only in the notes: "v1 adds rowtime AS window_start to the table". A query in the older
     syntax has its restatement as a window function beside it.
     """
     texts = [*case.setup, case.query]
@@ -49,12 +49,12 @@ def statements(case: Case, bound: Sequence[Bound] = ()) -> list[str]:
 
 
 def view_names(case: Case) -> list[str]:
-    """What a run leaves behind in the session."""
+    """Returns the names of the views that a run leaves in the session."""
     views = [created_view(each) for each in statements(case)[:-1]]
     return [*filter(None, views), *(table.name for table in case.tables)]
 
 
 def time_zones(case: Case) -> list[str]:
-    """The time zones of the session a case is to be run in, one by one."""
+    """Returns the session time zones in which a case must run."""
     given = case.config.get("table.local-time-zone") or "UTC"
     return [given] if isinstance(given, str) else list(given)

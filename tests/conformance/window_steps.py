@@ -1,7 +1,7 @@
 """Cases with a clock, or that fire early or late, step by step: Spark assigns the windows, the rule fires them.
 
-The query's rows and their windows come from Spark in batch; what the operator of a stream does with them, one event
-after another, is done here by the same code, with the clock and the watermark of the case.
+The query's rows and their windows come from Spark in batch. The code of the stream operator then processes one event
+after another here, with the clock and the watermark of the case.
 """
 
 import datetime
@@ -48,7 +48,7 @@ def is_stepped(case: Case) -> bool:
 
 
 def run(case: Case, environment: Environment, bound: Sequence[Bound]) -> Run:
-    """The run; what the query raises is its failure."""
+    """Runs the case; an error of the query is its failure."""
     made = Run("script", zone=environment.spark.conf.get(TIME_ZONE) or "UTC", has_kinds=True)
     try:
         _Steps(case, environment, bound, made).run()
@@ -74,7 +74,7 @@ class _Steps:
         for number, event in enumerate(self._events):
             if event.op == "processing_time":
                 now = _millis(event.at)
-                # A window by the clock is over when the clock is at its end.
+                # A window in processing time closes when the clock reaches its end.
                 watermark = max(watermark, now - 1) if self._by_clock else watermark
             elif event.op == "watermark":
                 watermark = _millis(event.at)
@@ -84,7 +84,7 @@ class _Steps:
         self._run.rows = changes
 
     def _planned(self) -> tuple[DataFrame, FirePlan, list[int]]:
-        """The rows with their windows and events, what is computed, and where the query's columns are in the result."""
+        """Returns the rows with their windows and events, the computation, and the places of the query's columns."""
         query = sqlglot.parse_one(_selected(statements(self._case)[-1]), read="spark")
         aggregates = [each for each in query.expressions if each.find(exp.AggFunc)]
         keys = [each.unalias().name for each in query.expressions if each not in aggregates]
@@ -118,7 +118,7 @@ class _Steps:
         return frame, plan, order
 
     def _as_told(self, shown: list[int], query: Any, names: Sequence[str]) -> list[int]:
-        """In the order of the expected columns, where a case has the order of the operator."""
+        """Returns places in the order of the expected columns, if a case has the order of the operator."""
         told = [str(each["name"]) for each in self._case.expected.get("columns") or () if "name" in each]
         selected = [each.alias_or_name for each in query.expressions]
         if all(told.index(name) == selected.index(name) for name in selected if name in told):
@@ -128,7 +128,7 @@ class _Steps:
         return [keys[name] if name in keys else next(values) for name in told]
 
     def _assigned(self) -> DataFrame:
-        """Every row in its windows; by the clock, a row has the time at which it came."""
+        """Assigns every row to its windows; in processing time, a row has the time of its arrival."""
         columns = [*self._table.columns, *([(time_column(self._table), "TIMESTAMP(3)")] if self._by_clock else [])]
         types = [parse_type(type_) for _, type_ in columns]
         rows, now = [], None
@@ -152,7 +152,7 @@ class _Steps:
     def _advanced(
         self, plan: FirePlan, rows: pa.Table, number: int | None, watermark: int, now: int
     ) -> list[pa.Table]:  # fmt: skip
-        """The changes an event brings, window by window in the order of their ends."""
+        """Returns the changes after an event, window by window in the order of their ends."""
         new: dict[int, pa.Table] = {}
         if number is not None:
             own = rows.filter(pc.equal(rows.column(_EVENT), number))
@@ -188,7 +188,7 @@ def _millis(at: Any) -> int:
 
 
 def _shown(value: Any) -> Any:
-    """A time as a case writes it."""
+    """Formats a time as a case writes it."""
     if isinstance(value, datetime.datetime):
         text = value.isoformat(timespec="milliseconds")
         return text.removesuffix(".000")

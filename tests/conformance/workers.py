@@ -1,4 +1,4 @@
-"""Spreads cases over worker processes, each with a Spark session of its own."""
+"""Distributes cases over worker processes, each with its own Spark session."""
 
 import multiprocessing
 import queue
@@ -17,7 +17,7 @@ WAIT_SECONDS = 1.0
 
 
 class WorkerFailed(RuntimeError):
-    """A worker could not begin, or ended without a word; the message is its own."""
+    """A worker could not start, or exited without a result; the message is the worker's."""
 
 
 def run_all(
@@ -29,7 +29,7 @@ def run_all(
     context = multiprocessing.get_context("spawn")
     todo: Any = context.Queue()
     done: Any = context.Queue()
-    # Neighbours cost alike, so that nobody is left with all that is slow.
+    # Neighbouring cases cost about the same, so that no worker gets all slow ones.
     for file in files:
         for case in file.cases:
             todo.put((file.name, case.id))

@@ -1,4 +1,4 @@
-"""What an aggregate in words does with its accumulator: where it starts, how a row changes it, what its value is."""
+"""The accumulator of an aggregate in words: its initial state, its change by a row, and its value."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _KNOWN = {
 
 @dataclass(frozen=True)
 class _Field:
-    """One value of the accumulator: what it starts from, and how a row changes it."""
+    """One value of the accumulator: its initial value, and its change by a row."""
 
     name: str
     start: Any
@@ -54,7 +54,7 @@ class _Field:
 
 
 class Rules:
-    """The accumulator, its changes and its value, as told."""
+    """The accumulator, its changes and its value, as the words describe them."""
 
     def __init__(self, words: FunctionWords) -> None:
         self.names = tuple(name for name, _ in words.arguments)
@@ -105,7 +105,7 @@ class Rules:
         text = _TAIL.sub("", _ASIDE.sub("", match[1] or match[2])).strip(" ,")
         return read_expression(re.sub(r"\bthe (?=\w)", "", text), names)
 
-    # What functions do with it.
+    # The steps of a function's execution.
 
     def started(self, accumulators: Sequence[Any]) -> dict[str, Any]:
         """The accumulators merged, or a new one."""
@@ -126,7 +126,7 @@ class Rules:
         return dict(state) if self.type.names else state["value"]
 
     def result(self, state: dict[str, Any]) -> Any:
-        """The value; null where it would divide by zero."""
+        """The value; null if it would divide by zero."""
         try:
             return of_result(self.value(Scope(state)), self.returns)
         except ArithmeticError:
@@ -146,7 +146,7 @@ def _of_type(text: str, type_: ColumnType) -> Any:
 
 
 def of_result(value: Any, type_: ColumnType) -> Any:
-    """The value as the type has it: whole numbers are cut off, rows get names."""
+    """Returns the value in the form of the type: fractions of whole numbers are cut off, rows get names."""
     if value is None:
         return None
     if type_.kind == "struct":

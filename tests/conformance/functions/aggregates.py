@@ -3,8 +3,8 @@
     "without accumulator starts from (0, 0); accumulate adds v and 1, retract subtracts v and 1;
      value is sum / count truncated toward zero, null when count is 0"
 
-The accumulator's type is told, and how each of its fields changes with a row: in words, or by its name.
-A function told as vectorised is an expression over what is known of its columns: "maximum + minimum".
+The words give the accumulator's type, and how each of its fields changes with a row, directly or by its name.
+A function described as vectorised is an expression over statistics of its columns: "maximum + minimum".
 """
 
 import inspect
@@ -31,12 +31,12 @@ _LIKE = re.compile(r"^(?:as|like) (\w+)\b", re.IGNORECASE)
 
 
 def is_aggregate(words: FunctionWords) -> bool:
-    """Whether these are words for an aggregate that is not Spark's own."""
+    """Whether the words describe an aggregate that is not Spark's own."""
     return not words.builtin and _AGGREGATE.search(words.kind) is not None
 
 
 def without_references(words: FunctionWords, everything: Sequence[FunctionWords]) -> FunctionWords:
-    """With the behaviour itself in place of "as MySum but ..."."""
+    """Returns the words with the referenced behaviour in place of "as MySum but ..."."""
     match = _LIKE.match(words.behaviour)
     if match is None:
         return words
@@ -55,7 +55,7 @@ def build_aggregate(words: FunctionWords, version: str, everything: Sequence[Fun
 
 
 class _Told:
-    """Types and abilities, as told."""
+    """Types and abilities, as the words give them."""
 
     def __init__(self, words: FunctionWords) -> None:
         self.rules = Rules(words)
@@ -116,7 +116,7 @@ class _Classic(_Told, udf.AggregateFunction):
 
 
 def _classic(words: FunctionWords) -> type[_Classic]:
-    """A class whose `accumulate` has the arguments told: the server takes them from there."""
+    """Returns a class whose `accumulate` has the arguments of the words: the server reads them from there."""
 
     def accumulate(self: Any, accumulator: Any, *row: Any) -> Any:
         return self._changed(accumulator, row, adds=True)
@@ -129,7 +129,7 @@ def _classic(words: FunctionWords) -> type[_Classic]:
 
 
 class _OfColumns(udf.VectorizedAggregateFunction):
-    """Its accumulator is all there was, so that its value can be any expression over the columns."""
+    """Its accumulator keeps all rows, so that its value can be any expression over the columns."""
 
     def __init__(self, words: FunctionWords) -> None:
         self._returns = parse_type(words.returns)

@@ -1,6 +1,6 @@
-"""How cases say what a function does: clauses that give a value, take time, or say nothing new.
+"""The words for what a function does: clauses that give a value, take time, or add nothing.
 
-A clause no pattern fits is not guessed at: the function counts as missing.
+A clause that matches no pattern is not interpreted: the function counts as missing.
 """
 
 import re
@@ -47,14 +47,14 @@ _PER_PART = re.compile(r"one row per part|each with (\w+) in front( when given)?
 
 @dataclass
 class Behaviour:
-    """What a function returns, and how long it takes. Table functions return the list of their rows."""
+    """The value and the duration of a function. Table functions return the list of their rows."""
 
     value: Expression
     delay: Callable[[Scope], float] = field(default=lambda scope: 0.0)
 
 
 def read_behaviour(text: str, names: tuple[str, ...], returns: str, first_type: str = "") -> Behaviour:
-    """The behaviour in these words of a function with arguments of these names. Raises NotUnderstood."""
+    """Reads the behaviour of a function with arguments of these names. Raises NotUnderstood."""
     plain, delay = _without_time(_ASIDE.sub("", text))
     table = returns.strip().upper().startswith("TABLE")
     value: Expression | None = None
@@ -94,7 +94,7 @@ def _without_time(text: str) -> tuple[str, Callable[[Scope], float]]:
 
 
 def _clauses(text: str) -> list[str]:
-    """Parts between semicolons and full stops outside quotes; commas of a split belong to it."""
+    """Splits at semicolons and full stops outside quotes; commas of a split belong to it."""
     parts = re.split(r"('(?:[^']|'')*')", re.sub(r"; then\b", " and then", text))
     marked = "".join(part if i % 2 else re.sub(r";|\.(?=\s|$)", "\0", part) for i, part in enumerate(parts))
     return [clause.strip(" ,") for clause in marked.split("\0") if clause.strip(" ,")]
@@ -167,7 +167,7 @@ def _unless_given(value: Expression, fallback: Expression) -> Expression:
 
 
 def _chosen(overloads: dict[str, Expression], names: tuple[str, ...]) -> Expression:
-    """By the type of the first argument's value."""
+    """Chooses an overload by the type of the first argument's value."""
     python: dict[type, Expression] = {}
     for type_, expression in overloads.items():
         try:

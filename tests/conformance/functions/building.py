@@ -1,7 +1,7 @@
-"""Functions in words as plugin functions.
+"""Plugin functions made from words.
 
 Cases use one name for many behaviours. Each distinct description becomes a version of its name, so one
-server serves them all, and the runner and the server, which read the same folder, number them alike.
+server has them all. The runner and the server read the same folder, so they assign equal numbers.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ _OVERLOAD = re.compile(
 
 @dataclass(frozen=True)
 class Built:
-    """A plugin function and the words it was made from.
+    """A plugin function and the words from which it was made.
 
-    `local` evaluates a call at once, without failures; aggregates have none. `failure_text` stands in every
+    `local` evaluates a call immediately, without failures; aggregates have none. `failure_text` is part of every
     error it raises.
     """
 
@@ -57,7 +57,7 @@ class Built:
 
 
 def built_functions(cases: Iterable[Case]) -> tuple[list[Built], dict[FunctionWords, str]]:
-    """What can be built of the cases' functions, and for what cannot, why."""
+    """Returns the functions of the cases that can be built, and the reason for each that cannot."""
     distinct = {
         words: None
         for case in cases
@@ -70,7 +70,7 @@ def built_functions(cases: Iterable[Case]) -> tuple[list[Built], dict[FunctionWo
     versions: dict[str, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
     for words in distinct:
         try:
-            # Names differ in Spark by more than case.
+            # In Spark, names must differ by more than case.
             version = str(next(versions[words.name.lower()]))
             if is_aggregate(words):
                 built.append(Built(words, build_aggregate(words, version, list(distinct)), None, words.failure))
@@ -82,7 +82,7 @@ def built_functions(cases: Iterable[Case]) -> tuple[list[Built], dict[FunctionWo
 
 
 def overloads(words: FunctionWords) -> list[FunctionWords]:
-    """The function, and its overloads with other numbers of arguments as functions of their own."""
+    """Returns the function, and its overloads with other numbers of arguments as separate functions."""
     found = [words]
     for match in _OVERLOAD.finditer(words.behaviour):
         arguments = tuple(
@@ -137,7 +137,7 @@ def build(words: FunctionWords, version: str) -> Built:
 
 
 def _shaped(value: Any, type_: ColumnType) -> Any:
-    """The value as a function that returns the type gives it: rows by name, numbers of its kind."""
+    """Returns the value in the form of the type: rows by name, numbers of its kind."""
     if value is None:
         return None
     match type_.kind:
@@ -155,7 +155,7 @@ def _shaped(value: Any, type_: ColumnType) -> Any:
 
 
 class _Evaluation:
-    """A function's calls, counted per planned call: a query that is planned anew counts anew."""
+    """A function's calls, counted per planned call: planning a query again starts a new count."""
 
     def __init__(self, names: Sequence[str], returns: ColumnType, behaviour: Behaviour, failure: Failure) -> None:
         self._names = names
@@ -193,7 +193,7 @@ def _signature(words: FunctionWords) -> inspect.Signature:
 
 
 def _annotation(text: str) -> Any:
-    """The annotation of a type, or of one of several: "INT or STRING"."""
+    """Returns the annotation of a type, or of one of several: "INT or STRING"."""
     members = []
     for part in re.split(r"\s+or\s+", text):
         type_ = parse_type(part)

@@ -1,4 +1,4 @@
-"""The expressions in which cases say what a function returns: "'val ' followed by the decimal text of i".
+"""The expressions for what a function returns: "'val ' followed by the decimal text of i".
 
     concatenation   sum ("followed by" sum)*
     sum             product (("+" | "-") product)*      "+" with a text on either side joins texts
@@ -23,12 +23,12 @@ __all__ = ["Expression", "NotUnderstood", "Scope", "read_expression", "text_of"]
 
 
 class NotUnderstood(ValueError):
-    """Words that are no expression, or no behaviour."""
+    """The words are no expression, or no behaviour."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What an expression can speak of: arguments by name, and how often the function has been called, from 1."""
+    """The names in an expression: arguments, and the number of the function's call, from 1."""
 
     arguments: Mapping[str, Any]
     invocation: int = 1
@@ -57,8 +57,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def read_expression(text: str, names: tuple[str, ...]) -> Expression:
-    """The expression over arguments of these names. Raises NotUnderstood if the words are none."""
-    # As it stands first: words may be names of arguments.
+    """Returns the expression over arguments of these names. Raises NotUnderstood if the words are none."""
+    # The original text is tried first, because words may be names of arguments.
     failure: NotUnderstood | None = None
     for told in (text, plainly(text)):
         try:
@@ -74,7 +74,7 @@ def read_expression(text: str, names: tuple[str, ...]) -> Expression:
 
 
 def text_of(value: Any) -> str:
-    """A value as the cases' own language writes it."""
+    """Formats a value as the language of the cases does."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""How a function fails, in words: "completes exceptionally with a runtime error 'Error n' on the first 2 calls"."""
+"""The words for a failure: "completes exceptionally with a runtime error 'Error n' on the first 2 calls"."""
 
 import operator
 import re
@@ -31,9 +31,9 @@ _OPERATORS = {
 class Failure:
     """When a call fails, and with what text.
 
-    `first` is how many invocations fail, None for all of them. A function that `hangs` never answers
-    instead. `applies` tells for which arguments; each input it applies to counts its own invocations
-    if `per_input`. "Error n" carries the number of the invocation.
+    `first` is the number of invocations that fail, None for all of them. If `hangs`, the function never
+    answers instead. `applies` decides by the arguments; if `per_input`, each input to which it applies
+    counts its own invocations. "Error n" contains the number of the invocation.
     """
 
     first: int | None = 0
@@ -51,7 +51,7 @@ class Failure:
 
 
 def read_failure(text: str) -> Failure:
-    """The failure in these words; none in no words. Raises NotUnderstood."""
+    """Reads the failure from the words; none if there are no words. Raises NotUnderstood."""
     if not text.strip():
         return Failure()
     clauses = [clause for clause in re.split(r";|\.\s", text) if not _HARMLESS.search(clause.strip())]
@@ -62,7 +62,7 @@ def read_failure(text: str) -> Failure:
     told = (message[1] or message[2]) if message else Failure.message
     given = _INPUT.search(clause)
     if message and given and given[0].endswith(message[0]):
-        # "the call with 'x'" is about an input.
+        # "the call with 'x'" names an input.
         told = Failure.message
     applies, per_input = _applies(clause)
     if given is not None:

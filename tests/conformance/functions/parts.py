@@ -1,4 +1,4 @@
-"""The aggregates of `combine` cases, of which only their values are told: each gives them row by row."""
+"""The aggregates of `combine` cases, which describe only their values: each aggregate returns them row by row."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,12 +11,12 @@ __all__ = ["part_functions", "part_name"]
 
 
 def part_name(case: str, index: int) -> str:
-    """What the part of a case is called."""
+    """Returns the name of a part of a case."""
     return f"{re.sub(r'[^A-Za-z0-9_]', '_', case)}_{index}"
 
 
 def part_functions(cases: Iterable[Case]) -> list[udf.AggregateFunction]:
-    """Those of all cases."""
+    """Returns the functions of all cases."""
     return [_made(case.id, part) for case in cases for part in case.expected.get("parts") or ()]
 
 
@@ -30,7 +30,7 @@ def _made(case: str, part: Mapping[str, Any]) -> udf.AggregateFunction:
 
 
 class _Classic(udf.AggregateFunction):
-    """The number of rows is the accumulator, and the values are a list."""
+    """Its accumulator is the number of rows, and its values are a list."""
 
     values: list[Any]
 

@@ -1,4 +1,4 @@
-"""The plugin the runner's server loads: every function of the folder that CONFORMANCE_CASES names."""
+"""The plugin of the runner's server: every function of the folder that CONFORMANCE_CASES names."""
 
 import os
 from pathlib import Path

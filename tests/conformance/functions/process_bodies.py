@@ -1,4 +1,4 @@
-"""What the process table functions of the cases do, by name: a body and what happens on a timer.
+"""The bodies of the cases' process table functions, by name: a body and the action of a timer.
 
 A body gets the context, its state entries by name and its arguments by name, and yields rows.
 """
@@ -353,7 +353,7 @@ BODIES: dict[str, Body] = {
     "GreetingWithLastPurchase": steps.greeting,
     "CustomAggregation": steps.custom_aggregation,
     "PingLaterFunction": steps.ping,
-    # Never called: what counts is how they are declared.
+    # These are never called: only their declarations matter.
     **dict.fromkeys(
         (
             "ReservedArgFunction",

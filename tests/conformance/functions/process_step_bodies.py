@@ -1,4 +1,4 @@
-"""What the process table functions do whose cases go step by step."""
+"""The bodies of process table functions whose cases run step by step."""
 
 import datetime
 from collections.abc import Callable, Iterator
@@ -164,7 +164,7 @@ def ping(ctx: Any, s: Any, a: Any) -> Iterator[Any]:
 
 
 def said(make: Callable[[Any, dict[str, Any]], Any]) -> Timer:
-    """A timer that emits one row."""
+    """Returns a timer that emits one row."""
 
     def timer(ctx: udf.ProcessContext, s: dict[str, Any]) -> Iterator[Any]:
         yield make(ctx, s)

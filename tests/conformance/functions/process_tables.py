@@ -28,16 +28,16 @@ _FIELD = re.compile(r"\s*(\w+)\s+([A-Z]+(?:<[^>]*>)?)([^,]*)(?:,|$)")
 
 
 class NotBuilt(Exception):
-    """The words name a body that is not here."""
+    """The words name a body that does not exist here."""
 
 
 def process_name(case: Case, position: int = 0) -> str:
-    """What the function of a case is called on the server."""
+    """Returns the name of a case's function on the server."""
     return re.sub(r"\W", "_", case.id) + (f"_{position}" if position else "")
 
 
 def process_functions(cases: Iterable[Case]) -> list[udf.ProcessTableFunction]:
-    """Those that can be built, for the server of the runner."""
+    """Returns the functions that can be built, for the server of the runner."""
     built = []
     for case in cases:
         for position, words in enumerate(case.functions):
@@ -55,9 +55,9 @@ def process_functions(cases: Iterable[Case]) -> list[udf.ProcessTableFunction]:
 
 
 def build_process_table(words: FunctionWords, name: str, output: str | None = None) -> type[udf.ProcessTableFunction]:
-    """A class with the signature in words and the body of its name; `output` are the changes it is said to emit.
+    """Returns a class with the signature in words and the body of its name; `output` are the changes it declares.
 
-    Raises NotBuilt, ValueError, and DeclarationError for what is no class at all.
+    Raises NotBuilt, ValueError, and DeclarationError if the declaration is invalid.
     """
     plain = words.name.removesuffix(" with TTL")
     if (wrong := declared_wrongly(words, name)) is not None:
@@ -117,7 +117,7 @@ def _signed(code: Any, parameters: list[inspect.Parameter]) -> None:
 
 
 def _argument(told: dict[str, Any]) -> tuple[str, Any, bool]:
-    """Name, annotation, whether it is optional."""
+    """Returns the name, the annotation, and whether the argument is optional."""
     name, type_ = told["name"], str(told["type"])
     if told["kind"] in _SEMANTICS:
         traits = [
@@ -171,7 +171,7 @@ def _element(type_: str, index: int) -> Any:
 
 
 def _record(name: str, fields: str, default: str = "") -> type:
-    """A dataclass of "s STRING null, i INT NOT NULL default 0"; prints as cases print it."""
+    """Returns a dataclass of "s STRING null, i INT NOT NULL default 0"; it prints as in the cases."""
     values = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", default)}
     made = []
     for field, type_, rest in _FIELD.findall(fields):
@@ -195,7 +195,7 @@ def _record(name: str, fields: str, default: str = "") -> type:
 def _quoted(record: Any, field: str) -> str:
     value = getattr(record, field)
     shown = "null" if value is None else str(value)
-    # Stats of the cases print without quotes, scores with them.
+    # The cases print stats without quotes and scores with them.
     return f"'{shown}'" if field == "s" else shown
 
 

@@ -1,4 +1,4 @@
-"""What process table functions of the cases print, and how."""
+"""The texts that process table functions of the cases print."""
 
 import datetime
 import json
@@ -17,7 +17,7 @@ MAX = 2**63 - 1
 
 
 def text(value: Any) -> str:
-    """As the cases print it."""
+    """Formats a value as the cases do."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -61,7 +61,7 @@ def echo(*names: str) -> Body:
 
 
 class Times:
-    """The texts of the cases about time, and what they do."""
+    """The texts of the cases about time, and the actions that they name."""
 
     def __init__(self, ctx: udf.ProcessContext) -> None:
         self.ctx = ctx

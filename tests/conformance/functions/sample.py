@@ -1,4 +1,4 @@
-"""Binds the functions of the shared sample, which are made from their words. Never used with a user's file."""
+"""Binds the functions of the shared sample, which are made from words. It is never used with a user's file."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ class SampleBinder:
         return bound
 
     def server(self, case: Case, bound: Sequence[Bound], fresh: object) -> EmbeddedServer:
-        """They count per planned call, so that one server does for all runs; but open calls are counted by server."""
+        """Returns one server for all runs, since functions count per planned call; open calls are counted by server."""
         key = (case.id, fresh) if "max_open_calls" in case.expected else None
         return self._servers.server(PLUGIN, {CASES_VARIABLE: str(self._folder.resolve())}, key)
 

@@ -1,4 +1,4 @@
-"""Expressions over what is known of columns: "mean of the column", "(maximum, minimum)", "maximum + minimum"."""
+"""Expressions over statistics of columns: "mean of the column", "(maximum, minimum)", "maximum + minimum"."""
 
 import re
 import statistics

@@ -1,4 +1,4 @@
-"""The function that the queries over windows name without telling of it."""
+"""The function that queries over windows name without describing it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["ConcatDistinctAgg"]
 class ConcatDistinctAgg(udf.AggregateFunction):
     """Flink's test function: the distinct values with '|' between them; null without any.
 
-    Its accumulator counts each value, so that a row can be taken back.
+    Its accumulator counts each value, so that a row can be retracted.
     """
 
     name = "concat_distinct_agg"

@@ -1,4 +1,4 @@
-"""Other words for what an expression says: "the sum of a and b" for "a + b"."""
+"""Alternative wordings of expressions: "the sum of a and b" for "a + b"."""
 
 import re
 
@@ -42,7 +42,7 @@ _WORDINGS: tuple[tuple[str, str], ...] = (
 
 
 def plainly(text: str) -> str:
-    """The text with every wording replaced; what stands in quotes stays."""
+    """Returns the text with every wording replaced outside quotes."""
     quoted: list[str] = []
 
     def hide(match: re.Match[str]) -> str:

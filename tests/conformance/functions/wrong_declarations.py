@@ -1,4 +1,4 @@
-"""Functions of the sample that are declared as none may be: an overloaded eval, a table for a scalar function."""
+"""Functions of the sample with invalid declarations: an overloaded eval, a table for a scalar function."""
 
 import typing
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ __all__ = ["declared_wrongly"]
 
 
 def declared_wrongly(words: FunctionWords, name: str) -> type[udf.ProcessTableFunction] | None:
-    """The function whose words say what is wrong with it; None for any other. Raises DeclarationError."""
+    """Declares the function whose words describe an error; returns None for any other. Raises DeclarationError."""
     if any("two eval methods" in type_ for _, type_ in words.arguments):
         return _overloaded(name)
     if "ordinary table function" in words.behaviour:

@@ -1,1 +1,1 @@
-"""One module per kind of case: `claims(case)` says whether it is one, `observe(case, environment, bound)` runs it."""
+"""One module per kind of case: `claims(case)` recognises it, `observe(case, environment, bound)` runs it."""

@@ -28,12 +28,12 @@ FED = "fed_to_the_aggregates"
 
 
 def claims(case: Case) -> bool:
-    """A query with at least one aggregate that is not Spark's own."""
+    """Whether it is a query with at least one aggregate that is not Spark's own."""
     return any(is_aggregate(words) for words in case.functions) and not case.raw.get("steps") and is_plain(case)
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
-    """Over the tables as they end, over the changelog where there is one, and the changes, under every variant."""
+    """Runs over the final tables, over the changelog if there is one, and for the changes, under every variant."""
     seen = environment.observation(case, bound)
     seen.truncated = is_averaged(case.query)
     for config, under in variants(case):
@@ -57,7 +57,7 @@ class _Runs:
     def all(self) -> list[Run]:
         changelog = self._over_changelog()
         if self._case.error is not None:
-            # The refusal of either is what the case is about.
+            # The case is about the refusal of either.
             runs = [self._run(each) for each in (self._over_tables, changelog) if each is not None]
             return [run for run in runs if run.failure is not None][:1] or runs
         runs = [self._run(self._over_tables)]
@@ -80,7 +80,7 @@ class _Runs:
         return self._query(self._tree)
 
     def _over_changelog(self) -> Callable[[], DataFrame] | None:
-        """The query over the changelog its words are about; None if there is none, or it has aggregates of Spark's."""
+        """Returns the query over its changelog; None if there is no changelog, or if it has aggregates of Spark's."""
         if self._has_own_aggregates():
             return None
         takes_back = all(
@@ -124,10 +124,10 @@ class _Runs:
         source.set("this", exp.Table(this=exp.to_identifier(CHANGES), alias=aliased))
         return self._query(tree)
 
-    # The changes.
+    # Changes.
 
     def _changes(self) -> list[Run]:
-        """By `changelog` where every value is that of a remote aggregate of a column; else from result to result."""
+        """Uses `changelog` if every value is that of a remote aggregate of a column; else compares later results."""
         self._environment.next_run()
         run = self._changed_groups()
         return (
@@ -161,7 +161,7 @@ class _Runs:
         return self._environment.run("changelog", frame, self._case, self._bound, under=self._under, keys=len(keys))
 
     def _fed(self, keys: Sequence[Any], calls: Sequence[Any]) -> DataFrame:
-        """The changes that go into the aggregates, their keys and arguments by name."""
+        """The input changes of the aggregates, with keys and arguments by name."""
         subquery = self._subquery()
         if subquery is not None:
             self._changed_subquery(subquery).createOrReplaceTempView(FED)
@@ -174,7 +174,7 @@ class _Runs:
         select = exp.select(*items, exp.column(ROW_KIND)).from_(FED)
         return self._environment.spark.sql(to_spark(select, lambda name, count: None))
 
-    # How it is asked.
+    # Calls.
 
     def _query(self, tree: Any) -> DataFrame:
         remote = self._environment.remote(self._case, self._bound)
@@ -184,12 +184,12 @@ class _Runs:
 
     def _named(self, name: str, arguments: int) -> Any:
         target = target_of(self._bound, name, arguments)
-        # What an aggregate takes is checked when the query is planned, and widened on the way.
+        # Planning checks the argument types of an aggregate, and the arguments are widened later.
         return type(target)(target.name) if target is not None and name.lower() in self._aggregates else target
 
 
 def _leading_keys(select: Any) -> int:
-    """How many items at the front are keys of GROUP BY; 0 unless all keys are there."""
+    """The number of leading items that are keys of GROUP BY; 0 unless all keys are there."""
     keys = select.args["group"].expressions
     items = [item.unalias() for item in select.expressions]
     return len(keys) if items[: len(keys)] == list(keys) else 0

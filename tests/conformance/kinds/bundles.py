@@ -1,4 +1,4 @@
-"""Bundles applied one by one, and aggregates side by side: kinds `bundle_calls` and `combine`."""
+"""Bundles applied separately, and several aggregates in one query: kinds `bundle_calls` and `combine`."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,12 @@ VALUES = (AppliedField.STARTING_VALUE, AppliedField.FINAL_VALUE)
 
 
 def claims(case: Case) -> bool:
-    """What the cases drive without a query."""
+    """Whether the case runs without a query."""
     return case.kind in ("bundle_calls", "combine")
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
-    """Values by the fields in which the case expects them."""
+    """Returns values by the fields in which the case expects them."""
     seen = environment.observation(case, bound)
     if case.kind == "combine":
         seen.found["expected.combined"] = _combined(case, environment)
@@ -48,7 +48,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 
 
 def _applied(spec: FunctionSpec, target: str, segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the server makes of segments, as cases write it: rows as lists, a value as a row of one."""
+    """Returns the server's answer to segments as cases write it: rows as lists, a value as a row of one."""
     assert spec.accumulator is not None
     config = ClientConfig(target, 10.0)
     each_row = any(segment.get("updated_values_after_each_row") for segment in segments)
@@ -107,9 +107,9 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _combined(case: Case, environment: Environment) -> dict[str, Any]:
-    """Aggregates that give the values of the parts, in one query: values at the start, at the end, after each row.
+    """Runs aggregates with the values of the parts in one query: values at the start, at the end, after each row.
 
-    How accumulators lie beside each other is not to be seen from outside.
+    The layout of combined accumulators cannot be observed from outside.
     """
     parts = sorted(case.expected["parts"], key=lambda part: part["index"])
     settings = {CASES_VARIABLE: str(environment.folder.resolve())}

@@ -1,7 +1,7 @@
 """Tests of Flink's asynchronous operator, as far as they are about calls and not about the operator.
 
-There a call is made per row, with futures that the test completes by hand. Here the same is asked of a
-stream of an asynchronous function: how many calls are open, which, and what becomes of a failure.
+Flink makes a call per row, with futures that the test completes. Here the same is required of a
+stream of an asynchronous function: the number of open calls, which ones, and the effect of a failure.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ ABSENCE_SECONDS = 0.05
 
 
 def claims(case: Case) -> bool:
-    """A test of an operator, without SQL. Its function does what the case says; nobody gives it."""
+    """Whether it is a test of an operator, without SQL. The case defines its function; no file needs to have it."""
     return len(case.functions) == 1 and (_OPERATOR.match(case.query) is not None or case.kind == "sequencing")
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
-    """In this process, through a stream as a server has it."""
+    """Runs the case in this process, through a stream like that of a server."""
     seen = environment.observation(case, bound)
     test = _Test(case, seen)
     if case.kind == "sequencing":
@@ -46,7 +46,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 
 
 class _Test:
-    """Drives one function, whose answers the case gives, through a stream of calls."""
+    """Calls one function, whose answers the case gives, through a stream of calls."""
 
     def __init__(self, case: Case, seen: Observation) -> None:
         self._case, self._seen = case, seen
@@ -61,7 +61,7 @@ class _Test:
         self._most = 0
 
     async def sequence(self) -> None:
-        """What each step finds: calls that are open, calls begun; then the results."""
+        """Records open and started calls after each step, then the results."""
         steps: Sequence[Mapping[str, Any]] = self._case.expected.get("steps") or ()
         if len(set(self._keys)) < len(self._keys):
             self._seen.refusal = "rows of a key are one segment of one call, and not one call after the other"
@@ -85,7 +85,7 @@ class _Test:
         self._seen.found["expected.max_open_calls"] = self._most
 
     async def error(self) -> None:
-        """What becomes of a call that fails or takes too long, and of the rows beside it."""
+        """Records the outcome of a call that fails or takes too long, and of the rows beside it."""
         words = self._case.functions[0]
         failure = read_failure(words.failure)
         timeout = self._case.config.get("timeout_ms")
@@ -112,7 +112,7 @@ class _Test:
             self._seen.runs.append(Run("operator", failure=Failure(message, planning=False)))
 
     async def rows(self) -> None:
-        """The function's answers to the rows at once, in order."""
+        """Records the function's answers to the rows, which arrive together, in order."""
 
         @udf.scalar(name=self._case.functions[0].name)
         async def call(x: int) -> int:
@@ -123,7 +123,7 @@ class _Test:
         self._seen.runs.append(Run("operator", rows=[Emitted((value,)) for value in result.to_pylist()]))
 
     def _function(self) -> Any:
-        # It runs on a loop of its own, so what both see is for threads.
+        # The function runs on its own loop, so shared objects must be thread-safe.
         @udf.scalar(name=self._case.functions[0].name)
         async def call(x: int) -> int:
             answer = self._answers[x] = concurrent.futures.Future()
@@ -135,7 +135,7 @@ class _Test:
         return call
 
     async def _step(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """What is found after a step, under the names that the step has."""
+        """Returns the state after a step, under the names that the step has."""
         if "release" in step:
             await self._answer(step["release"], step["release"])
         if "complete" in step and self._open:
@@ -158,7 +158,7 @@ class _Test:
             self._answers[x].set_result(value)
 
     async def _until(self, condition: Callable[[], bool]) -> bool:
-        """Whether it becomes true in time."""
+        """Waits for a condition; returns whether it became true in time."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - it changes on another thread
             await asyncio.sleep(0.002)

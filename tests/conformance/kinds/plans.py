@@ -1,4 +1,4 @@
-"""What calls are counted by: the rows of a query's tables, of its joins and of its groups."""
+"""The units by which calls are counted: the rows of a query's tables, of its joins and of its groups."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["rows_by_unit"]
 
 
 def rows_by_unit(spark: SparkSession, case: Case) -> dict[str, int]:
-    """Counted with Spark, over the views of a case."""
+    """Counts rows with Spark, over the views of a case."""
     tree = parse(case.query)
     tables = [table.name for table in tree.find_all(exp.Table)]
     counts = [_count(spark, f"SELECT count(*) FROM `{name}`") for name in tables]
@@ -38,7 +38,7 @@ def _count(spark: SparkSession, sql: str) -> int:
 
 
 def _join_alone(tree: exp.Expression, case: Case) -> str:
-    """The rows of a query's joins, without the conditions that call functions."""
+    """Returns the joins of a query, without the conditions that call functions."""
     select = tree.find(exp.Select)
     assert select is not None
     count = exp.select("count(*)")

@@ -1,4 +1,4 @@
-"""Drives calls of process table functions row by row: watermarks as the case says, and restarts with a new instance."""
+"""Drives calls of process table functions row by row, with the watermarks of the case, and restarts."""
 
 import datetime
 import re
@@ -29,7 +29,7 @@ _Event = tuple[str, tuple[Any, ...] | None, RowKind, Any, str | None]
 
 
 def harness_function(bound: Bound) -> Any:
-    """What a harness takes: a class where there is one, since it makes a new instance of it after a restart."""
+    """Returns the function for a harness: a class if there is one, since a restart creates a new instance of it."""
     function = bound.function.thing if isinstance(bound.function, Candidate) else bound.function
     return function if isinstance(function, type) else declared(function)
 
@@ -49,7 +49,7 @@ class Driving:
         order_by: Any = (), on_time: Any = (), uid: str | None = None, changelog_mode: Any = None, upsert_key: Any = (),
         options: Any = None, **scalars: Any,
     ) -> DataFrame:  # fmt: skip
-        """In the place of `RemoteSession.process`."""
+        """Replaces `RemoteSession.process`."""
         bound = self._found(name)
         frames = tables if isinstance(tables, Mapping) else {}
         given = {each: _given(frame, _of(partition_by, each), _of(order_by, each)) for each, frame in frames.items()}
@@ -81,7 +81,7 @@ class Driving:
         return self._spark.createDataFrame(rows, ", ".join(fields)).coalesce(1)
 
     def phased(self, rows: Sequence[Emitted]) -> list[Emitted]:
-        """The rows of the query with the phases of its only call's, where they are as many."""
+        """Adds the phases of the only call to the rows of the query, if their numbers are equal."""
         if len(self._phases) != len(rows) or len(self._before) != 1 or not any(self._phases):
             return list(rows)
         return [Emitted(row.values, row.kind, phase=phase) for row, phase in zip(rows, self._phases, strict=True)]
@@ -91,14 +91,14 @@ class Driving:
         return next(each for key, each in self._functions.items() if key.partition("@")[0].lower() == plain.lower())
 
     def _noted(self, harness: ProcessTableHarness) -> None:
-        """What a call emitted, and the watermark behind it, for a call that takes its result."""
+        """Notes the output of a call, and the watermark after it, for a call that reads its result."""
         for row in harness.take():
             self._steps.append((tuple(row), None))
             self._phases.append(self._phase)
         self._steps.append((None, harness.current_watermark))
 
     def _events(self, tables: Mapping[str, DataFrame]) -> Iterator[_Event]:
-        """Rows of all tables by time, each with the watermark after it. What another call emitted has that call's."""
+        """Rows of all tables by time, each with the watermark after it. Output of another call has its watermark."""
         delay = self._delay()
         greatest: dict[str, datetime.datetime] = {}
         merged: list[Any] = []
@@ -123,7 +123,7 @@ class Driving:
             yield argument, tuple(row.values()), kind, watermark, phase
 
     def _time_column(self, frame: DataFrame) -> str | None:
-        """The column that a table of the case declares a watermark for, as far as the frame has it."""
+        """Returns the column for which a table of the case declares a watermark, if the frame has it."""
         declared_for = [watermarked(each) for each in self._case.tables]
         return next((name for name in frame.columns if name in declared_for or name == "rowtime"), None)
 
@@ -135,7 +135,7 @@ class Driving:
         return [None] * count
 
     def _emitted(self, rows: Sequence[tuple[Any, ...]]) -> Steps | None:
-        """The steps of the call whose result these rows are."""
+        """Returns the steps of the call whose result these rows are."""
         for steps in self._before:
             if [row for row, _ in steps if row is not None] == list(rows) and rows:
                 return steps
@@ -146,13 +146,13 @@ class Driving:
 
 
 def watermarked(table: Table) -> str | None:
-    """The column that a table declares a watermark for."""
+    """Returns the column for which a table declares a watermark."""
     match = re.match(r"\s*WATERMARK FOR `?(\w+)`?", str(table.raw.get("watermark") or ""), re.IGNORECASE)
     return match[1] if match is not None else None
 
 
 def delay_of(table: Table) -> datetime.timedelta:
-    """How far the watermark is behind the latest time."""
+    """Returns the delay of the watermark after the latest time."""
     match = _DELAY.search(str(table.raw.get("watermark") or ""))
     return datetime.timedelta(seconds=float(match[1]) * _UNITS[match[2].upper()]) if match else datetime.timedelta()
 
@@ -167,5 +167,5 @@ def _given(frame: DataFrame, partition_by: Any, order_by: Any) -> TableGiven:
 
 
 def _of(given: Any, argument: str) -> Any:
-    """What a call says for one table; a mapping is by table."""
+    """Returns the argument of a call for one table; a mapping is by table."""
     return given.get(argument) if isinstance(given, Mapping) else given

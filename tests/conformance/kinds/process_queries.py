@@ -1,8 +1,8 @@
 """Queries with process table functions, through `remote.sql`.
 
-Where a case says when watermarks come, or restarts, its rows go through the harness for authors one by one, with the
-tables and arguments that `remote.sql` reads from the query; the result stands in the query as a table, so that
-everything around the call is Spark's. Columns and refusals are those of the query as a user runs it.
+If a case has explicit watermarks or restarts, its rows pass through the harness for authors one by one, with the
+tables and arguments that `remote.sql` reads from the query. The result replaces the call as a table, so that
+Spark runs everything around the call. Columns and errors are those of the query as a user runs it.
 """
 
 import re
@@ -30,12 +30,12 @@ _ASIDE = re.compile(r"\s*\([^()]*\bupdat[^()]*\)\s*$", re.IGNORECASE)
 
 
 def claims(case: Case) -> bool:
-    """Queries whose functions have tables, state or timers."""
+    """Whether it is a query whose functions have tables, state or timers."""
     return any(is_process(words) for words in case.functions) and not case.raw.get("steps")
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
-    """One run: by `remote.sql` alone, or with the rows driven."""
+    """Runs the query once, by `remote.sql` alone or through the harness."""
     seen = environment.observation(case, bound)
     refused = next((each.refused for each in bound if each.refused is not None), None)
     if refused is not None:
@@ -64,7 +64,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 def _stream(
     case: Case, environment: Environment, bound: Sequence[Bound], texts: Sequence[str], seen: Observation
 ) -> None:
-    """The case as a stream as well, if it expects rows."""
+    """Runs the case as a stream as well, if it expects rows."""
     if case.error is not None or case.expectation.get("expected_fact") or seen.runs[-1].failure is not None:
         return
     why = process_streams.not_a_stream(case, bound)
@@ -79,13 +79,13 @@ def _stream(
 
 
 def _is_driven(case: Case) -> bool:
-    """Whether what comes out depends on when watermarks come, or on a restart."""
+    """Whether the output depends on the times of watermarks, or on a restart."""
     timed = "watermark_emission" in case.config or any(table.raw.get("watermark") for table in case.tables)
     return case.error is None and not case.expectation.get("expected_fact") and (timed or "restore" in case.config)
 
 
 def _driven(case: Case, environment: Environment, bound: Sequence[Bound], texts: Sequence[str]) -> Run | None:
-    """None if all of it is done by functions of the project, which the query as it stands shows as well."""
+    """Returns None if only functions of the project are called, which the unchanged query shows as well."""
     functions = {each.key: each for each in bound}
     if not functions:
         return None
@@ -94,7 +94,7 @@ def _driven(case: Case, environment: Environment, bound: Sequence[Bound], texts:
         real = run_texts(environment.remote(case, bound), texts)
         remote = environment.remote(case, bound)
         driving = Driving(case, environment.spark, functions)
-        # The query is read and planned as ever; only the rows of its calls come from the harness.
+        # The query is read and planned as usual; only the rows of its calls come from the harness.
         remote.process = driving.process  # type: ignore[method-assign]
         frame = run_texts(remote, texts)
         fill(run, frame, environment.rows(frame))
@@ -118,7 +118,7 @@ def _create_views(case: Case, environment: Environment, bound: Sequence[Bound]) 
 
 
 def _frame(spark: SparkSession, table: Table) -> DataFrame:
-    """A changelog says of which kinds it is, and its key, as a catalog would."""
+    """Returns a frame; a changelog declares its kinds and its key, as a catalog would."""
     if not table.changelog:
         return table_frame(spark, table)
     frame = changelog_frame(spark, table)
@@ -133,7 +133,7 @@ def _with_mode(frame: DataFrame, mode: ChangelogMode, key: Sequence[str]) -> Dat
 
 
 def _view(frame: DataFrame, table: Table, spark: SparkSession) -> DataFrame:
-    """A view with the rows that the case says it has; one that groups without windows has rows that are updated."""
+    """Creates a view with the rows of the case; one that groups without windows has updated rows."""
     rows = table.raw.get("materialised_rows")
     if rows:
         return spark.createDataFrame(read_rows([row["values"] for row in rows], frame.schema), frame.schema).coalesce(1)

@@ -1,7 +1,7 @@
 """Process table functions driven by a script, through the harness for authors: rows, watermarks, clock, snapshots.
 
-A script's `expect_*` steps are noted as they were found; judging compares them. Declarations that are to be refused
-are scripts without steps.
+A script's `expect_*` steps are noted as they were found; judging compares them. A declaration that must be refused
+is a script without steps.
 """
 
 import re
@@ -44,7 +44,7 @@ OPS = {
 
 
 def claims(case: Case) -> bool:
-    """Scripts, and declarations without a query."""
+    """Whether it is a script, or a declaration without a query."""
     process = any(is_process(words) for words in case.functions)
     return bool(case.raw.get("steps")) or (
         process and _DECLARED.search(case.query) is not None and not _SELECT.match(case.query)
@@ -52,12 +52,12 @@ def claims(case: Case) -> bool:
 
 
 def is_service(case: Case) -> bool:
-    """A script for timers alone, whose function does what the script says."""
+    """Whether it is a script for timers alone, whose function executes the steps."""
     return len(case.functions) == 1 and case.functions[0].name == SERVICE
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
-    """One run; a refusal ends it."""
+    """Runs the script once; a refusal ends it."""
     seen = environment.observation(case, bound)
     run = Run("script")
     seen.runs.append(run)
@@ -109,13 +109,13 @@ class _Driver:
         return ProcessTableHarness(harness_function(bound[0]), tables, on_time=on_time, **scalars)
 
     def _arguments(self, spec: FunctionSpec | None = None) -> list[tuple[str, str, list[str] | None]]:
-        """Argument, table, keys: of the query; of a declaration one table after the other, with the keys it has."""
+        """Argument, table, keys: from the query; for a declaration, from its tables in order, with their keys."""
         case = self._case
         if _SELECT.match(case.query):
             clauses = [(argument, _CLAUSE.match(text)) for argument, text in passed_arguments(case.query, spec)]
             return [(argument, match[1], _split(match[2] or "")) for argument, match in clauses if match is not None]
         by_key = [each.name for each in spec.process.tables if each.has_set_semantics] if spec and spec.process else []
-        # A table with set semantics that has no keys is refused for that, and not for what the case is about.
+        # A set-semantics table without keys would be refused for that, and not for the subject of the case.
         keys = [_split(each) for each in _KEYS.findall(case.query)]
         arguments = [
             str(each["name"])
@@ -141,7 +141,7 @@ class _Driver:
             self._found.append(getattr(self, f"_{step['op']}")(step) or {})
 
     def tell(self, run: Run, seen: Observation) -> None:
-        """What came of the script."""
+        """Adds the outcome of the script."""
         seen.found["steps"] = self._found
         if self._service:
             run.rows = [Emitted((each.key[0], each.name, each.time)) for each in self.harness.fired]
@@ -155,7 +155,7 @@ class _Driver:
             key=str,
         )
 
-    # Steps. Those that expect something give what is there, under the same names.
+    # Steps. Those that expect something return the actual state, under the same names.
 
     def _row(self, step: Mapping[str, Any]) -> None:
         if step.get("table") not in self._types:
@@ -165,7 +165,7 @@ class _Driver:
         self.harness.row(self._argument(step["table"]), values, RowKind(step.get("kind") or "+I"))
 
     def _argument(self, name: str) -> str:
-        """The argument that a table is given as."""
+        """Returns the argument to which a table is passed."""
         return next((argument for argument, each, _ in self._arguments(self._spec) if each == name), name)
 
     def _watermark(self, step: Mapping[str, Any]) -> None:
@@ -233,7 +233,7 @@ class _Driver:
     def _expect_fired_timers(self, step: Mapping[str, Any]) -> dict[str, Any]:
         return {"timers": [each.name for each in self.harness.fired]}
 
-    # Of the timer service, where rows are commands.
+    # Steps of the timer service, where rows are commands.
 
     def _register_timer(self, step: Mapping[str, Any]) -> None:
         self.harness.row("table-a", (step["key"], "register", step["name"], step["time_ms"]))
@@ -250,7 +250,7 @@ def _key(told: Mapping[str, Any], timer: Any) -> dict[str, Any]:
 
 
 def _in_order(told: Sequence[Any], found: Sequence[Any]) -> list[Any]:
-    """The keys found, in the order in which a case lists them; it has none of its own."""
+    """Returns the keys found in the order of the case; they have no order of their own."""
     return sorted(found, key=lambda key: (told.index(key) if key in told else len(told), str(key)))
 
 

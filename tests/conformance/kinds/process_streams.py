@@ -1,8 +1,8 @@
 """Queries with process table functions as streams, through `remote.sql`, with real restarts.
 
-Where there is a watermark, every row is a micro-batch. The watermark comes in a column of its own, as in
-`window_streams`: behind every row, and at the end of the input. A restore stops the streaming query and starts it
-again from its checkpoint.
+If there is a watermark, every row is a micro-batch. The watermark has its own column, as in
+`window_streams`: after every row, and at the end of the input. A restore stops the streaming query and restarts
+it from its checkpoint.
 """
 
 import datetime
@@ -52,7 +52,7 @@ _UNSTREAMED = re.compile(r"stream", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class _Row:
-    """A row, and the watermark behind it."""
+    """A row, and the watermark after it."""
 
     table: str
     kind: str
@@ -62,7 +62,7 @@ class _Row:
 
 
 def not_a_stream(case: Case, bound: Sequence[Bound]) -> str:
-    """Why Spark cannot run the case as a stream; "" if it can."""
+    """Returns why Spark cannot run the case as a stream, or "" if it can."""
     if not any(_TABLE.search(text) for text in (*case.setup, case.query)):
         return "no table goes into the function"
     if any(table.view or not table.columns for table in case.tables):
@@ -90,7 +90,7 @@ def _has_row_semantics(bound: Bound) -> bool:
 
 
 def run(case: Case, environment: Environment, bound: Sequence[Bound], texts: Sequence[str]) -> Run | None:
-    """The run; None if Spark has no streaming query of this shape."""
+    """Runs the case; returns None if Spark has no streaming query of this shape."""
     made = Run("stream")
     with tempfile.TemporaryDirectory(prefix="process-stream-") as scratch, environment.settings(STATE):
         try:
@@ -131,7 +131,7 @@ def _run(
 
 
 def _ended(bound: Sequence[Bound], query: str) -> set[str]:
-    """Tables that are passed as broadcast ones, which are no streams."""
+    """Returns the tables that are passed as broadcast ones, which are no streams."""
     found = set()
     for each in bound:
         names = [] if each.spec is None or each.spec.process is None else each.spec.process.tables
@@ -142,7 +142,7 @@ def _ended(bound: Sequence[Bound], query: str) -> set[str]:
 
 
 def _rows(case: Case) -> list[_Row]:
-    """The rows of all tables: before a restore and after it, by time where all have one, else as they stand."""
+    """Returns the rows of all tables: before and after a restore, by time if all have one, else in file order."""
     ordered: list[Any] = []
     for number, table in enumerate(case.tables):
         for place, row in enumerate(_followed(table)):
@@ -152,9 +152,9 @@ def _rows(case: Case) -> list[_Row]:
 
 
 def _bursts(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
-    """Rows of a micro-batch: one if there are watermarks, else those of a table that follow each other, in two halves.
+    """Yields the rows of a micro-batch: one if there are watermarks, else consecutive rows of a table, in two halves.
 
-    State then goes from one micro-batch to the next all the same.
+    So state passes from one micro-batch to the next in both cases.
     """
     for _, same in itertools.groupby(rows, key=lambda row: row.table):
         together = list(same)
@@ -212,7 +212,7 @@ class _Feed:
         return [F.col(ROW_KIND).alias(ROW_KIND, metadata=mode_metadata(mode, self._table.primary_key))]
 
     def write(self, burst: Sequence[_Row]) -> None:
-        """A micro-batch with rows and the watermarks behind them, or with nothing."""
+        """Writes a micro-batch with rows and the watermarks after them, or without any."""
         rows: list[tuple[Any, ...]] = []
         for row in burst:
             values = [parse_value(value, type_) for value, type_ in zip(row.values, self._types, strict=True)]
@@ -222,7 +222,7 @@ class _Feed:
         self._file(rows)
 
     def end(self) -> None:
-        """The watermark at the end of the input, and the micro-batch that sees it."""
+        """Writes the watermark at the end of the input, and the micro-batch that applies it."""
         if self._time is not None:
             self._file([self._mark(END.replace(tzinfo=datetime.UTC))])
             self._file([])

@@ -38,7 +38,7 @@ NO_DERIVED_FILTERS = {"spark.sql.constraintPropagation.enabled": "false"}
 
 
 def claims(case: Case) -> bool:
-    """A query whose functions are no aggregates and no process table functions, and that has no window function."""
+    """Whether it is a query with neither aggregates nor process table functions nor window functions."""
     return (
         not any(is_aggregate(words) or is_process(words) for words in case.functions)
         and not case.raw.get("steps")
@@ -47,13 +47,13 @@ def claims(case: Case) -> bool:
 
 
 def is_plain(case: Case) -> bool:
-    """A query, without window functions and without tables that are passed to functions."""
+    """Whether it is a query without window functions and without tables that are passed to functions."""
     told = any(_NO_QUERY_OF_OURS.search(text) for text in (*case.setup, case.query))
     return _QUERY.match(case.query) is not None and not told
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
-    """Batch, and as a stream where the case asks for one, under every variant of the configuration."""
+    """Runs in batch, and as a stream if the case requires one, under every variant of the configuration."""
     seen = environment.observation(case, bound)
     seen.truncated = is_averaged(case.query)
     for config, under in variants(case):
@@ -63,7 +63,7 @@ def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Obs
 
 
 def variants(case: Case) -> list[tuple[dict[str, Any], str]]:
-    """Every configuration of a case, and what tells it from the others; once if only Flink could tell them apart."""
+    """Returns every configuration and its difference from the others; one, if they differ only in Flink."""
     told: dict[Any, tuple[dict[str, Any], str]] = {}
     for each in case.variants:
         config = {**case.config, **each}
@@ -125,7 +125,7 @@ class _Runs:
         )
 
     def _without_derived_filters(self, run: Run) -> Run:
-        """The run again without filters that the query does not have, if there were more calls than are allowed."""
+        """Repeats the run without filters that the query does not have, if there were too many calls."""
         allowed = exact_calls(str(self._case.expected.get("calls") or ""), self._seen.units)
         if allowed is None or (run.calls or 0) <= allowed[1]:
             return run
@@ -135,7 +135,7 @@ class _Runs:
         return again
 
     def _against_local(self, run: Run) -> None:
-        """The rows of the same query with the same functions as Spark's own Python functions."""
+        """Compares the rows with those of the same functions as Spark's own Python functions."""
         local = [_local(each) for each in self._bound]
         if run.rows is None or any(each is None for each in local):
             return
@@ -160,7 +160,7 @@ def _written_calls(query: str, names: set[str]) -> list[str]:
 
 
 def _local(bound: Bound) -> Callable[..., Any] | None:
-    """The author's code as a plain function; None for a function that needs a server."""
+    """Returns the author's code as a plain function; None for a function that needs a server."""
     function = bound.function
     if isinstance(function, Built):
         evaluate = function.local
@@ -179,7 +179,7 @@ def _local(bound: Bound) -> Callable[..., Any] | None:
     if evaluate is None:
         return None
 
-    # Annotations would be hints to Spark how to call it.
+    # Spark would read annotations as hints for calling it.
     def local(*values):  # type: ignore[no-untyped-def]
         return evaluate(*values)
 
@@ -196,7 +196,7 @@ def _awaited(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def target_of(bound: Sequence[Bound], name: str, arguments: int) -> Target | None:
-    """The function of that name with that number of arguments, or the first of that name."""
+    """Returns the function of that name with that number of arguments, or the first of that name."""
     same = [each for each in bound if each.words.name.lower() == name.lower() and each.spec is not None]
     fitting = [each for each in same if len(each.words.arguments) == arguments]
     if not same:

@@ -1,10 +1,10 @@
 """Queries over windows as streams: the rows of a case in their order, with its own watermarks between them.
 
-The time of a row and the watermark come in columns of their own: a row has a time and no watermark, a watermark no
-row. Rows that the watermark cannot make late share a micro-batch, see `window_feed.bursts_of`, unless the case says
-after which event what comes out: then every event is a micro-batch. Behind every watermark goes an empty one, since
-Spark tells late rows by the watermark of the batch before. Cases with a clock, and those that fire early or late, are
-driven step by step in `window_steps`.
+The time of a row and the watermark have separate columns: a row has a time and no watermark, a watermark has no
+row. Rows that the watermark cannot make late share a micro-batch, see `window_feed.bursts_of`. If the case expects
+output after each event, every event is a micro-batch. An empty micro-batch follows every watermark, since
+Spark decides by the watermark of the previous batch which rows are late. `window_steps` runs cases with a clock, and
+those that fire early or late, step by step.
 """
 
 import datetime
@@ -41,7 +41,7 @@ WATERMARK_COLUMN = "stream_watermark__"
 
 
 def run(case: Case, environment: Environment, bound: Sequence[Bound]) -> Run:
-    """The run as a stream, in the session's time zone."""
+    """Runs the case as a stream, in the session's time zone."""
     if window_steps.is_stepped(case):
         return window_steps.run(case, environment, bound)
     made = Run("stream", zone=environment.spark.conf.get(TIME_ZONE) or "UTC")
@@ -92,7 +92,7 @@ class _Streamed:
         self._run.rows = self._rows
 
     def _drain(self, feeds: Sequence["_Feed"], frame: DataFrame) -> None:
-        """A start of the query for every stage, from the checkpoint of the one before."""
+        """Starts the query for every stage, from the checkpoint of the previous one."""
         stages = aligned([bursts_of(feed.table) for feed in feeds])
         count = len(stages[0])
         for number in range(count):
@@ -105,12 +105,12 @@ class _Streamed:
                 _raise_from(query)
             finally:
                 query.stop()
-            # A join of two streams emits a match as soon as both rows are there, and not at the end of the window.
+            # A stream-stream join emits a match when both rows have arrived, and not at the end of the window.
             if number == 0 and count > 1 and len(feeds) == 1:
                 self._run.before_restart = len(self._rows)
 
     def _drive(self, feed: "_Feed", frame: DataFrame) -> None:
-        """Every event a micro-batch, and what came out after it."""
+        """Runs every event as a micro-batch, and records the output after it."""
         query = self._start(frame, available_now=False)
         try:
             for event in events_of(feed.table):
@@ -149,7 +149,7 @@ def _plain_names(frame: DataFrame) -> DataFrame:
 
 
 def _without_zone(frame: DataFrame) -> DataFrame:
-    """Times of a stream are instants; those of a case without zone are what the clock shows."""
+    """Converts times: those of a stream are instants; those of a case without zone are local times."""
     columns = [
         F.col(f"c{index}").cast("timestamp_ntz") if isinstance(field.dataType, TimestampType) else F.col(f"c{index}")
         for index, field in enumerate(frame.schema.fields)
@@ -159,7 +159,7 @@ def _without_zone(frame: DataFrame) -> DataFrame:
 
 
 class _Feed:
-    """The files of one table, a micro-batch each. A stage is what is sent before the query is stopped and started."""
+    """The files of one table, one per micro-batch. A stage is the input before the query is stopped and started."""
 
     def __init__(self, environment: Environment, table: Table, folder: Path) -> None:
         self.table = table
@@ -172,12 +172,12 @@ class _Feed:
             dict(zip([name for name, _ in table.columns], self._types, strict=True))[self._time].kind == "timestamp"
         )
         folder.mkdir()
-        # Here, where `timestamp` still is what it says; the query may have another.
+        # It is parsed here, before the query can change the meaning of `timestamp`.
         columns = [f"`{name}` {type_.ddl}" for (name, _), type_ in zip(table.columns, self._types, strict=True)]
         self._schema = schema_of([*columns, f"{ROW_KIND} string", f"{WATERMARK_COLUMN} timestamp"])
 
     def frame(self) -> DataFrame:
-        """The stream, its time column with the watermark of the events."""
+        """Returns the stream, its time column with the watermark of the events."""
         source = self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1).parquet(str(self._folder))
         marked = guarded(source.withWatermark(WATERMARK_COLUMN, "0 seconds"), WATERMARK_COLUMN)
         timed = marked.where(F.col(WATERMARK_COLUMN).isNull())
@@ -189,7 +189,7 @@ class _Feed:
         return timed.select(*columns, *([ROW_KIND] if self.table.changelog else []))
 
     def write(self, stage: Stage) -> None:
-        """The bursts of a stage, each with an empty file behind it; nothing if there are none."""
+        """Writes the bursts of a stage, each followed by an empty file; writes nothing if there are none."""
         files = [rows for burst in stage for rows in (self._rows(burst), [])]
         table = self._spark.createDataFrame([row for rows in files for row in rows], self._schema).toArrow()
         assert isinstance(table, pa.Table)

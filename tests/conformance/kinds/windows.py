@@ -1,4 +1,4 @@
-"""Window functions in SQL: plain, aggregated, joined, ranked. The text of a case goes to `remote.sql` as it is."""
+"""Window functions in SQL: plain, aggregated, joined, ranked. `remote.sql` gets the text of a case unchanged."""
 
 import re
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ ORDER = {"TUMBLE": ("size",), "HOP": ("slide", "size"), "CUMULATE": ("step", "si
 
 
 def claims(case: Case) -> bool:
-    """Every query with a window function."""
+    """Whether the query has a window function."""
     return is_window_query(case)
 
 
 def observe(case: Case, environment: Environment, bound: Sequence[Bound]) -> Observation:
-    """Batch, as a stream or both, as the case says, in every time zone of the case."""
+    """Runs in batch, as a stream or both, as the case requires, in every time zone of the case."""
     seen = environment.observation(case, bound)
     seen.truncated = is_averaged(case.query)
     seen.starred = "column"
@@ -86,7 +86,7 @@ def _has_no_time(table: Any) -> int:
 
 
 def _assigned(case: Case, environment: Environment, bound: Sequence[Bound]) -> list[dict[str, Any]]:
-    """`HOP slide 1 s, size 5 s, offset 0.1 s`: the windows of single times."""
+    """Computes the windows of single times: `HOP slide 1 s, size 5 s, offset 0.1 s`."""
     remote = environment.remote(case, bound)
     function = case.query.split()[0]
     told = {name: f"INTERVAL '{number}' {_UNITS[unit]}" for name, number, unit in _WORDS.findall(case.query)}
