@@ -66,10 +66,10 @@ def _adjusted(options: Mapping[str, str], *, general: bool) -> dict[str, str]:
         strategy = adjusted["retry-strategy"].lower().replace("_", "-")
         adjusted["retry-strategy"] = _STRATEGIES.get(strategy, strategy)
     if adjusted.get("retry-strategy") == "none":
-        # It is logged once: without retries there is neither a number of them nor a delay.
+        # The strategy says it all: without retries there is neither a number of attempts nor a delay.
         return {name: text for name, text in adjusted.items() if name not in ("max-attempts", "fixed-delay")}
     attempts = adjusted.get("max-attempts", "")
-    # Flink refuses less than one retry; so does the option, if it is left as it is.
+    # Flink refuses less than one retry; the option refuses an unchanged 0, too.
     if attempts.isdigit() and int(attempts) >= 1:
         adjusted["max-attempts"] = str(int(attempts) + 1)
     return adjusted

@@ -62,7 +62,7 @@ def _phase(told: Told, failure: Failure, verdict: Verdict) -> None:
 
 
 def _beside(told: Told, seen: Observation, verdict: Verdict) -> None:
-    """Compares `where`: it says that the text is of a cause and not of the message; a message may contain both."""
+    """Notes `where` if it says that the text is of a cause: the compared message contains the causes, too."""
     if told.peek("expected.where") is not None and "cause" in str(told.peek("expected.where")):
         told.note("expected.where")
 

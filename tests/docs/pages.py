@@ -1,11 +1,11 @@
 """Runs a page of the documentation as a reader would: in an empty directory, from its first block to its last.
 
-A `python` block is executed; one that begins with a file's name in a comment is written to that file instead, as is a
-`toml` block. A `text` block is what the block before it prints. In a `console` block lines with `$` are commands,
-which go on where a line ends in a backslash, and the others what they print. `...` stands for anything. A server that
-a page starts gets free ports instead of those it names, and runs until `kill` with the pid that the page shows for
-it, or until the page ends. `pip install` of a folder is as good as `pip install -e`: into the page's own directory,
-for its commands alone, and then the server finds the plugins that the page installed, and no others.
+A `python` block is executed; if it begins with a file's name in a comment, it is written to that file instead, and so
+is a `toml` block. A `text` block is the output of the previous block. In a `console` block lines with `$` are commands,
+which continue after a backslash at the end of a line; the other lines are their output. `...` matches anything. A
+server that a page starts gets free ports instead of those it names, and runs until `kill` with the pid that the page
+shows, or until the page ends. `pip install` of a folder behaves like `pip install -e`: into the page's own directory,
+for its commands alone, and the server then finds only the plugins that the page installed.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class Page:
         self._installed: list[Path] = []
 
     def run(self) -> int:
-        """Raises what the page raises; SybilFailure, with the line, for other output. The number of blocks that ran."""
+        """Returns the number of executed blocks. Raises the page's errors; SybilFailure for other output."""
         blocks = 0
         try:
             for example in self._document.examples():
@@ -145,19 +145,19 @@ class Page:
         )
 
     def _environment(self) -> dict[str, str]:
-        """What is installed beside the project does not show up on the page."""
+        """Hides packages that are installed beside the project."""
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         alone = {**os.environ, "PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         if not self._installed:
             return {**alone, "UDF_CONFIG_ENTRY_POINTS": "false"}
-        # The folders before what was made of them, as an editable install has it.
+        # Folders precede built packages, as in an editable install.
         modules = os.pathsep.join(map(str, [*self._installed, self._directory / "site"]))
         others = ",".join({point.name for point in importlib.metadata.entry_points(group="udf_server")})
         return {**alone, "PYTHONPATH": modules, "UDF_CONFIG_BLOCK": others}
 
 
 def languages(path: Path) -> set[str]:
-    """Of every fenced block of the page; empty text for one that has none."""
+    """Returns the languages of the page's fenced blocks; an empty text for a block without one."""
     return set(re.findall(r"^ *```(\S*)[^\n]*\n.*?^ *```$", path.read_text(), re.MULTILINE | re.DOTALL))
 
 

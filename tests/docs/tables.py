@@ -1,4 +1,4 @@
-"""Tables of the documentation that are made from the code; `make docs` writes them where cog's marks stand."""
+"""Tables of the documentation that are generated from the code; `make docs` writes them between cog's marks."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -100,7 +100,7 @@ def alerts() -> str:
 
 
 def shipped_functions() -> str:
-    """Every function of the plugins in this repository; those of udf_sql are the operator's."""
+    """Lists every function of the plugins in this repository, except udf_sql, whose functions operators define."""
     rows = []
     for folder in sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")):
         manager = build_plugin_manager([folder.name], entry_points=False)
@@ -116,7 +116,7 @@ def _code(text: str) -> str:
 
 
 def modules() -> list[Path]:
-    """Every module of the project, generated code and tests apart, in the order of reading."""
+    """Returns every module of the project, except generated code and tests, in the order of reading."""
     return [
         path
         for package in PACKAGES

@@ -1,4 +1,4 @@
-"""Every snippet of the README and of docs/ runs, and prints what the page says."""
+"""Every snippet of the README and of docs/ runs, and prints the output on the page."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ def named(pages: set[Path]) -> pytest.MarkDecorator:
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty directory to stand in; modules found there are forgotten afterwards."""
+    """Changes to an empty directory; modules imported from there are removed afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -30,7 +30,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture
 def settings(spark) -> Iterator[None]:
-    """What a page sets in the session is afterwards as it was."""
+    """Restores the session settings that a page changes."""
     before = dict(spark.conf.getAll)
     yield
     for key, value in dict(spark.conf.getAll).items():

@@ -39,7 +39,7 @@ LOADED = {
 
 
 class Reading(HTMLParser):
-    """Of one page: where its links lead, what it loads, and which anchors it has."""
+    """The targets of a page's links, the resources that it loads, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Reading(HTMLParser):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Where it was built, and what Sphinx said meanwhile."""
+    """Builds the site; returns its folder and the output of Sphinx."""
     there = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-c", "docs/site", "-d", there / "doctrees", ".", there / "html"],
@@ -81,7 +81,7 @@ def pages(site: Path) -> dict[Path, Reading]:
 
 @pytest.mark.timeout(360)
 def test_sphinx_finds_nothing_to_warn_of(made: tuple[Path, str]):
-    """Such as a page that is not in the navigation, a dead link, or a picture that is not Mermaid."""
+    """Sphinx warns of a page that is not in the navigation, a dead link, or a picture that is not Mermaid."""
     assert made[1] == ""
 
 

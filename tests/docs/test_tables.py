@@ -1,4 +1,4 @@
-"""Tables of the documentation say what the code says."""
+"""Tables of the documentation agree with the code."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ COGGED = sorted((ROOT / "docs").glob("*.md"))
 
 
 def first_cells(page: str, heading: str) -> list[str]:
-    """The code in the first column of the tables below a heading, down to the next one."""
+    """Returns the code in the first column of the tables below a heading, down to the next one."""
     text = (ROOT / page).read_text()
     section = re.split(r"^#+ ", text.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     return re.findall(r"^\| `([^|`]*)` \|", section, re.MULTILINE)
@@ -29,7 +29,7 @@ def first_cells(page: str, heading: str) -> list[str]:
 
 @pytest.mark.parametrize("page", COGGED, ids=lambda page: page.name)
 def test_generated_tables_are_up_to_date(page: Path, capsys):
-    """`make docs` makes them so."""
+    """If this fails, run `make docs`."""
     status = Cog().main(["cog", "--check", "--diff", "-I", str(Path(__file__).parent), str(page)])
     assert status == 0, capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Empty environments with one wheel and what it requires, and nothing else; made without a network."""
+"""Empty environments with one wheel and its requirements only, created without a network."""
 
 import importlib.metadata
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Environment:
-    """A virtual environment: the wheel is installed into it, what it requires is linked from this one."""
+    """A virtual environment: the wheel is installed into it, its requirements are linked from this environment."""
 
     def __init__(self, folder: Path, wheel: Path, extras: Iterable[str]) -> None:
         venv.create(folder, with_pip=False, symlinks=True)
@@ -29,14 +29,14 @@ class Environment:
         self.install(wheel)
 
     def install(self, wheel: Path) -> None:
-        """Installs a wheel, without what it requires."""
+        """Installs a wheel without its requirements."""
         pip = [sys.executable, "-m", "pip", "--python", str(self.python)]
         subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)], check=True, timeout=100)
 
     def run(
         self, *command: str, cwd: Path, fails: bool = False, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command of the environment, away from the source; its failure is one of the test."""
+        """Runs a command of the environment outside the source tree; if it fails, the test fails."""
         program = str(self.python.parent / command[0])
         environment = {name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "UDF_"))}
         environment |= {"PYSPARK_PYTHON": str(self.python), **(variables or {})}
@@ -47,19 +47,19 @@ class Environment:
         return done
 
     def code(self, text: str, cwd: Path) -> str:
-        """Runs Python code, and gives what it printed."""
+        """Runs Python code, and returns its output."""
         return self.run("python", "-W", "error", "-c", text, cwd=cwd).stdout
 
 
 def build(folder: Path, *projects: Path) -> list[Path]:
-    """The wheels of projects, as pip builds them."""
+    """Builds the wheels of projects with pip."""
     options = ["-q", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder)]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *map(str, projects)], check=True, timeout=110)
     return sorted(folder.glob("*.whl"))
 
 
 def requirements(wheel: Path) -> list[Requirement]:
-    """What a wheel says it requires."""
+    """Returns the requirements of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         message = message_from_bytes(archive.read(metadata))
@@ -67,7 +67,7 @@ def requirements(wheel: Path) -> list[Requirement]:
 
 
 def required(given: Iterable[Requirement], extras: Iterable[str]) -> set[str]:
-    """The names of all packages that these requirements lead to."""
+    """Returns the names of all packages that these requirements need, directly or indirectly."""
     found: dict[str, set[str]] = {}
     waiting = list(_applicable(given, extras))
     while waiting:

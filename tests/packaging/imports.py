@@ -1,4 +1,4 @@
-"""Who imports whom, read from the code: also what is imported within a function or for type checkers only."""
+"""The import graph, read from the code, including imports within functions or for type checkers only."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,13 @@ Graph = Mapping[str, set[str]]
 
 
 def module_graph(package: Path) -> Graph:
-    """Per module of the package, by dotted name, the modules of it that it imports; a folder is its `__init__`."""
+    """Returns, for each module of the package, the modules of it that it imports; a folder is its `__init__`."""
     paths = {_name(package, path): path for path in sorted(package.rglob("*.py"))}
     return {name: set(_imported(name, path, paths)) - {name} for name, path in paths.items()}
 
 
 def folder_graph(modules: Graph) -> Graph:
-    """Per folder the folders that its files import; the files at the root of a package are a folder too."""
+    """Returns, for each folder, the folders that its files import; the files at the root of a package are a folder."""
     holding = {module for module in modules if any(other.startswith(f"{module}.") for other in modules)}
 
     def folder(module: str) -> str:
@@ -29,7 +29,7 @@ def folder_graph(modules: Graph) -> Graph:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Groups of nodes of which each reaches every other one (Tarjan), sorted; none if the graph has no circle."""
+    """Returns groups of nodes each of which reaches every other one (Tarjan), sorted; none if there is no cycle."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []

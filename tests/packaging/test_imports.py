@@ -1,4 +1,4 @@
-"""The shape of the code: no circles of imports, and each layer knows only the layers below it."""
+"""The structure of the code: no import cycles, and each layer imports only the layers below it."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_no_module_imports_itself_by_others(package):
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_no_folder_imports_itself_by_others(package):
     graph = dict(folder_graph(module_graph(package)))
-    # What a package shows of itself imports everything, and nothing below imports it.
+    # The public surface of a package imports everything, and nothing below imports the surface.
     assert circles(graph) == []
 
 

@@ -61,7 +61,7 @@ PLAIN = {
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a page or a protocol; comments, docstrings and messages of a module. Each with its line."""
+    """Yields the lines of a page or a protocol, or a module's comments, docstrings and messages, with line numbers."""
     text = path.read_text()
     if path.suffix != ".py":
         yield from enumerate(text.split("\n"), 1)
@@ -75,7 +75,7 @@ def prose_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def findings(path: Path) -> list[str]:
-    """What a reader would stumble over, with what to write instead."""
+    """Returns the home-made terms in a file, with their replacements."""
     return [
         f"{path}:{number}: {found[0]!r}; write: {plain}"
         for number, line in prose_of(path)

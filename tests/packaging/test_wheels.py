@@ -1,4 +1,4 @@
-"""The built wheels, in empty environments: for jobs only, for servers only, for both, and for plugin authors."""
+"""The built wheels in empty environments: for jobs only, for servers only, for both, and for plugin authors."""
 
 import json
 import subprocess
@@ -60,7 +60,7 @@ except Exception as error:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of the project."""
+    """Builds the wheel of the project."""
     (built,) = build(tmp_path_factory.mktemp("wheel"), ROOT)
     return built
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for types, values and columns, for the tests of both ends."""
+"""Hypothesis strategies for types, values and columns, for the tests of client and server."""
 
 import datetime
 import decimal
@@ -11,7 +11,7 @@ from remote_udf.types import TIMESTAMP, TIMESTAMP_NTZ
 
 __all__ = ["arrays", "field_names", "leaf_types", "types", "values_of"]
 
-# Plain ones, one that needs quotes, one that is quotes, one that no ASCII table knows.
+# Plain names, a name that needs quotes, a name of quotes, and a name outside ASCII.
 field_names = st.sampled_from(["a", "b", "lat", "snake_case", "Upper", "has space", "back`tick", "é", "1"])
 
 decimal_types = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s)))
@@ -48,7 +48,7 @@ def _decimals(type_: pa.DataType) -> st.SearchStrategy[decimal.Decimal]:
 
 
 def values_of(type_: pa.DataType, *, nulls: bool = True) -> st.SearchStrategy[Any]:
-    """Python values of a type, as a function would return them; NaN left out, since it equals nothing."""
+    """Python values of a type, as a function would return them; NaN is excluded, since it equals nothing."""
     strategy: st.SearchStrategy[Any]
     if pa.types.is_boolean(type_):
         strategy = st.booleans()

@@ -131,7 +131,7 @@ def test_random_bytes_are_a_violation(data):
 
 @given(st.data())
 def test_mutated_batches_are_a_violation_or_can_be_read_whole(data):
-    # Offsets that lie would have Arrow read memory that is not its own, so a check of the layout is not enough.
+    # With wrong offsets Arrow would read memory outside its buffers, so a check of the layout is not enough.
     good = bytearray(joined(BatchWriter(SCHEMA).write(pa.RecordBatch.from_pylist(ROWS, SCHEMA))))
     for _ in range(data.draw(st.integers(1, 4))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""Spark's spelling of types, read."""
+"""Parsing of Spark's spelling of types."""
 
 import pyarrow as pa
 import pytest

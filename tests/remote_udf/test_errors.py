@@ -1,4 +1,4 @@
-"""The errors both ends know."""
+"""The errors that client and server share."""
 
 import copy
 import inspect

@@ -1,4 +1,4 @@
-"""FunctionSpec: what both ends know of a function."""
+"""FunctionSpec: the description of a function that client and server share."""
 
 import dataclasses
 import pickle

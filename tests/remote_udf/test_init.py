@@ -1,4 +1,4 @@
-"""The package's public surface, and the order of what is public in its modules."""
+"""The package's public surface, and the order of public names in its modules."""
 
 import importlib
 import pkgutil
@@ -18,7 +18,7 @@ def test_the_package_offers_its_version_only():
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "version"])
 def test_what_a_module_exports_is_defined_and_sorted(name):
     module = importlib.import_module(f"remote_udf.{name}")
-    # Constants, then classes, then functions, each by name: ruff's order for __all__.
+    # ruff's order for __all__ is constants, then classes, then functions, each by name.
     kinds = {True: 0, False: 1}
     order = sorted(module.__all__, key=lambda n: (kinds[n.isupper()], not n[0].isupper(), n))
     assert module.__all__ == order

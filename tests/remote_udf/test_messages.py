@@ -1,4 +1,4 @@
-"""The envelope: what this code writes and what protobuf writes are the same bytes."""
+"""The envelope: this code and protobuf write the same bytes."""
 
 import tracemalloc
 
@@ -17,7 +17,7 @@ opens = st.builds(
     protocol_version=st.integers(0, 9),
     function=st.text(max_size=200),
     arguments=st.binary(max_size=50),
-    # One at most: protobuf writes maps in no particular order.
+    # There is one entry at most, because protobuf does not define the order of maps.
     options=st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=1),
     context=contexts,
 )
@@ -43,7 +43,7 @@ SIDES = {pb.ExecuteRequest: read_request, pb.ExecuteResponse: read_response}
 def test_bytes_are_those_protobuf_writes(envelope, data):
     written = encode(envelope, data)
     message = type(envelope).FromString(written)
-    # Protobuf leaves out what is empty.
+    # Protobuf omits empty fields.
     assume(message.padding and message.data)
     assert message.SerializeToString() == written
 
@@ -95,7 +95,7 @@ def test_data_is_a_view_into_the_message():
 
 
 def test_fields_of_a_newer_protocol_are_passed_over():
-    # field 20, once as each wire type protobuf still writes
+    # field 20, once in each wire type that protobuf still writes
     unknown = b"\xa0\x01\x96\x01" + b"\xa1\x01" + bytes(8) + b"\xa2\x01\x02hi" + b"\xa5\x01" + bytes(4)
     message = read_request(unknown + encode(pb.ExecuteRequest(cancel=pb.Cancel(reason="why")), [b"x"]))
     assert (message.envelope.cancel.reason, bytes(message.data)) == ("why", b"x")
@@ -135,11 +135,11 @@ def test_a_message_cut_short_is_a_violation(read):
             message = read(whole[:length])
         except ProtocolViolation:
             continue
-        # Only a cut between two fields leaves a message.
+        # Only a cut between two fields gives a valid message.
         assert message.data is None
 
 
-# Messages that would take more memory, or time, than they have bytes.
+# Messages that would need far more memory, or time, than their size.
 
 
 def varint(number):

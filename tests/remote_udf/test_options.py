@@ -1,4 +1,4 @@
-"""Options: values, precedence, and what is refused."""
+"""Options: values, precedence, and invalid options."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -38,7 +38,7 @@ def accepted(given_, source="test"):
     try:
         return canonical(given_, source=source)
     except InvalidOption as error:
-        # Random layers may contradict themselves; nothing else is wrong with them.
+        # Random layers may contradict each other; they have no other error.
         assert "cannot be combined" in str(error) or "longer than" in str(error) or "contradicts" in str(error)
         return None
 

@@ -1,4 +1,4 @@
-"""A process call crosses the wire, and goes to Spark's workers pickled."""
+"""A process call crosses the wire, and is pickled for Spark's workers."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Record batches that would take more memory than they have bytes, and those that only look as if they would."""
+"""Record batches that would need far more memory than their size, and those that only seem to."""
 
 import struct
 
@@ -11,7 +11,7 @@ from remote_udf.record_batches import MOST_BATCHES, MOST_EMPTY
 
 
 def message(column, compression=None):
-    """A column as the record batch message of a stream, and its schema."""
+    """Returns a column as the record batch message of a stream, and its schema."""
     batch = pa.record_batch({"x": column})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
@@ -32,7 +32,7 @@ def test_a_compressed_batch_is_refused_before_it_is_inflated(compression):
 
 
 def nested(inner, times):
-    """One list with so many elements of no size."""
+    """Returns one list with `times` elements that take no bytes."""
     offsets = pa.array([0, times], pa.int32())
     return pa.ListArray.from_arrays(offsets, inner)
 
@@ -61,7 +61,7 @@ def test_elements_that_take_no_bytes_are_not_believed_in_any_number(column):
 def test_elements_that_take_no_bytes_are_read_in_numbers_that_occur():
     data, schema = message(nested(pa.nulls(MOST_EMPTY), MOST_EMPTY))
     assert len(read_columns(data, schema, 1)[0].values) == MOST_EMPTY
-    data, schema = message(nested(pa.array([True] * MANY), MANY))  # these take bits
+    data, schema = message(nested(pa.array([True] * MANY), MANY))  # the elements take bits
     assert len(read_columns(data, schema, 1)[0].values) == MANY
 
 

@@ -1,4 +1,4 @@
-"""Scalar arguments of calls: what their type holds unchanged is taken, anything else is refused."""
+"""Scalar arguments of calls: a value that its type represents exactly is accepted, any other is refused."""
 
 import datetime as dt
 import math
@@ -33,7 +33,7 @@ VALUES = st.recursive(
 
 
 def same(value: Any, found: Any, type_: pa.DataType) -> bool:
-    """Whether what was read back is what was given, down to its kind."""
+    """Whether the value read back equals the given one, including its type."""
     if value is None or found is None:
         return value is found
     if pa.types.is_list(type_):

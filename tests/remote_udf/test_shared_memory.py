@@ -1,4 +1,4 @@
-"""Memory that a client and a server on one host share: what is put there, and what is not believed."""
+"""Memory that a client and a server on one host share: its contents, and the offers that the server rejects."""
 
 import os
 import random
@@ -41,7 +41,7 @@ def offered():
 
 @pytest.fixture
 def ends(offered):
-    """The client's end and the server's."""
+    """Returns the client's end and the server's."""
     server, client = attach(offered.offer, LIMIT), offered.accepted()
     offered.close()
     yield client, server
@@ -74,7 +74,7 @@ def test_what_one_end_puts_the_other_takes_in_any_order_and_no_place_is_used_twi
             if place is None:
                 assert (
                     sum(len(data) + 2 * HEADER for _, data in waiting) + size > AREA_BYTES / 3
-                )  # no room in one piece
+                )  # there is no contiguous room for it
                 continue
             waiting.append((place, data))
             if read_one:
@@ -124,11 +124,11 @@ def test_threads_that_put_at_once_get_places_of_their_own(ends):
 @pytest.mark.parametrize(
     ("position", "size"),
     [
-        (0, LEAST_BYTES),  # the token
+        (0, LEAST_BYTES),  # overlaps the token
         (PAGE - HEADER, LEAST_BYTES),
-        (PAGE + 1, LEAST_BYTES),  # not on a border
-        (PAGE, AREA_BYTES),  # into the other area
-        (PAGE + AREA_BYTES, LEAST_BYTES),  # of the server's own
+        (PAGE + 1, LEAST_BYTES),  # not on a page boundary
+        (PAGE, AREA_BYTES),  # extends into the other area
+        (PAGE + AREA_BYTES, LEAST_BYTES),  # in the server's own area
         (PAGE, -1),
         (-64, LEAST_BYTES),
         (1 << 62, 64),
@@ -157,7 +157,7 @@ def test_shared_data_without_an_agreement_or_beside_data_is_a_violation(ends):
         read_request(both, server)
 
 
-# What a caller may say that it offers.
+# Offers that a caller may make.
 
 
 def changed(offer, **fields):
@@ -227,7 +227,7 @@ def test_no_descriptor_stays_open_and_the_memory_is_gone_when_both_ends_are_clos
         offered.close()
         place = client.put([random.Random(7).randbytes(LEAST_BYTES)])
         kept = server.take(place)
-        # mmap keeps a descriptor of its own while it is open
+        # mmap keeps its own descriptor while it is open
         assert mapped() == had + 2
         server.close()
         client.close()

@@ -1,4 +1,4 @@
-"""When spans are made, and that nothing is where they are not wanted."""
+"""The conditions for spans, and that tracing does nothing while it is off."""
 
 import subprocess
 import sys

@@ -34,7 +34,7 @@ def test_null_is_taken_by_every_parameter(type_):
 
 @given(types, types)
 def test_acceptance_is_antisymmetric(one, other):
-    # Otherwise one of the two conversions would lose something.
+    # Otherwise one of the two conversions would lose information.
     if accepts(one, other) is not None and accepts(other, one) is not None:
         assert one == other
 

@@ -1,4 +1,4 @@
-"""What tests of state stores share."""
+"""Fixtures that tests of state stores share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.spark.process_streams import PROVIDER, ROCKSDB
 
 @pytest.fixture
 def rocksdb(spark: SparkSession) -> Iterator[None]:
-    """State in RocksDB, in one partition, for each of them has a store, which takes its time."""
+    """Keeps state in RocksDB in one partition, because each partition has a state store, which starts slowly."""
     before = spark.conf.get(PROVIDER)
     spark.conf.set(PROVIDER, ROCKSDB)
     spark.conf.set("spark.sql.shuffle.partitions", "1")
@@ -22,7 +22,7 @@ def rocksdb(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The folder whose files are a stream."""
+    """Returns the folder whose files are a stream."""
     folder = tmp_path / "in"
     folder.mkdir()
     return folder
@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def few_partitions(spark: SparkSession) -> Iterator[None]:
-    """Two partitions, because each of them has a state store, which takes its time."""
+    """Sets two partitions, because each of them has a state store, which starts slowly."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield
     spark.conf.set("spark.sql.shuffle.partitions", "4")

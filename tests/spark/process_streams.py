@@ -1,4 +1,4 @@
-"""What tests of process functions on streams share: functions with state and timers, and queries over files."""
+"""Shared parts of tests of process functions on streams: functions with state and timers, queries over files."""
 
 import dataclasses
 import os
@@ -38,7 +38,7 @@ class Seen:
 
 
 class Sessions(udf.ProcessTableFunction):
-    """A row says what was seen so far; ten seconds after the last one a timer sums up and forgets."""
+    """Each row emits the state so far; ten seconds after the last one a timer emits the sum and clears the state."""
 
     returns = "what string, count bigint, total bigint"
 
@@ -54,7 +54,7 @@ class Sessions(udf.ProcessTableFunction):
 
 
 class Lag(udf.ProcessTableFunction):
-    """What the watermark was when a row came, in seconds."""
+    """Emits the watermark at each row, in seconds."""
 
     returns = "watermark bigint"
 
@@ -138,7 +138,7 @@ class Mended(Fragile):
 
 
 class Scaled(udf.ProcessTableFunction):
-    """Values times the factor that a broadcast table says; counts the rows of its key."""
+    """Multiplies values by the factor of a broadcast table; counts the rows of its key."""
 
     returns = "scaled bigint, count bigint"
 
@@ -157,7 +157,7 @@ ALL = [Scaled, Sessions, Lag, Pairs, Collected, Counted, Through, Doubled]
 
 
 def write(folder, name, rows):
-    """A file of `k,v,seconds` rows, there all at once; one micro-batch each."""
+    """Writes a file of `k,v,seconds` rows atomically; each file is a micro-batch."""
     temporary = folder / f".{name}"
     temporary.write_text("".join(f"{k},{v},1970-01-01T00:{at // 60:02d}:{at % 60:02d}Z\n" for k, v, at in rows))
     age = 1_700_000_000 + ord(name)
@@ -177,7 +177,7 @@ def start(frame, tmp_path, name="processed"):
 
 
 def run(frame, tmp_path, name="processed"):
-    """Everything there is, then stop; returns all rows of the sink."""
+    """Processes all available input, then stops; returns all rows of the sink."""
     query = start(frame, tmp_path, name)
     query.awaitTermination(300)
     assert not query.isActive
@@ -185,5 +185,5 @@ def run(frame, tmp_path, name="processed"):
 
 
 def seconds(rows):
-    """Rows with the time, which comes last, in seconds."""
+    """Returns rows with their time, the last column, in seconds."""
     return sorted((*row[:-1], round(row[-1].timestamp())) for row in rows)

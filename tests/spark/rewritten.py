@@ -1,4 +1,4 @@
-"""What the dialect of `remote.sql` makes of a text that it would leave to Spark, and Spark's plan of it."""
+"""The dialect's rewriting of a text that `remote.sql` would leave to Spark, and Spark's plan of it."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ _NUMBERS = re.compile(r"(#|CTERelation(?:Def|Ref) |plan_id=|UnionLoop(?:Ref)? )(
 
 
 def rewritten(spark: SparkSession, sql: str) -> DataFrame:
-    """The query parsed, gone through as one with remote functions, written and run."""
+    """Parses the query, processes it like one with remote functions, writes it and runs it."""
     text, functions = Text(sql, None, {}), SqlFunctions(spark, Functions([]), {}, _refused, _refused)
     workspace = Workspace(functions, text, SingleCalls(functions))
     return workspace.run(Rewriting(workspace).statement(text.tree))
@@ -31,7 +31,7 @@ def _refused(name: str, *_: object, **__: object) -> Never:
 
 
 def plan_of(frame: DataFrame) -> str:
-    """Spark's analyzed plan, its numbers counted anew from the first."""
+    """Returns Spark's analyzed plan with its numbers renumbered from the first."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         frame.explain("extended")

@@ -73,7 +73,7 @@ def test_keys_and_arguments_may_be_expressions_of_any_kind(functions, frame):
 
 @pytest.mark.parametrize(("function", "beside"), [("rows", True), ("rows", False), ("trail", False)])
 def test_keys_of_any_type_fall_together_as_in_sparks_group_by(functions, spark, function, beside):
-    """Nulls, NaNs of any bits, both zeros, decimals, structs, arrays, times, binary; in every plan there is."""
+    """Covers nulls, NaNs of any bits, both zeros, decimals, structs, arrays, times and binary in every plan."""
     floats = F.array(*(F.lit(x) for x in (0.0, -0.0, float("nan"), float("inf"))), F.lit(None))
     odd = F.col("id") % 2
     frame = spark.range(0, 120, 1, 5).select(
@@ -99,7 +99,7 @@ def test_keys_of_any_type_fall_together_as_in_sparks_group_by(functions, spark, 
 
 
 def test_nans_of_different_bits_are_one_key(functions, spark, tmp_path):
-    """Parquet keeps the bits of NaNs, which Spark's GROUP BY does not look at."""
+    """Parquet preserves the bits of NaNs, which Spark's GROUP BY ignores."""
     bits = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001], np.uint64).view(np.float64)
     pq.write_table(pa.table({"f": np.tile(bits, 4), "v": np.arange(12)}), tmp_path / "nans.parquet")
     frame = spark.read.parquet(str(tmp_path / "nans.parquet"))
@@ -203,7 +203,7 @@ def test_distinct_values_are_counted_once_for_any_number_of_keys(remote, spark, 
             spark.conf.unset(name)
     assert sorted(row.k for row in found) == list(range(keys))
     assert {row[1:] for row in found} == {(3,) * len(types) + (2,)}
-    # Of Spark's own, null is not counted.
+    # Spark's own count skips nulls.
     assert {row[1:] for row in counted} == {tuple(2 if type_ == "boolean" else 3 for type_ in types)}
 
 
@@ -351,7 +351,7 @@ def test_columns_of_one_name_and_odd_names_do_no_harm(functions, spark):
 
 
 def test_a_server_lost_in_the_middle_is_replaced_by_another(spark, serve):
-    """Two servers behind one address; one stops while bundles are under way."""
+    """Two servers have one address; one stops while bundles are in flight."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

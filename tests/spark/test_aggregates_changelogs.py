@@ -61,7 +61,7 @@ def test_an_aggregate_over_everything_goes_back_to_the_value_of_no_rows(function
 
 
 def test_the_order_of_changes_is_the_frames_or_the_callers(functions, spark):
-    """Backwards, what is retracted comes before there is any."""
+    """In reverse order, rows are retracted before they are added."""
     frame = spark.createDataFrame(
         [(2, "-D", 1, 5), (1, "+I", 1, 5)], "at int, row_kind string, k int, v bigint"
     ).coalesce(1)
@@ -71,7 +71,7 @@ def test_the_order_of_changes_is_the_frames_or_the_callers(functions, spark):
 
 
 def test_changes_are_in_order_beside_sparks_own_aggregates_too(functions, changes):
-    # Backwards in the frame, so that only the order that is asked for makes it right.
+    # The frame is in reverse order, so only the requested order gives the right result.
     frame = changes.where("k < 3").withColumn("n", F.monotonically_increasing_id())
     grouped = functions.group_by(frame.orderBy(F.col("n").desc()), "k", order_by="n")
     found = grouped.agg(functions.function("total")("v").alias("t"), F.count("*").alias("rows")).collect()
@@ -81,7 +81,7 @@ def test_changes_are_in_order_beside_sparks_own_aggregates_too(functions, change
 
 
 class Listed(udf.AggregateFunction):
-    """collect_list of the values of maps, as anyone would write it: it retracts only what its accumulator has."""
+    """collect_list of the values of maps in its obvious form: it retracts only values in its accumulator."""
 
     name, parameters, accumulator, returns = "listed", "v map<string, bigint>", "array<bigint>", "array<bigint>"
 
@@ -117,7 +117,7 @@ def test_a_row_is_retracted_in_another_bundle_or_partition_than_it_came_in(remot
 def test_conditions_and_grouping_sets_hold_for_changelogs(functions, changes):
     total = functions.function("total")
     found = functions.rollup(changes, "k").agg(total("v").filter(F.col("v") > 5).alias("t"), total("v").alias("all"))
-    # Over everything nothing is retracted that was not there: -D 1 is taken from the rows of all keys.
+    # Without keys every retracted row was added before: -D 1 is retracted from the rows of all keys.
     assert {row.k: (row.t.sum, row["all"].sum) for row in found.collect()} == {
         1: (14, 14), 3: (0, 2), None: (14, 15),
     }  # fmt: skip
@@ -168,7 +168,7 @@ def test_the_changes_of_the_worked_example_are_its_starting_and_final_values(fun
 
 
 def test_a_running_changelog_is_input_for_another_aggregate(functions, changes):
-    """The sums of keys, summed up: what is retracted and given again cancels out."""
+    """The sums of keys are summed; retracted and re-added values cancel out."""
     total = functions.function("total")
     first = functions.group_by(changes, "k").changelog(total("v").alias("t"), per="row").select("row_kind", "t.sum")
     (row,) = functions.group_by(first).agg(total("sum").alias("t")).collect()

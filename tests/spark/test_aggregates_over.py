@@ -24,7 +24,7 @@ def functions(remote):
 
 @pytest.fixture(scope="module")
 def frame(spark):
-    """Ties, nulls and gaps in what is ordered by; nulls among the keys and the values."""
+    """Rows with ties, nulls and gaps in the order column; nulls among the keys and the values."""
     draw = random.Random(7)
     rows = [
         (i, draw.choice([1, 2, None]), draw.choice([*range(9), None]), draw.randrange(9)) for i in range(60)
@@ -41,7 +41,7 @@ def frame(spark):
 
 
 def ours(functions, frame, calls):
-    """By row, the sum of each call; a frame without rows has 0, where Spark's sum is null."""
+    """Returns the sum of each call by row; a frame without rows has 0, while Spark's sum is null."""
     found = functions.with_columns(frame, calls).collect()
     return {name: {row.id: row[name].sum for row in found} for name in calls}
 
@@ -60,7 +60,7 @@ RANGES = [(U, 0), (-2, 0), (-2, 3), (0, 0), (0, UF), (U, UF), (1, 4), (U, -1), (
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("kind", ["rows", "range"])
 def test_frames_are_sparks(functions, frame, kind, descending, size):
-    """Numbered frames, both with a function that takes rows back and with one whose frames are recomputed."""
+    """Tests numbered frames with a function that retracts rows and with one whose frames are recomputed."""
     total = functions.function("total", size=size)
     order = [F.col("t").desc() if descending else "t"] + (["id"] if kind == "rows" else [])
     our_order = [desc("t") if descending else "t"] + (["id"] if kind == "rows" else [])
@@ -133,7 +133,7 @@ def test_days_and_months_of_ranges_are_those_of_the_sessions_calendar(functions,
     try:
         starts = ", ".join(f"timestamp '{start}'" for start in CHANGES[zone])
         frame = spark.sql(f"SELECT explode(array({starts})) AS start").selectExpr(
-            # Every ten minutes for a night and the next, and the same clock a month later.
+            # The rows are ten minutes apart for two nights, and again a month later.
             "explode(flatten(transform(array(0, 1, 31), d -> sequence(start + make_dt_interval(d), "
             "start + make_dt_interval(d, 8), INTERVAL 17 MINUTES)))) AS at"
         )

@@ -21,11 +21,11 @@ def functions(remote):
 
 
 def write(folder, name, rows):
-    """A file of `k,v,seconds[,row_kind]` rows, there all at once; one micro-batch each."""
+    """Writes a file of `k,v,seconds[,row_kind]` rows atomically; each file is a micro-batch."""
     temporary = folder / f".{name}"
     lines = [f"{k},{v},2024-01-01T00:00:{second:02d},{kind[0] if kind else ''}\n" for k, v, second, *kind in rows]
     temporary.write_text("".join(lines))
-    # Spark takes files by their age, and those written within a millisecond in any order.
+    # Spark orders files by modification time, and those of the same millisecond arbitrarily.
     age = 1_700_000_000 + ord(name)
     os.utime(temporary, (age, age))
     temporary.rename(folder / f"{name}.csv")
@@ -46,7 +46,7 @@ def start(frame, tmp_path, mode, name, **options):
 
 
 def run(frame, tmp_path, mode, name="aggregated", **options):
-    """Everything there is, then stop; returns what the sink has: for `update` all rows of all micro-batches."""
+    """Processes all available input, then stops; returns the sink: for `update` all rows of all micro-batches."""
     query = start(frame, tmp_path, mode, name, **options)
     query.awaitTermination(100)
     assert query.exception() is None
@@ -72,7 +72,7 @@ def windows(frame):
 
 
 def test_append_with_a_watermark_emits_each_window_once_and_drops_late_rows(functions, spark, source, tmp_path):
-    """Beside Spark's own, which must agree; a window is out when the watermark has passed it."""
+    """Spark's own aggregates beside it must agree; a window is emitted when the watermark has passed it."""
     write_all(source)
     stream = stream_of(spark, source).withWatermark("at", "10 seconds")
     total = functions.function("total")
@@ -131,7 +131,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("names", [["total"], ["sum_in_one_place"], ["total", "sum_in_one_place"]])
 def test_a_changelog_on_a_stream_takes_rows_back(functions, spark, source, tmp_path, names):
-    """Whether the function merges, does not, or both are there: y has no rows left and is not in the result."""
+    """The function merges, does not, or both are used: y has no rows left and is not in the result."""
     for name, rows in CHANGES.items():
         write(source, name, rows)
     stream = stream_of(spark, source, changelog=True)
@@ -144,7 +144,7 @@ def test_a_changelog_on_a_stream_takes_rows_back(functions, spark, source, tmp_p
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_stream_killed_and_restarted_gives_what_an_undisturbed_one_gives(spark, serve, source, tmp_path, beside):
-    """Killed while its second micro-batch is with the function."""
+    """The query is killed while the function processes its second micro-batch."""
     reached, stuck = threading.Event(), threading.Event()
 
     class Stuck(Total):

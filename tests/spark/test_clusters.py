@@ -59,7 +59,7 @@ def test_executors_with_processes_of_their_own_reach_the_embedded_server(plugin,
 
 @pytest.mark.timeout(600)
 def test_every_test_marked_so_passes_on_spark_connect():
-    """In a process of its own, since one process holds a classic session or a Connect one."""
+    """It runs in a separate process, since one process has either a classic session or a Connect one."""
     done = run(
         ["-m", "pytest", "-q", "-x", "-m", "connect", "-p", "no:cacheprovider", "-p", "no:xdist", "tests/spark"],
         REMOTE_UDF_TEST_SPARK="connect",

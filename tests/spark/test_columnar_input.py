@@ -1,7 +1,7 @@
-"""Sources that hold Arrow: Spark hands their batches on as they are, and pairs them with those of the output.
+"""Sources that hold Arrow: Spark passes their batches on unchanged, and pairs them with those of the output.
 
-The one source of Spark's own is its Arrow cache, with one batch to a partition here: with more of them Spark 4.3.0
-reads batches that it has released, whatever the function does. tests/spark_client/test_rows.py has many.
+Spark's only such source is its Arrow cache, here with one batch per partition: with more of them Spark 4.3.0
+reads batches that it has released, with any function. tests/spark_client/test_rows.py has several batches.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Servers and functions that misbehave, seen from a Spark job: a clear error or the chosen policy, in time."""
+"""Servers and functions that misbehave, as a Spark job sees them: a clear error or the chosen policy, in time."""
 
 import http.server
 import json
@@ -86,7 +86,7 @@ def test_a_coroutine_that_blocks_its_loop_costs_no_other_function_anything(remot
     @udf.scalar(timeout="500 ms")
     async def blocking(x: int) -> int:
         if x == 0:
-            stop.wait(60)  # without await: the loop stands still
+            stop.wait(60)  # it does not await, so it blocks the loop
         return x
 
     @udf.scalar

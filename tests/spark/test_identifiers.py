@@ -1,4 +1,4 @@
-"""Names of columns: compared as the session says, and of any characters."""
+"""Names of columns: they are compared as the session is configured, and may contain any characters."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -50,7 +50,7 @@ class MySum(udf.AggregateFunction):
 
 
 class Passing(udf.ProcessTableFunction):
-    """The row as it came."""
+    """Returns each row unchanged."""
 
     returns = "n int"
 
@@ -78,7 +78,7 @@ def rows_of(frame):
 
 @pytest.fixture
 def two_cases(spark, case_sensitive):
-    """Columns, fields and tables whose names differ in their case."""
+    """Columns, fields and tables whose names differ only in case."""
     rows = [(1, 2, 30, (5, 60)), (1, 4, 50, (7, 80)), (2, 4, 70, (9, 90))]
     frame = spark.createDataFrame(rows, "k bigint, a bigint, A bigint, s struct<f:bigint,F:bigint>")
     frame.createOrReplaceTempView("cases")
@@ -159,7 +159,7 @@ def test_a_case_sensitive_session_tells_columns_of_windows_and_tables_apart(sess
     passed = session.process("passing", two_cases.select("k", "a", "A"), partition_by="A")
     assert passed.columns == ["k", "a", "A", "n"]
     assert sorted(row["A"] for row in passed.collect()) == [30, 50, 70]
-    # Without regard to case this would be the column that makes a changelog.
+    # If case is ignored, this column makes the table a changelog.
     odd, my_sum = timed.withColumn("ROW_KIND", F.lit("?")), session.function("my_sum")
     assert session.group_by(odd).agg(my_sum("k")).first()[0] == 4
 

@@ -1,4 +1,4 @@
-"""Every kind of function takes columns that are NOT NULL, and have parts that are, as it takes others."""
+"""Every kind of function accepts columns that are NOT NULL, or have parts that are, like nullable ones."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -27,7 +27,7 @@ def all_same(x):
 
 
 class Largest(udf.AggregateFunction):
-    """By its field a."""
+    """The struct with the largest field a."""
 
     parameters, accumulator, returns = f"x {DEEP}", f"array<{DEEP}>", DEEP
 
@@ -49,7 +49,7 @@ class Largest(udf.AggregateFunction):
 
 
 class Keyed(udf.ProcessTableFunction):
-    """Rows with a key, as they came."""
+    """Returns rows with a key unchanged."""
 
     returns = f"n int, last {DEEP}"
 
@@ -60,7 +60,7 @@ class Keyed(udf.ProcessTableFunction):
 
 
 class Single(udf.ProcessTableFunction):
-    """Rows without one."""
+    """Returns rows without a key unchanged."""
 
     returns = "n int"
 
@@ -76,7 +76,7 @@ def session(remote):
 
 
 def columns_of(frame):
-    """Expressions whose results are NOT NULL, all the way down."""
+    """Expressions whose results and nested parts are NOT NULL."""
     deep = "named_struct('a', id, 'b', array(named_struct('c', id)), 'm', map('k', id))"
     return frame.selectExpr(
         "id", "coalesce(id % 2, 0L) AS k", f"{deep} AS s", "'lit' AS t", "array(named_struct('c', id % 2)) AS keys",

@@ -1,4 +1,4 @@
-"""Options of calls: who wins, what is refused, and what they do as seen from the function."""
+"""Options of calls: precedence, invalid options, and their effect on the function."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What planning asks of Spark before a query runs."""
+"""The requests that planning sends to Spark before a query runs."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def session(remote):
 
 @pytest.fixture
 def reads(spark, monkeypatch):
-    """How often all settings of the session were read."""
+    """Counts how often all settings of the session are read."""
     conf, counted = type(spark.conf), []
     original = conf.getAll
 
@@ -76,4 +76,4 @@ def test_literals_of_a_process_function_run_no_job(session, spark):
         expressions = session.sql("SELECT * FROM repeated(upper('it\\'s'), 1 + 1, not true)")
         assert expressions.collect() == [("IT'S", False)] * 2
     finally:
-        context._jsc.clearJobGroup()  # PySpark sets job groups only
+        context._jsc.clearJobGroup()  # PySpark can set job groups but not clear them

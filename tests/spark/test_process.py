@@ -1,4 +1,4 @@
-"""Process table functions over DataFrames that end: `remote.process(...)`."""
+"""Process table functions over bounded DataFrames: `remote.process(...)`."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ START = dt.datetime(2026, 3, 1)
 
 @dataclass
 class Sum:
-    """Of the values so far."""
+    """The sum of the values so far."""
 
     total: int = 0
     rows: int = 0
 
 
 class Running(udf.ProcessTableFunction):
-    """The sum up to each row, and everything once more at the end."""
+    """Emits the sum up to each row, and the total at the end."""
 
     returns = "total bigint, rows bigint, last boolean"
 
@@ -48,7 +48,7 @@ class Running(udf.ProcessTableFunction):
 
 
 class Doubled(udf.ProcessTableFunction):
-    """All columns and twice the value."""
+    """Emits all columns and twice the value."""
 
     returns = "doubled bigint"
 
@@ -59,7 +59,7 @@ class Doubled(udf.ProcessTableFunction):
 
 
 class Moment(udf.ProcessTableFunction):
-    """A time as it arrives, in seconds since 1970, and what else of arguments may be changed on the way."""
+    """Emits a received time in seconds since 1970, and other arguments that could be changed on the way."""
 
     returns = "seconds double, span array<interval day to second>, ratio double"
 
@@ -74,7 +74,7 @@ class Moment(udf.ProcessTableFunction):
 
 
 class Order(udf.ProcessTableFunction):
-    """The order in which rows come."""
+    """Emits the order in which rows arrive."""
 
     returns = "position int, id bigint"
 
@@ -84,7 +84,7 @@ class Order(udf.ProcessTableFunction):
 
 
 class Latest(udf.ProcessTableFunction):
-    """A value per key, as upsert changes; a negative one deletes."""
+    """Emits a value per key as upsert changes; a negative value deletes."""
 
     returns = "v bigint"
     changelog_mode = udf.ChangelogMode.of("+I", "+U", "-D")
@@ -96,7 +96,7 @@ class Latest(udf.ProcessTableFunction):
 
 
 class Kinds(udf.ProcessTableFunction):
-    """The changes as they arrive."""
+    """Emits the changes as they arrive."""
 
     returns = "kind string, values string"
 
@@ -107,7 +107,7 @@ class Kinds(udf.ProcessTableFunction):
 
 
 class Counter(udf.ProcessTableFunction):
-    """Numbers up to n."""
+    """Emits numbers up to n."""
 
     returns = "bigint"
 
@@ -140,7 +140,7 @@ def rows(frame):
 @pytest.mark.connect
 @pytest.mark.parametrize("size", [7, 10_000])
 def test_state_goes_on_from_row_to_row_however_keys_are_cut_into_bundles(functions, spark, size):
-    """One key has most of the rows, so it is carried from segment to segment."""
+    """One key has most of the rows, so its state passes from segment to segment."""
     numbers = spark.range(14, 214, 1, 3).select(
         F.when(F.col("id") % 10 == 0, F.col("id")).alias("k"), F.col("id").alias("v")
     )
@@ -296,7 +296,7 @@ def test_a_changelog_says_what_kinds_of_change_it_has_wherever_it_goes(functions
     latest.where("v < 100").createOrReplaceTempView("latest_values")
     in_sql = functions.sql("SELECT k, op, v FROM to_changelog(input => TABLE latest_values PARTITION BY k)")
     assert rows(in_sql) == full
-    # Also without PARTITION BY: the key of the changes came with them.
+    # This also works without PARTITION BY, because the changes contain their key.
     assert rows(functions.process("to_changelog", latest).select("k", "op", "v")) == full
     with pytest.raises(PlanError, match=r"changelog_mode is .*UPDATE_BEFORE.*, but the table says that"):
         functions.process("kinds", latest, partition_by="k", changelog_mode="+I,-U,+U,-D")

@@ -1,4 +1,4 @@
-"""Process table functions on streams when a function fails, a server is killed or a driver is killed."""
+"""Process table functions on streams when a function fails, or a server or a driver is killed."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_function_that_fails_ends_the_query_and_a_mended_one_goes_on(remote, spark, source, tmp_path):
-    """From the checkpoint, with another server: exactly what one run over all rows gives."""
+    """The query restarts from the checkpoint with another server; the result is that of one run over all rows."""
     write(source, "a", [("x", 1, 1), ("y", 2, 2)])
     fragile, mended = remote(declare_process(Fragile)), remote(declare_process(Mended))
 
@@ -38,7 +38,7 @@ def test_a_function_that_fails_ends_the_query_and_a_mended_one_goes_on(remote, s
 
 
 class Gate:
-    """Holds a function up, until a test has seen it begin."""
+    """Blocks a function until the test releases it."""
 
     reached, opened = threading.Event(), threading.Event()
 
@@ -54,7 +54,7 @@ class Gated(Sessions):
 
 
 def test_a_server_that_is_killed_in_the_middle_changes_nothing(serve, spark, source, tmp_path):
-    """Another one at its address answers what it did not; the query does not notice, and nothing comes twice."""
+    """Another server at its address answers the remaining rows; the query does not notice, and no row is duplicated."""
     rows = {"a": [("x", 1, 5), ("y", 2, 6)], "b": [("x", 77, 8), ("y", 3, 30)], "c": [("z", 4, 90)]}
     for name, each in rows.items():
         write(source, name, each)
@@ -91,7 +91,7 @@ query.awaitTermination()
 
 
 def test_a_driver_that_is_killed_in_a_micro_batch_changes_nothing(serve, spark, source, tmp_path):
-    """Another driver goes on from the checkpoint; the rows are those of a run that nobody disturbed."""
+    """Another driver continues from the checkpoint; the rows are those of an undisturbed run."""
     for name, rows in {"a": [("x", 1, 5), ("y", 2, 6)], "b": [("x", 77, 8), ("y", 3, 30)], "c": [("z", 4, 90)]}.items():
         write(source, name, rows)
     Gate.reached.clear()
@@ -103,7 +103,7 @@ def test_a_driver_that_is_killed_in_a_micro_batch_changes_nothing(serve, spark, 
             [sys.executable, "-c", JOB, target, str(tmp_path)], cwd=ROOT, env=environment, stdout=log, stderr=log
         )
         assert Gate.reached.wait(300), (tmp_path / "log").read_text()[-3000:]
-        # Its JVM and Python workers, too, as if the machine was lost.
+        # Its JVM and Python workers are killed, too, as if the machine was lost.
         family = [*driver.children(recursive=True), driver]
         for process in family:
             process.kill()

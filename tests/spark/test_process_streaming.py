@@ -1,4 +1,4 @@
-"""Process table functions on streams: state and timers are in Spark's state store, the function on the server."""
+"""Process table functions on streams: state and timers are in Spark's state store, the function is on the server."""
 
 import pytest
 from pyspark.sql import functions as F
@@ -18,7 +18,7 @@ def functions(remote):
 
 @pytest.mark.connect
 def test_state_and_timers_go_from_micro_batch_to_micro_batch_and_over_a_restart(functions, spark, source, tmp_path):
-    """The timer of x fires between its rows, that of y without another row; a late row is delivered as any other."""
+    """The timer of x fires between its rows, that of y without another row; a late row is delivered like any other."""
     write(source, "a", [("x", 1, 5), ("y", 2, 6), ("x", 3, 7)])
     write(source, "b", [("z", 1, 30)])
 
@@ -55,7 +55,7 @@ def test_rows_that_wait_for_the_watermark_come_in_order_and_late_ones_not_at_all
 
 
 def test_two_streams_meet_by_key_and_the_result_goes_through_another_function(functions, spark, tmp_path):
-    """A chain: what the first emits by a timer is not late to the second, whose watermark is the same."""
+    """In a chain, output of a timer of the first function is not late for the second, which has the same watermark."""
     orders, payments = tmp_path / "orders", tmp_path / "payments"
     for folder in (orders, payments):
         folder.mkdir()
@@ -101,7 +101,7 @@ def test_a_broadcast_table_that_ends_reaches_every_key_in_every_micro_batch(func
 
 
 def test_without_a_watermark_state_is_kept_and_the_time_is_a_plain_column(functions, spark, source, tmp_path):
-    """A changelog, and columns that are passed through; the third call is stateless."""
+    """The calls have a changelog, and columns that are passed through; the third call is stateless."""
     write(source, "a", [("x", 1, 1), ("y", 2, 2)])
     write(source, "b", [("x", 3, 3)])
     stream = stream_of(spark, source, None)

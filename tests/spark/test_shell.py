@@ -1,4 +1,4 @@
-"""`remote-udf sql`, with its session and as people start it."""
+"""`remote-udf sql`, in its session and as a command."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ async def plus_ten(x: int) -> int:
 
 @pytest.fixture
 def shell(remote):
-    """Makes a shell, and the lists of what it writes and complains about."""
+    """Creates a shell, and the lists of its output and its errors."""
 
     def make(**options):
         written, complaints = [], []

@@ -1,4 +1,4 @@
-"""Remote aggregates in SQL, beside what Spark makes of the same query with its own."""
+"""Remote aggregates in SQL, compared with Spark's own aggregates in the same query."""
 
 import datetime
 
@@ -13,7 +13,7 @@ from tests.conftest import serving
 
 
 class MySum(udf.BundledAggregateFunction):
-    """As Spark's sum of bigints, nulls left out."""
+    """Equals Spark's sum of bigints; nulls are skipped."""
 
     parameters = "v bigint"
     returns = "bigint"
@@ -40,7 +40,7 @@ class MySum(udf.BundledAggregateFunction):
 
 
 class Trail(udf.AggregateFunction):
-    """Texts one after another: neither merges nor retracts."""
+    """Concatenates texts: neither merges nor retracts."""
 
     def create_accumulator(self) -> str:
         return ""
@@ -95,7 +95,7 @@ def as_sorted(frame):
 
 
 def same_as_spark(session, query):
-    """The query with SUM as the remote sum and as Spark's own."""
+    """Runs the query with SUM as the remote sum and as Spark's own."""
     mine, sparks = session.sql(query.replace("SUM(", "my_sum(")), session.spark.sql(query)
     assert [name.replace("my_sum", "sum").lower() for name in mine.columns] == [n.lower() for n in sparks.columns]
     assert as_sorted(mine) == as_sorted(sparks)
@@ -279,7 +279,7 @@ def test_register_without_names_leaves_aggregates_out(session):
 
 @st.composite
 def queries(draw):
-    """Queries over the table `numbers` with SUM in them, which may stand for Spark's or the remote sum."""
+    """Queries over the table `numbers` with SUM, which means Spark's or the remote sum."""
     keys = draw(st.lists(st.sampled_from(["k", "j", "v % 2", "k + j"]), max_size=2, unique=True))
     argument = draw(st.sampled_from(["v", "v + j", "coalesce(v, 7)", "k"]))
     only = draw(st.sampled_from(["", " FILTER (WHERE j = 1)", " FILTER (WHERE v > 2)"]))

@@ -1,6 +1,6 @@
-"""What names mean in a SELECT that is rewritten, and which expressions are computed: as in Spark's own.
+"""The meaning of names in a rewritten SELECT, and the evaluated expressions, are the same as in Spark.
 
-`SUM` stands for a remote sum and for Spark's, `SAME(x)` for a remote function that returns its argument and for `x`.
+`SUM` is a remote sum or Spark's own, `SAME(x)` is a remote function that returns its argument or `x`.
 """
 
 import re
@@ -18,7 +18,7 @@ from udf_server.aggregate.declaration import declare_aggregate
 
 
 class MySum(udf.AggregateFunction):
-    """As Spark's sum of bigints."""
+    """Equals Spark's sum of bigints."""
 
     nulls = "skip"
 
@@ -76,7 +76,7 @@ def rows_of(frame, ordered):
 
 
 def as_spark(remote, query):
-    """Runs the query both ways. Rows are compared in order where an ORDER BY ends the query."""
+    """Runs the query both ways. Rows are compared in order if an ORDER BY ends the query."""
     ordered = re.search(r"ORDER BY [^()]*$", query.replace("SAME(k)", "k")) is not None
     sparks = remote.spark.sql(re.sub(r"SAME(\([^()]*\))", r"\1", query))
     expected = rows_of(sparks, ordered)
@@ -226,7 +226,7 @@ def outcome(run):
     try:
         return run()
     except PySparkException:
-        return None  # what Spark refuses, or cannot compute
+        return None  # Spark refuses it, or cannot compute it
 
 
 EXAMPLES = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,4 +1,4 @@
-"""What `RemoteSession.explain` says of a query."""
+"""The output of `RemoteSession.explain`."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def functions(spark, remote):
 
 @pytest.fixture
 def windows(spark, tmp_path):
-    """A stream of windows, `w`, and one that is joined to it."""
+    """Creates a stream of windows, `w`, and one that is joined to it."""
     for name in ("w", "w2"):
         source = spark.readStream.schema("k string, v bigint, at timestamp").csv(str(tmp_path))
         source.withWatermark("at", "1 second").createOrReplaceTempView(f"{name}_rows")
@@ -30,7 +30,7 @@ def windows(spark, tmp_path):
 
 
 def stages(functions, query):
-    """The lines before Spark's plan."""
+    """Returns the lines before Spark's plan."""
     return functions.explain(query).partition("\n\n")[0].splitlines()
 
 

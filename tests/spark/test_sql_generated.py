@@ -1,4 +1,4 @@
-"""Generated queries without our functions: the dialect leaves Spark's plan of them, names and types as they are."""
+"""Generated queries without remote functions: the dialect does not change Spark's plan, names and types."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -14,7 +14,7 @@ async def g(x: int) -> int:
 
 @pytest.fixture
 def world(spark, serve, tmp_path):
-    """Two tables of twelve rows, whose keys may be null, and how often `g` was called since the last look."""
+    """Two tables of twelve rows, whose keys may be null, and a counter of calls of `g` since its last reading."""
     server = serve(g)
     remote = connect(spark, server.target)
     for name, key in (("joined_a", "a"), ("joined_b", "b")):

@@ -36,7 +36,7 @@ def dice(x: int) -> int:
 
 @pytest.fixture(scope="module")
 def functions(spark):
-    """Ten rows, of which six have v > 0."""
+    """Ten rows, six of which have v > 0."""
     with serving(seen, half, known, dice) as server:
         spark.range(10).selectExpr("id AS k", "id % 3 AS v", "struct(id AS a) AS s").createOrReplaceTempView("ten")
         remote = connect(spark, server.target)

@@ -19,7 +19,7 @@ STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 
 
 class Numbered(udf.ProcessTableFunction):
-    """Values, odd ones for the side; every call is noted."""
+    """Emits values, odd ones for the side output; records every call."""
 
     returns = "v bigint, side boolean"
 

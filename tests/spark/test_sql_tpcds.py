@@ -1,6 +1,6 @@
-"""Queries of a decision support benchmark, TPC-DS, in shape: its tables, small, and what its queries are made of.
+"""Queries in the style of the decision support benchmark TPC-DS over small versions of its tables.
 
-Each comes through the dialect with the plan that Spark makes of the text itself, and with its rows.
+The dialect changes neither Spark's plan of a query nor its rows.
 """
 
 import pytest
@@ -218,7 +218,7 @@ def tables(spark):
 
 
 def _split(columns):
-    """Expressions between commas that stand in no parentheses."""
+    """Splits expressions at commas outside parentheses."""
     parts, depth = [""], 0
     for letter in columns:
         depth += (letter == "(") - (letter == ")")
@@ -237,7 +237,7 @@ def test_a_query_of_the_benchmarks_kind_keeps_its_plan_and_its_rows(tables, name
 
 
 def test_the_rows_are_sparks(tables):
-    """Of two queries: equal plans have equal rows, and none of these is empty."""
+    """Two queries are enough: equal plans have equal rows, and neither result is empty."""
     for name in list(QUERIES)[:2]:
         mine, sparks = rewritten(tables, QUERIES[name]).collect(), tables.sql(QUERIES[name]).collect()
         assert mine == sparks and mine

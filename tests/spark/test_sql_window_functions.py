@@ -1,4 +1,4 @@
-"""Window functions in SQL: where they may stand, how they are written, what is grouped over them."""
+"""Window functions in SQL: their places, their spelling, and grouping over them."""
 
 import datetime as dt
 
@@ -18,7 +18,7 @@ BIDS = [
 
 
 class Counted(Total):
-    """Total, which knows how many rows it got."""
+    """Total that records its number of rows."""
 
     rows = 0
 
@@ -27,7 +27,7 @@ class Counted(Total):
 
 
 class Longest(udf.AggregateFunction):
-    """The longest text; classic."""
+    """Returns the longest text; a classic aggregate."""
 
     def create_accumulator(self) -> str:
         return ""
@@ -138,7 +138,7 @@ def test_remote_classic_and_built_in_aggregates_stand_beside_each_other(function
 
 @pytest.mark.parametrize("aggregate", ["sum(price)", "total(price).sum"])
 def test_grouping_sets_stand_beside_the_window(functions, aggregate):
-    """GROUPING_ID is of some of the keys, as in Flink."""
+    """GROUPING_ID covers some of the keys, as in Flink."""
     query = f"""
         SELECT window_start, dear, GROUPING_ID(dear) AS id, {aggregate}
         FROM TUMBLE(TABLE (SELECT *, price > 4 AS dear FROM bid), DESCRIPTOR(t), INTERVAL '10' MINUTES)
@@ -182,12 +182,12 @@ def test_sessions_are_of_their_key_and_cascade_into_larger_windows(functions):
           ), DESCRIPTOR(ended), INTERVAL '15' MINUTES)
         GROUP BY window_start, window_end
     """
-    # Of even prices 8:05, 8:07 and 8:17; of odd ones 8:09, 8:11, 8:13, which end at 8:17.
+    # Even prices are at 8:05, 8:07 and 8:17; odd ones at 8:09, 8:11 and 8:13, and their session ends at 8:17.
     assert rows(functions.sql(query)) == [(at("8:00"), 2, 6), (at("8:15"), 4, 15)]
 
 
 def test_changes_are_taken_back_in_the_window_of_their_own_time(functions, spark):
-    """Built-in and remote ones; a window of which nothing is left is none."""
+    """Tests built-in and remote aggregates; a window without remaining rows is not emitted."""
     changes = [("+I", "8:05", 4), ("+I", "8:07", 2), ("-U", "8:05", 4), ("+U", "8:12", 9), ("+I", "8:31", 1),
                ("-D", "8:31", 1)]  # fmt: skip
     rows_of = [(kind, at(clock), price) for kind, clock, price in changes]

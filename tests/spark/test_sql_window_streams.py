@@ -1,4 +1,4 @@
-"""Window aggregate, top-N and join in SQL on streams: recognised from their shape, out once when a window is over."""
+"""Window aggregate, top-N and join in SQL on streams: recognised by shape, emitted once when a window closes."""
 
 import os
 
@@ -106,7 +106,7 @@ def test_a_window_that_grew_without_rows_is_left_out_when_only_updates_are_asked
     found = sql(
         f"SELECT {end}, sum(v), max(at) IS NULL {remote_one} FROM CUMULATE({table}) GROUP BY window_start, window_end"
     )
-    # The late row, of the first step, counts in the windows that are open, and updates none of them.
+    # The late row of the first step counts in the open windows, and updates none of them.
     sums = [(10, 6), (20, 8), (40, 115), (90, 50), (100, 51)]
     assert sorted((row[0], row[1]) for row in found) == sums
     assert all(row[3:] == row[1:2] for row in found) or not remote_one

@@ -19,7 +19,7 @@ def no_threes(x: int) -> int:
 
 
 def write(folder, name, rows):
-    """A file of `x,seconds` lines, there all at once."""
+    """Writes a file of `x,seconds` lines atomically."""
     temporary = folder / f".{name}"
     temporary.write_text("".join(f"{x},2024-01-01T00:00:{second:02d}\n" for x, second in rows))
     temporary.rename(folder / f"{name}.csv")
@@ -37,7 +37,7 @@ def stream_of(spark, folder):
 
 
 def run(frame, tmp_path, mode="append"):
-    """Everything there is, then stop; returns the rows of every micro-batch."""
+    """Processes all available input, then stops; returns the rows of every micro-batch."""
     name = "streamed"
     query = (
         frame.writeStream.format("memory")
@@ -71,7 +71,7 @@ def test_whole_row_execution_runs_on_streams_with_its_policies(remote, spark, so
         stream_of(spark, source), calls, output_mode=mode, on_error="dead-letter", dead_letter=letters
     )
     assert sorted((row.x, row.y, row.z) for row in run(frame, tmp_path)) == [(1, 1, 11), (4, 4, 14)]
-    # A micro-batch is a file of its own; one does not replace another's.
+    # Each micro-batch has its own file; one does not replace another's.
     assert sorted(row.x for row in spark.read.parquet(letters).collect()) == [3, 13]
 
 
@@ -82,7 +82,7 @@ def test_a_micro_batch_that_runs_again_replaces_its_letters(remote, spark, sourc
     ids = set()
 
     def run_once(partitions):
-        """As a job that is started again: everything is planned anew."""
+        """Runs like a restarted job: everything is planned again."""
 
         def called(frame):
             calls = {"y": session.function("no_threes")("x")}
@@ -100,7 +100,7 @@ def test_a_micro_batch_that_runs_again_replaces_its_letters(remote, spark, sourc
     for name, values in (("a", [3, 13, 23, 4]), ("b", [33, 43, 5])):
         write(source, name, [(x, 0) for x in values])
     run_once(3)
-    # As if the driver had been killed between the tasks of the second micro-batch and its commit.
+    # The state is that of a driver killed between the tasks of the second micro-batch and its commit.
     for commit in ("1", ".1.crc"):
         (checkpoint / "commits" / commit).unlink()
     run_once(2)
@@ -119,7 +119,7 @@ def test_the_watermark_survives_whole_row_execution(remote, spark, source, tmp_p
     called = session.with_columns(events, {"y": session.function("plus_ten")("x")})
     counts = called.groupBy(F.window("at", "10 seconds")).agg(F.sum("y").alias("s"))
     rows = run(counts.select(F.col("window.start").alias("start"), "s"), tmp_path)
-    # Append mode gives a window only once the watermark has passed it: the last one stays open.
+    # Append mode emits a window only after the watermark has passed it: the last one stays open.
     assert sorted((row.start.second, row.s) for row in rows) == [(0, 11), (10, 11)]
 
 

@@ -1,4 +1,4 @@
-"""Every Spark type goes to a function and comes back, nulls at every level included."""
+"""Every Spark type is passed to a function and back, including nulls at every level."""
 
 import datetime as dt
 from decimal import Decimal
@@ -39,7 +39,7 @@ MATRIX = [
 
 
 def identities(ddl: str) -> list[udf.Function]:
-    """The identity of that type in each execution."""
+    """The identity function of that type in each execution mode."""
 
     @udf.scalar(parameters=f"x {ddl}", returns=ddl)
     async def by_coroutine(x):

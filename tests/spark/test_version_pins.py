@@ -1,4 +1,4 @@
-"""A streaming query goes on with the versions that its checkpoint began with."""
+"""A restarted streaming query keeps the versions with which its checkpoint began."""
 
 import json
 
@@ -25,7 +25,7 @@ async def later(x: int) -> int:
 
 
 def values(spark, remote, source, checkpoint):
-    """What one run of the query, which ends with the rows that there are, adds to the table."""
+    """Runs the query over all available rows; returns the values that it adds to the table."""
     frame = spark.readStream.schema("x bigint").json(str(source))
     found = []
     called = remote.with_columns(frame, {"y": remote.function("feels")("x")})
@@ -54,7 +54,7 @@ def test_a_restarted_query_keeps_its_version_until_it_is_told_otherwise(spark, s
     assert after.function("later").spec.version == "1"
     assert values(spark, after, source, checkpoint) == [21]
     assert connect(spark, updated).function("feels").spec.version == "2"
-    # SQL means the same by a name.
+    # A name has the same meaning in SQL.
     after.sql("SELECT feels(1) AS y").createOrReplaceTempView("y")
     assert [row.y for row in spark.table("y").collect()] == [2]
 

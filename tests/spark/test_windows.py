@@ -1,4 +1,4 @@
-"""Window functions on tables: which windows a row is in, and the columns that say so."""
+"""Window functions on tables: the windows of a row, and their columns."""
 
 import datetime as dt
 import random
@@ -29,7 +29,7 @@ def bids(spark):
 
 
 def clock(row):
-    """FLIP-145 writes times so: the item, then minutes after eight of start and end."""
+    """Formats times as FLIP-145 does: the item, then minutes after eight of start and end."""
     return row.item, *((each - at(0)) // dt.timedelta(minutes=1) for each in (row.window_start, row.window_end))
 
 
@@ -115,7 +115,7 @@ def test_null_is_a_key_of_sessions_like_any_other(spark):
     assert sorted((row.k or "", row.window_end) for row in rows) == [("", at(6)), ("", at(6)), ("x", at(6))]
 
 
-# Against a plain model: a window is where the definition says, and a row is in it if its time is.
+# Comparison with a plain model: windows follow from the definition, and a row is in those that contain its time.
 
 
 def micros(time):

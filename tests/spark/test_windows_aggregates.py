@@ -14,7 +14,7 @@ WINDOW = ["window_start", "window_end"]
 
 
 class Counted(Total):
-    """Total, which knows how many rows it got."""
+    """Total that records its number of rows."""
 
     rows = 0
 
@@ -30,7 +30,7 @@ def functions(remote):
 
 @pytest.fixture
 def events(spark):
-    """Two keys, a row every 7 seconds, over three and a half minutes around midnight."""
+    """Rows of two keys, every 7 seconds, over three and a half minutes around midnight."""
     begin = dt.datetime(1969, 12, 31, 23, 58)
     rows = [(begin + dt.timedelta(seconds=7 * i), "xy"[i % 2], i) for i in range(30)]
     return spark.createDataFrame(rows, "t timestamp_ntz, k string, v bigint")
@@ -49,7 +49,7 @@ def windows_of(frame):
 
 @pytest.mark.parametrize("kind", ["tumble", "hop", "hop of any size", "hop with gaps", "cumulate", "session"])
 def test_remote_aggregates_of_windows_agree_with_sparks_own(functions, events, kind):
-    """By panes, and beside Spark's own aggregates, which need the rows of every window."""
+    """Tests panes, and Spark's own aggregates beside them, which need the rows of every window."""
     windowed = windows_of(events)[kind]
     total = functions.function("total")
     own = windowed.groupBy(*WINDOW, "window_time", "k").agg(F.sum("v").alias("sum"), F.count("v").alias("count"))
@@ -112,7 +112,7 @@ def test_an_aggregate_of_windows_is_aggregated_by_larger_windows(functions, even
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_window_that_grew_without_rows_is_left_out_when_only_updates_are_asked_for(functions, spark, known):
-    """By panes, beside Spark's own aggregates, and where a filter hides how the windows were made."""
+    """Tests panes, Spark's own aggregates beside them, and a filter that hides how the windows were made."""
     rows = [(dt.datetime(2024, 1, 1, 0, m), k, v) for m, k, v in [(0, "x", 1), (2, "x", 4), (1, "y", 2), (5, "y", 8)]]
     frame = spark.createDataFrame(rows, "t timestamp_ntz, k string, v bigint")
     total = functions.function("total")
@@ -126,7 +126,7 @@ def test_a_window_that_grew_without_rows_is_left_out_when_only_updates_are_asked
     ):
         found = functions.group_by(windowed, *WINDOW, "k").agg(*aggregates)
         assert sorted((row.window_end.minute, row.k, row.t["sum"]) for row in found.collect()) == expected
-    # What was emitted is grouped as any other.
+    # Emitted rows can be grouped like any other rows.
     again = functions.group_by(found, *WINDOW).agg(F.count("*").alias("n"))
     assert again.count() == 4
 

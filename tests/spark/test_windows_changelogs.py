@@ -1,4 +1,4 @@
-"""Changelogs over windows: what is left of a window counts, in a table and on a stream alike."""
+"""Changelogs over windows: the remaining rows of a window count, in a table and on a stream alike."""
 
 import datetime as dt
 import os
@@ -16,8 +16,8 @@ SCHEMA = "row_kind string, k string, v bigint, at timestamp"
 CHANGES = [
     [("+I", "a", 5, 1), ("+I", "a", 7, 2), ("+I", "a", 7, 3), ("+I", "b", 3, 4)],
     [("-U", "a", 7, 2), ("+U", "a", 1, 12), ("-D", "b", 3, 4)],  # an update that moves a row to another window
-    [("+I", "c", 2, 15), ("-D", "x", 9, 16)],  # a delete of what never came
-    [("+I", "z", 0, 300)],  # all other windows are over
+    [("+I", "c", 2, 15), ("-D", "x", 9, 16)],  # deletes a row that was never added
+    [("+I", "z", 0, 300)],  # closes all other windows
     [],
 ]
 """Kind, key, value, seconds after midnight; a micro-batch each."""
@@ -31,7 +31,7 @@ def _one_partition(spark):
 
 
 def written(folder, number):
-    """The changes of a micro-batch as a file. Spark takes files by their age."""
+    """Writes the changes of a micro-batch as a file. Spark orders files by modification time."""
     path = folder / f"{number}.csv"
     rows = CHANGES[number]
     path.write_text("".join(f"{kind},{k},{v},2024-01-01T00:{s // 60:02}:{s % 60:02}\n" for kind, k, v, s in rows))
@@ -40,7 +40,7 @@ def written(folder, number):
 
 @pytest.fixture(params=["table", "stream"])
 def run(request, spark, tmp_path):
-    """Runs a query, made from its sources, over the changes, and leaves out the window of z."""
+    """Runs a query, made from its sources, over the changes, and excludes the window of z."""
     folder = tmp_path / "in"
     folder.mkdir()
     for number in range(len(CHANGES)):
@@ -81,7 +81,7 @@ def test_built_in_and_remote_aggregates_take_rows_back(remote, run):
         (0, "a"): (12, 2, 12, 6.0, 5, 7, 2),
         (10, "a"): (1, 1, 1, 1.0, 1, 1, 1),
         (10, "c"): (2, 1, 2, 2.0, 2, 2, 1),
-        # More was retracted than came.
+        # More rows were retracted than added.
         (10, "x"): (-9, -1, -9, 9.0, None, None, 0),
     }
 
@@ -102,7 +102,7 @@ def test_a_query_that_is_stopped_and_started_again_takes_back_rows_of_before(rem
         assert query.awaitTermination(200)
         assert query.exception() is None
     found = sorted((r.window_start.second, r.k, r.t["sum"], r.s) for r in spark.read.parquet(out).collect())
-    # b, of the first run, is retracted in the second; each window that ends is there once.
+    # b, from the first run, is retracted in the second; each closed window is emitted once.
     assert found == [(0, "a", 12, 12), (10, "a", 1, 1), (10, "c", 2, 2), (10, "x", -9, -9)]
 
 

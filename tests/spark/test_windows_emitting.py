@@ -22,7 +22,7 @@ def _one_partition(spark):
 
 
 class Files:
-    """A stream of files, a micro-batch each: kind, key, value, seconds after midnight."""
+    """A stream of files, one per micro-batch: kind, key, value, seconds after midnight."""
 
     def __init__(self, spark, folder):
         self.spark, self.folder = spark, folder
@@ -32,7 +32,7 @@ class Files:
         number = len(list(self.folder.iterdir()))
         path = self.folder / f"{number}.csv"
         path.write_text("".join(f"{kind},{k},{v},2024-01-01T00:{s // 60:02}:{s % 60:02}\n" for kind, k, v, s in rows))
-        # Spark takes files by their age.
+        # Spark orders files by modification time.
         os.utime(path, (1_700_000_000 + number,) * 2)
 
     def read(self):
@@ -50,7 +50,7 @@ def test_early_and_late_fires_are_a_changelog_which_a_restart_does_not_disturb(r
     functions = remote(declare_aggregate(Total))
 
     def run():
-        """All files there are, then stop. Only what is new comes out, micro-batch by micro-batch."""
+        """Processes all available files, then stops. Returns only new rows, by micro-batch."""
         grouping = functions.group_by(tumble(files.read(), "at", "10 seconds"), *WINDOW, "k").emit(
             early_fire_delay="0 s", late_fire_delay="0 s", allow_lateness="20 seconds"
         )

@@ -1,4 +1,4 @@
-"""A stream whose source falls silent: its last window is closed all the same."""
+"""A stream whose source becomes idle: its last window is closed all the same."""
 
 import time
 

@@ -15,7 +15,7 @@ def at(minute):
 
 @pytest.fixture
 def sides(spark):
-    """FLIP-145's shape of tables: rows of 5-minute windows, keys that meet in some."""
+    """Tables as in FLIP-145: rows of 5-minute windows, with some common keys."""
     left = spark.createDataFrame([(at(2), 1, "L1"), (at(6), 2, "L2"), (at(3), 3, "L3"), (at(8), None, "L4")],
                                  "lt timestamp_ntz, num int, l string")  # fmt: skip
     right = spark.createDataFrame([(at(1), 2, "R2"), (at(4), 3, "R3"), (at(7), 2, "R5"), (at(9), None, "R4")],

@@ -1,6 +1,6 @@
-"""Window functions on streams: the watermark goes with window_time, and Spark frees the state by it.
+"""Window functions on streams: window_time carries the watermark, by which Spark frees the state.
 
-The session's time zone is Los Angeles here: bounds are on its clock, the watermark is an instant.
+The session's time zone is Los Angeles here: bounds are local times, the watermark is an instant.
 """
 
 import datetime as dt
@@ -38,13 +38,13 @@ FILES = [
 
 @pytest.fixture
 def stream(spark, tmp_path):
-    """Makes the stream, anew each time, as two sides of a join must be."""
+    """Creates a new stream for each call, because both sides of a join need one."""
     folder = tmp_path / "in"
     folder.mkdir()
     for number, rows in enumerate(FILES):
         path = folder / f"{number}.csv"
         path.write_text("".join(f"{k},{v},2024-01-01T00:{s // 60:02}:{s % 60:02}\n" for k, v, s in rows))
-        # Spark takes files by their age.
+        # Spark orders files by modification time.
         os.utime(path, (1_700_000_000 + number,) * 2)
 
     def read():
@@ -56,7 +56,7 @@ def stream(spark, tmp_path):
 
 @pytest.fixture
 def appended(tmp_path):
-    """The rows a query appends until its input is at its end."""
+    """Returns the rows that a query appends until its input ends."""
 
     def run(frame, name="appended"):
         writer = frame.writeStream.outputMode("append").option("checkpointLocation", str(tmp_path / name))
@@ -102,7 +102,7 @@ def test_remote_aggregates_of_windows_agree_with_sparks_own_on_streams(remote, s
             "session": lambda: session(stream(), "at", "10 seconds", "k"),
         }[kind]()
 
-    # window_time is a key of ours whether it is named or not.
+    # window_time is an implicit key whether it is named or not.
     ours = functions.group_by(windowed(), *WINDOW, "k").agg(total("v").alias("t"))
     assert ours.columns == [*WINDOW, "k", "t"]
     own = windowed().groupBy(*WINDOW, "window_time", "k").agg(F.sum("v").alias("s"))
@@ -174,7 +174,7 @@ def test_streams_are_joined_by_window(stream, appended, how):
 
 
 def test_windows_that_aggregates_give_out_find_their_partners(stream, appended):
-    """In the micro-batch in which they end, whatever of them Spark would keep."""
+    """They join in the micro-batch in which they end, whatever part of them Spark would keep."""
 
     def summed(name):
         groups = tumble(stream(), "at", "10 seconds").groupBy(*WINDOW, "window_time", "k")
@@ -193,7 +193,7 @@ def test_a_row_of_a_semi_join_comes_once_however_many_partners_a_condition_leave
 
 
 def test_null_keys_of_a_full_join_find_no_partner(stream, appended):
-    """Spark takes them for equal where they are in its state."""
+    """Spark treats nulls in its state as equal."""
     key = F.when(F.col("v") > 2, F.col("k"))
     left, right = (tumble(stream(), "at", "20 seconds").withColumn("k", key) for _ in range(2))
     rows = appended(window_join(left, right.withColumnsRenamed({"v": "v2", "at": "at2"}), "k", "full"))
@@ -205,7 +205,7 @@ def test_null_keys_of_a_full_join_find_no_partner(stream, appended):
 
 def test_outer_rows_come_when_the_watermark_has_passed_their_window(stream, appended):
     left, right = tumble(stream(), "at", "10 seconds"), tumble(stream(), "at", "10 seconds")
-    # Not null, by which Spark would filter before it sees the time.
+    # The other key is not null, because Spark would filter null keys before it sees the time.
     other = F.when(F.col("v") > 1, F.col("k")).otherwise("nobody")
     some = right.withColumn("k", other).withColumnsRenamed({"v": "v2", "at": "at2"})
     rows = appended(window_join(left, some, "k", "left"))
@@ -274,7 +274,7 @@ def test_a_stream_gives_what_a_table_gives_in_a_night_in_which_clocks_go_back(ki
     found = appended(OVER_AUTUMN[kind](source.withWatermark("at", "0 seconds"), functions))
     table = OVER_AUTUMN[kind](spark.read.schema(schema).csv(str(tmp_path / "*.csv")), functions)
     expected = table.collect()
-    # The last row only moves the watermark.
+    # The last row only advances the watermark.
     found, expected = ([row for row in rows if row.window_start.hour < 12] for rows in (found, expected))
     assert expected
     assert sorted(map(repr, found)) == sorted(map(repr, expected))

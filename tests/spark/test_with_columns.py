@@ -133,10 +133,10 @@ def test_unordered_rows_leave_while_a_slow_one_is_still_called(remote, spark):
         return x
 
     session = remote(wait_for_zero, watch)
-    # Spark hands rows on when a buffer of 64 KiB is full; the padding fills it.
+    # Spark passes rows on when a buffer of 64 KiB is full; the padding fills it.
     frame = spark.range(0, 1000, 1, 1).withColumn("padding", F.repeat(F.lit("x"), 2000))
     slow = session.with_columns(frame, {"y": session.function("wait_for_zero")("id")}, output_mode="unordered")
-    # The second operator sees rows of the first while its row 0 still waits: that is what ends the waiting.
+    # The second operator gets rows of the first while its row 0 still waits, which ends the waiting.
     result = session.with_columns(slow, {"z": session.function("watch")("y")}, output_mode="unordered")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
