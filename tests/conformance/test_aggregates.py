@@ -53,7 +53,7 @@ async def test_a_conventional_aggregate_goes_by_the_names_of_its_accumulator():
     assert (await applied(largest, [(3,), (9,), (4,)])).updated_values_after_each_row == [3, 9, 9]
 
 
-async def test_an_aggregate_may_be_told_by_another():
+async def test_an_aggregate_may_be_described_by_another():
     told = words("as Other but declares that it cannot retract", can_retract=False)
     function = build_aggregate(told, "1", [words(AVERAGE, name="Other"), told])
     assert not function.spec.supports_retracting and function.spec.supports_merging

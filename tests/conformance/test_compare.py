@@ -14,7 +14,7 @@ def test_unordered_rows_are_compared_with_how_often_they_come():
     assert found == "1 rows are missing: [(1,)]; 1 are too many: [(2,)]"
 
 
-def test_ordered_rows_in_another_order_are_told_so():
+def test_ordered_rows_in_another_order_are_reported():
     assert difference([[1], [2]], [(1,), (2,)], ordered=True) is None
     assert "the same rows in another order" in (difference([[1], [2]], [(2,), (1,)], ordered=True) or "")
 

@@ -127,7 +127,7 @@ def test_a_command_without_its_extra_says_which_to_install(client, server, tmp_p
         assert line.endswith(f", which is not installed here: pip install 'remote-udf[{extra}]'")
 
 
-def test_a_job_without_a_server_is_told_how_to_get_one(client, tmp_path):
+def test_the_error_of_a_job_without_a_server_says_how_to_get_one(client, tmp_path):
     code = "from spark_client.embedded import EmbeddedServer; EmbeddedServer([])"
     failed = client.run("python", "-c", code, cwd=tmp_path, fails=True).stderr.splitlines()[-1]
     assert "EmbeddedServerFailed: the embedded server needs the packages of a server here: pip install" in failed

@@ -40,7 +40,7 @@ def test_nothing_at_the_target_is_a_clear_error_within_the_time_given(spark):
     assert time.monotonic() - began < 20
 
 
-def test_another_grpc_server_is_told_from_ours(spark):
+def test_another_grpc_server_is_recognised(spark):
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

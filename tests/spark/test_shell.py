@@ -91,7 +91,7 @@ def test_folders_are_tables_and_other_files_are_refused(spark, tmp_path):
             add_table(spark, told)
 
 
-def test_the_command_starts_a_server_runs_what_it_is_told_and_says_whether_it_went_well(tmp_path):
+def test_the_command_starts_a_server_runs_its_statements_and_exits_with_a_status(tmp_path):
     (tmp_path / "shops.csv").write_text("shop,price\noslo,4\nnice,2\n")
     (tmp_path / "prices.py").write_text(
         "import udf_server as udf\n\n@udf.scalar\ndef twofold(x: int) -> int:\n    return 2 * x\n"

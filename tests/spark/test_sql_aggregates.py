@@ -160,7 +160,7 @@ def test_a_remote_aggregate_over_a_window_is_as_sparks_own(session, query):
     same_as_spark(session, query)
 
 
-def test_times_are_told_from_timestamps_and_by_their_digits(session):
+def test_times_are_distinguished_from_timestamps_and_by_their_digits(session):
     conf = session.spark.conf
     conf.set("spark.sql.timeType.enabled", "true")
     try:

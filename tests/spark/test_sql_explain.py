@@ -48,7 +48,7 @@ def test_a_call_in_where_and_select_is_made_once_after_the_other_conditions(func
     assert "run before it: ((id % 3) > 1)" in line
 
 
-def test_a_call_beside_a_join_is_told_as_often_as_spark_makes_it(functions):
+def test_a_call_beside_a_join_is_listed_as_often_as_spark_makes_it(functions):
     query = "SELECT plus_ten(a.k) FROM nine a JOIN nine b USING (v) WHERE plus_ten(a.k) > 12"
     (line,) = stages(functions, query)
     assert "2 calls per row" in line

@@ -40,7 +40,7 @@ def values(spark, remote, source, checkpoint):
     return sorted(found)
 
 
-def test_a_restarted_query_keeps_its_version_until_it_is_told_otherwise(spark, serve, tmp_path):
+def test_a_restarted_query_keeps_its_version_until_another_is_chosen(spark, serve, tmp_path):
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     source.mkdir()
     (source / "one.json").write_text('{"x": 10}\n')

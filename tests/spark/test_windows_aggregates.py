@@ -131,7 +131,7 @@ def test_a_window_that_grew_without_rows_is_left_out_when_only_updates_are_asked
     assert again.count() == 4
 
 
-def test_only_updates_can_be_told_while_the_time_is_there(functions, events):
+def test_only_updates_can_be_detected_while_the_time_is_there(functions, events):
     windowed = cumulate(events, "t", "20 s", "1 minute", emit_only_on_update=True)
     with pytest.raises(PlanError, match="emitOnlyOnUpdate needs the time column"):
         functions.group_by(windowed.drop("t"), *WINDOW).agg(F.sum("v"))

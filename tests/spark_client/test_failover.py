@@ -268,7 +268,7 @@ def test_a_server_that_is_away_may_have_what_the_other_refuses():
     stream.finish()
 
 
-def test_a_refusal_is_told_once_the_server_that_is_away_has_had_its_time():
+def test_a_refusal_is_raised_after_the_absent_server_has_had_its_time():
     clock = Clock()
     transport = ScriptedServers(old=has_other_version, away=gone)
     with pytest.raises(StreamError, match="UNKNOWN_VERSION"):

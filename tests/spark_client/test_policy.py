@@ -56,7 +56,7 @@ def test_one_attempt_is_one_attempt_and_none_is_none():
     assert failing(rows(), row_error(attempts=0)).endswith("(0 attempts)")
 
 
-def test_of_several_failed_rows_the_first_is_told():
+def test_of_several_failed_rows_the_first_is_reported():
     table = pa.table({"by": ["a", "b", "c"], "number": [1, 2, 3]})
     with pytest.raises(FunctionFailed, match=r"divided\(number=2, by='b'\) .* second"):
         keeper(OnError.FAIL).look(table, {2: row_error("third"), 1: row_error("second")})

@@ -112,7 +112,7 @@ def listening(reply):
         server.close()
 
 
-def test_another_grpc_server_is_told_at_once():
+def test_another_grpc_server_is_recognised_at_once():
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -132,7 +132,7 @@ class Quiet(http.server.BaseHTTPRequestHandler):
     def log_message(self, *arguments): ...
 
 
-def test_a_web_server_is_told_at_once():
+def test_a_web_server_is_recognised_at_once():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -150,7 +150,7 @@ def test_a_web_server_is_told_at_once():
 @pytest.mark.parametrize(
     "reply", [b"SSH-2.0-OpenSSH_9.6\r\n" * 3, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"]
 )
-def test_any_other_server_is_told_at_once(reply):
+def test_any_other_server_is_recognised_at_once(reply):
     with listening(reply) as port, pytest.raises(NotARemoteUdfServer, match="is not a gRPC server"):
         list_functions(ClientConfig(f"127.0.0.1:{port}", 60))
 

@@ -78,7 +78,7 @@ def test_two_of_them_live_side_by_side(tmp_path):
     assert len(done.stdout.splitlines()) == 5, done.stdout + done.stderr
 
 
-def test_what_was_written_is_told(tmp_path):
+def test_the_written_files_are_listed(tmp_path):
     told = new_plugin("acme_prices", tmp_path).output.splitlines()
     assert [Path(line).relative_to(tmp_path / "acme_prices").as_posix() for line in told[:-1]] == [
         "README.md",

@@ -93,7 +93,7 @@ def test_bytes_in_shared_memory_are_counted_as_those_in_messages(serve):
     assert min(counted[0]) > 160_000
 
 
-def test_a_server_that_is_told_so_takes_no_memory_of_callers(serve):
+def test_a_server_that_is_configured_so_takes_no_memory_of_callers(serve):
     serving = serve(plus_one, shared_memory=False)
     found, _ = answers(serving.target, plus_one, range(20_000))
     assert found[19_999] == 20_000

@@ -293,7 +293,7 @@ class TestSlaAlerts:
         return [(row.id, row.began, row.due) for row in harness.take()]
 
     @pytest.mark.parametrize("watermarks", [True, False])
-    def test_what_is_not_ended_in_time_is_told_of_once(self, watermarks):
+    def test_what_is_not_ended_in_time_alerts_once(self, watermarks):
         harness = self.harness()
         for minute, status in ((0, "ordered"), (4, "packed"), (12, "shipped"), (13, "shipped")):
             if watermarks:

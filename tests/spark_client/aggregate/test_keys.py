@@ -89,7 +89,7 @@ def test_floats_in_structs_are_no_exception():
         )
     )
 )
-def test_integers_near_and_far_are_told_apart_and_their_numbers_have_no_gaps(world):
+def test_integers_near_and_far_are_distinct_and_their_numbers_have_no_gaps(world):
     type_, values = world
     codes, count = key_codes([pa.chunked_array([pa.array(values, type_)])], len(values))
     number = dict(zip(values, codes.tolist(), strict=True))
