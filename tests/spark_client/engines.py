@@ -1,4 +1,4 @@
-"""What the tests of RowEngine share: an engine over a transport, numbers through it, and their outcomes."""
+"""Shared parts of the tests of RowEngine: an engine over a transport, numbers through it, and their outcomes."""
 
 import pyarrow as pa
 

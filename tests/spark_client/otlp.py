@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry that keeps what it gets, and servers that send to it."""
+"""An OpenTelemetry collector that keeps all spans, and servers that send to it."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def named(self, name, count=1):
-        """Waits for so many spans of this name; all there are then."""
+        """Waits for `count` spans of this name, and returns all spans so far."""
 
         def found():
             return [each for each in self.spans if each[1].name == name]

@@ -1,4 +1,4 @@
-"""Servers that do on command what a real one will not: transports whose streams are played from scripts."""
+"""Servers with scripted behaviour that a real one does not show: transports whose streams follow scripts."""
 
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ SILENCE = b"silence"
 
 
 class Clock:
-    """A clock that moves by hand, or when somebody sleeps."""
+    """A clock that advances only when it is set, or when a thread sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -145,7 +145,7 @@ class Played:
         self.cancelled.set()
 
     def distrust(self, seconds: float = 0.0) -> None:
-        """There is no other server."""
+        """Does nothing, because there is no other server."""
 
     @property
     def batches(self) -> list[pb.Batch]:
@@ -153,7 +153,7 @@ class Played:
 
 
 def gone(requests: Requests) -> Iterator[bytes]:
-    """Nobody there."""
+    """Behaves like an unreachable server."""
     raise TransportLost("UNAVAILABLE: nobody there")
     yield
 

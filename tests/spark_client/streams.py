@@ -1,4 +1,4 @@
-"""Streams on a clock of their own, and what scripted servers say; beside `scripted`."""
+"""Streams with a test clock, and the responses of scripted servers; used with `scripted`."""
 
 import udf_server as udf
 from spark_client.base.transport import TransportLost
@@ -16,13 +16,13 @@ async def plus_one(x: int) -> int:
 
 
 def timed(call, transport, clock=None, **arguments):
-    """A stream on a clock that moves only when somebody sleeps."""
+    """A stream on a clock that advances only when a thread sleeps."""
     clock = clock or Clock()
     return stream_of(call, transport, clock=clock, sleep=clock.sleep, **arguments), clock
 
 
 def answering(*responses, then=None, **options):
-    """A script: opens, waits for the first batch, says these, and then what `then` does with the requests."""
+    """A script: opens, waits for the first batch, sends these responses, and then runs `then` with the requests."""
 
     def script(requests):
         next(requests)

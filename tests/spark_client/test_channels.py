@@ -1,4 +1,4 @@
-"""Channels: kept while they work, closed once they failed and nothing uses them."""
+"""Channels: kept while they work, closed when they have failed and nothing uses them."""
 
 import socket
 import threading
@@ -34,7 +34,7 @@ def is_closed(channel):
 
 @pytest.fixture
 def made(monkeypatch):
-    """Every channel that is made, in order."""
+    """Every channel that is created, in order."""
     channels = []
     for name in ("insecure_channel", "secure_channel"):
         make = getattr(grpc, name)
@@ -56,7 +56,7 @@ def ca(tmp_path):
 
 @pytest.fixture
 def nobody():
-    """An address where nobody listens."""
+    """An address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
@@ -72,7 +72,7 @@ def open_a_stream(config):
 
 @pytest.mark.parametrize("connect", [list_them, open_a_stream])
 def test_no_channel_is_left_of_servers_that_cannot_be_reached(serve, nobody, ca, made, connect):
-    # The one speaks no TLS, at the other address is nobody: gRPC would try again and again.
+    # One server has no TLS, the other address has no server: gRPC would retry without end.
     for target in (serve(plus_one).target, nobody):
         with pytest.raises(ServerUnavailable):
             connect(ClientConfig(target, 0.3, Security(ca_file=str(ca))))
@@ -110,7 +110,7 @@ def echo():
 
 
 class Talk:
-    """An open call that says one thing at a time."""
+    """An open call that sends one message at a time."""
 
     def __init__(self, channels, endpoint, security=None):
         self._turn, self._ended = threading.Semaphore(0), False

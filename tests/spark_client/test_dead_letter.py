@@ -1,4 +1,4 @@
-"""Dead letters: Parquet files that are there in full, or not at all."""
+"""Dead letters: Parquet files that are written atomically."""
 
 import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ def writer(path, partition=0, operation=RUN, level=0):
 
 
 def stream_writer(path, micro_batch, partition=0, *, query="1-1", query_run="first", operation=RUN, driver="d"):
-    """Of a task of a streaming query; each driver plans anew."""
+    """The writer of a task of a streaming query; each driver plans the query again."""
     task = TaskInfo(partition=partition, micro_batch=micro_batch, query=query, query_run=query_run)
     return DeadLetterWriter(str(path), Operator(operation, 0, driver), task, now=lambda: NOW)
 
@@ -42,7 +42,7 @@ def letters(*numbers):
 
 
 def rows_in(path):
-    """The letters in the directory, as Spark would see them."""
+    """Returns the letters in the directory, as Spark would read them."""
     return ds.dataset(str(path), format="parquet").to_table().to_pylist()
 
 

@@ -1,4 +1,4 @@
-"""Asking a server what it has, and finding a function in the answer."""
+"""Requests for the functions of a server, and the search for a function in the answer."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def answer(protocols=(1,), functions=()):
 
 
 class Answers:
-    """A server whose answers are these, in turn, and then the last one; an exception is raised."""
+    """A server that returns these answers in turn, and then repeats the last one; an exception is raised."""
 
     def __init__(self, clock, *answers, seconds=0.0):
         self._clock, self._answers, self._seconds = clock, list(answers), seconds

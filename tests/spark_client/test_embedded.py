@@ -130,7 +130,7 @@ def test_a_server_that_hangs_is_ended_after_a_while(plugin):
 
 
 class Session:
-    """As much of a Spark session as is asked for."""
+    """The part of a Spark session that is used."""
 
     def __init__(self, master):
         self.conf = {"spark.master": master}

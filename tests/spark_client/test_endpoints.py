@@ -1,4 +1,4 @@
-"""Several servers behind one target: turns, ejection, moving on, and the budget of rows that are sent again."""
+"""Several servers behind one target: turns, ejection, reconnecting, and the budget of rows that are sent again."""
 
 import random
 import socket
@@ -165,12 +165,12 @@ def test_streams_go_to_all_servers_and_past_one_that_is_not_there():
         made = 0
 
         def used():
-            """Once all are counted: a server counts a stream after it has said its last word."""
+            """Waits until all streams are counted: a server counts a stream after its last message."""
             while sum(counts := [counted(server) for server in servers]) < made and time.monotonic() < deadline:
                 time.sleep(0.005)
             return counts
 
-        # Until both are connected, the first to be is all there is.
+        # Until both are connected, only the first connected one is used.
         deadline = time.monotonic() + 30
         while min(used()) < 1 and time.monotonic() < deadline:
             call_once()
@@ -215,7 +215,7 @@ def test_a_server_that_drains_hands_its_streams_over_without_sending_a_row_twice
     assert sorted(seen) == list(range(3000))
 
 
-# Moving.
+# Reconnecting.
 
 
 def test_an_old_stream_moves_at_the_border_of_a_batch_and_its_counts_are_compared():

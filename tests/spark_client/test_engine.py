@@ -1,4 +1,4 @@
-"""RowEngine: rows of a task through all its calls, whatever the cut of the input and the order of outcomes."""
+"""RowEngine: rows of a task through all its calls, for any cut of the input and any order of outcomes."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""RowEngine: how much is under way and held, and how streams and threads end."""
+"""RowEngine: the bounds of rows in flight and of held rows, and the ends of streams and threads."""
 
 import dataclasses
 import threading
@@ -65,7 +65,7 @@ def test_input_is_not_read_beyond_what_may_wait_for_a_slow_first_row(monkeypatch
 
     run = through(Scripted(first_batch_last), (call_of(plus_two), (0,))).run(batches())
     first = next(run)
-    # What was read when the first row could leave: 16 bytes of input and up to 8 of values each, and a batch more.
+    # The limit is the input read when the first row could leave: 16 bytes and up to 8 of values per row, and a batch.
     assert rest_is_here.is_set()
     assert sum(read) * 24 >= 40_000
     assert sum(read) * 16 <= 40_000 + 100 * 16

@@ -1,4 +1,4 @@
-"""The tree of errors a job meets: complete, drawn, and told apart by what to do."""
+"""The tree of errors that a job can get: complete, drawn, and divided by the remedy."""
 
 import inspect
 import pickle

@@ -1,4 +1,4 @@
-"""Several servers behind one target, of which one hangs or has another version: rows go to the other."""
+"""Several servers behind one target, one of which hangs or has another version: rows go to the other."""
 
 import asyncio
 import signal
@@ -159,7 +159,7 @@ def test_a_server_says_that_it_is_opening_while_a_hook_runs():
 
 
 class Seen:
-    """Responses whose kinds are noted."""
+    """Records the kinds of responses."""
 
     def __init__(self, responses, kinds):
         self._responses, self._kinds = responses, kinds
@@ -181,7 +181,7 @@ def test_real_servers_of_which_one_is_frozen_lose_no_row(plugin, tmp_path):
         for frozen, process in started:
             process.send_signal(signal.SIGSTOP)
             other = next(target for target, _ in started if target != frozen)
-            # The frozen one first and second: whichever has its turn, no row waits for it.
+            # The frozen server is the first one and then the second: no row waits for it in either case.
             for target in (f"{frozen},{other}", f"{other},{frozen}"):
                 config = ClientConfig(target, connect_seconds=4.0)
                 began = time.monotonic()
@@ -313,7 +313,7 @@ def test_a_job_planned_in_the_middle_of_a_rolling_update_runs_on_all_servers():
         functions = list_functions(config)
         assert [spec.key for spec in functions] == ["feels@1", "feels@2"]
         assert functions.find("feels").version == "1"
-        # The new version can be asked for, and its streams go to the server that has it.
+        # The new version can be requested, and its streams go to the server that has it.
         for _ in range(4):
             call = call_of(feels_2, config.target)
             stream = stream_of(call, transport_for(call.config))

@@ -1,4 +1,4 @@
-"""Rows leave once every call has answered them: in order, or as they complete."""
+"""Rows are emitted when every call has answered them: in order, or as they complete."""
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +48,7 @@ def add(group, call, rows):
 
 
 def check(completed, sources):
-    """Whether all that left belongs together; returns its rows."""
+    """Checks that the parts of each emitted row belong together; returns the rows."""
     rows = completed.table.column("x").to_pylist()
     for call, source in enumerate(sources):
         for index, row in enumerate(rows):

@@ -46,7 +46,7 @@ def test_jobs_import_these_names_and_no_others():
 @pytest.mark.parametrize("name", MODULES)
 def test_what_a_module_exports_is_defined_and_sorted(name):
     module = importlib.import_module(name)
-    # Constants, then classes, then functions, each by name: ruff's order for __all__.
+    # ruff's order for __all__ is constants, then classes, then functions, each by name.
     order = sorted(module.__all__, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
     assert module.__all__ == order
     assert all(hasattr(module, export) for export in module.__all__)

@@ -1,4 +1,4 @@
-"""Small input batches travel together, as far as the function is faster than its input."""
+"""Small input batches are sent together if the function is faster than its input."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -76,7 +76,7 @@ def test_no_more_is_read_than_was_asked_for():
 def test_the_output_of_merged_batches_is_cut_into_one_batch_for_each(sizes, wanted):
     boundaries = Boundaries()
     tables = merged(boundaries.noted(batches_of(*sizes)), lambda: wanted, Clock())
-    # The last ones have no rows, perhaps, and no table.
+    # The last batches may have no rows and no table.
     ends = pa.array([], pa.int64())
     columns = [*(table.column("x").combine_chunks() for table in tables), ends]
     parts = [part for column in columns for part in boundaries.cut(column)]

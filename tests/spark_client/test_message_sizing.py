@@ -1,4 +1,4 @@
-"""How many rows go into a message, and how many may be under way."""
+"""The number of rows per message, and the number of rows in flight."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""How sessions, functions, summaries and explanations look in a notebook; makes the picture of the documentation.
+"""The display of sessions, functions, summaries and explanations in a notebook; draws the documentation's picture.
 
 UDF_NOTEBOOK_PICTURE=docs/images/notebook.png makes it.
 """

@@ -1,4 +1,4 @@
-"""The types of call options against the tables that say which options there are."""
+"""The types of call options agree with the tables of options."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Rows under way: whatever the order of answers, each is answered once and what is left can be sent again."""
+"""Rows in flight: for any order of answers, each row is answered once and the others can be sent again."""
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +50,7 @@ def rows_of(answers):
 
 
 def answer_some(data, pending, open_rows):
-    """Answers some of the open rows of a stream, one way or the other; returns what Pending says of them."""
+    """Answers some of the open rows of a stream in one of two ways; returns the result of Pending."""
     if data.draw(st.booleans(), label="scattered"):
         rows = data.draw(st.permutations(sorted(open_rows)))[: data.draw(st.integers(1, len(open_rows)))]
         values = pa.array([row + 1 for row in rows])

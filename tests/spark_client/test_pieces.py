@@ -20,7 +20,7 @@ COLUMNS = types.flatmap(
 
 @pytest.fixture(autouse=True, scope="module")
 def _tiny():
-    """Whatever has a byte is too large for one piece."""
+    """Sets the limit so low that any data is too large for one piece."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "WHOLE_BYTES", 1)
         patch.setattr(keys, "WHOLE_BYTES", 20)
@@ -46,7 +46,7 @@ def test_each_row_takes_at_least_its_own_bytes_and_all_take_about_what_the_colum
     for chunk in column.chunks:
         widths = row_bytes(chunk)
         assert len(widths) == len(chunk)
-        # The bits that say what is null take whole bytes, however few rows they are for.
+        # The validity bits take whole bytes, however few rows there are.
         assert np.abs(row_bytes(chunk.slice(1)) - widths[1:]).max(initial=0) <= leaves(chunk.type)
         assert widths.sum() >= sum(len(value) for value in chunk.to_pylist() if isinstance(value, (str, bytes)))
 

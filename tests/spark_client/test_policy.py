@@ -1,4 +1,4 @@
-"""What becomes of failed rows: what an error says, how budgets count, what an error column holds."""
+"""The handling of failed rows: the text of an error, the counting of budgets, the content of an error column."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ def failing(table, error):
     return str(caught.value)
 
 
-# What an error says.
+# Texts of errors.
 
 
 def test_a_failed_row_names_function_version_arguments_code_and_attempts():

@@ -1,4 +1,4 @@
-"""Real `udf-server serve` processes that are frozen, killed and started again, below Spark."""
+"""Real `udf-server serve` processes that are frozen, killed and restarted, below Spark."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def server_process(plugin, socket):
 
 
 class Named:
-    """What `call_of` needs of a function."""
+    """The part of a function that `call_of` needs."""
 
     def __init__(self, target, name):
         self.spec = list_functions(ClientConfig(target)).find(name)
@@ -74,7 +74,7 @@ def test_a_frozen_server_ends_in_a_clear_error_within_its_deadline(plugin, addre
         began = time.monotonic()
         stream.submit(chunk_of(range(10, 20), 10))
         found = everything(stream)
-        # 2 s of silence, found within half a second, and the second that a row may take.
+        # The limit is 2 s without a message, half a second to detect it, and the second that a row may take.
         assert 2.0 <= time.monotonic() - began < 10.0
         assert {error.code for error in found.values()} == {ErrorCode.SERVER_UNAVAILABLE}
         assert "the server has said nothing for 2 s" in found[19].message

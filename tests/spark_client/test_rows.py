@@ -1,4 +1,4 @@
-"""What runs inside Spark's Python worker, without Spark: whole rows and single columns under every policy."""
+"""The code of Spark's Python worker, without Spark: whole rows and single columns under every policy."""
 
 import pyarrow as pa
 import pyarrow.dataset as ds

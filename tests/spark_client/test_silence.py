@@ -1,4 +1,4 @@
-"""A server that stops talking is given up in time; one that has nothing to say is not."""
+"""A server that becomes unresponsive is given up in time; a server that is only idle is not."""
 
 import gc
 import threading
@@ -31,7 +31,7 @@ def mute(progress):
 
 
 class Waiting:
-    """A thread that reads a connection; `result` is what it got."""
+    """A thread that reads a connection; `result` is the data that it read."""
 
     def __init__(self, read):
         self.result = None

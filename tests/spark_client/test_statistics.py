@@ -1,4 +1,4 @@
-"""Statistics of calls: how they add up, and what a stream counts."""
+"""Statistics of calls: their addition, and the counts of a stream."""
 
 import pyarrow as pa
 import pytest
@@ -76,7 +76,7 @@ class Reports(list):
 
 
 def reporting(call):
-    """The same call, and where its streams report."""
+    """Returns the same call, and the list to which its streams report."""
     reports = Reports()
     object.__setattr__(call, "config", ClientConfig(call.config.target, reporter=reports))
     return call, reports
@@ -149,7 +149,7 @@ def test_rows_that_are_not_sent_are_no_calls():
 
 
 class Outage(Exception):
-    """Worth another attempt, by the option retry-on."""
+    """An error that the option retry-on makes retryable."""
 
 
 def failing_kinds(called):
@@ -252,6 +252,6 @@ def test_time_in_spark_is_input_and_output(serve):
     )  # fmt: skip
     for _ in engine.run(batches()):
         clock.now += 10.0  # Spark takes one
-    # The first batch is there before the stream is.
+    # The first batch is available before the stream is open.
     assert reports[0].statistics.spark_seconds == 2 * 2.0 + 3 * 10.0
     assert reports[0].statistics.task_seconds == 34.0

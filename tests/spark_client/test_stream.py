@@ -1,4 +1,4 @@
-"""CallStream against servers that follow a script: what it sends and counts, and what it does not let pass."""
+"""CallStream with scripted servers: the messages that it sends and counts, and the responses that it rejects."""
 
 import pyarrow as pa
 import pytest

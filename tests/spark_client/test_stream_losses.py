@@ -1,4 +1,4 @@
-"""CallStream where servers are lost: no row is, and the clock says how long it tries."""
+"""CallStream when servers are lost: no row is lost, and a clock limits the attempts."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.spark_client.streams import answering, lost, plus_one, timed
 
 
 def breaking_before(count, ordered):
-    """A server like `honest` that is gone instead of sending its message number `count`."""
+    """A server like `honest` that disappears instead of sending its message number `count`."""
 
     def script(requests):
         for sent, message in enumerate(honest(requests, ordered=ordered)):
@@ -47,7 +47,7 @@ def test_a_server_lost_before_any_of_its_messages_costs_no_row_and_doubles_none(
     if count == 0:
         assert (len(transport.streams), stream.replays, len(resent)) == (2, 0, 5)
     elif count <= 5:
-        # Opened was the first message; what was answered by the others is not sent again.
+        # Opened was the first message; rows that the others answered are not sent again.
         assert (len(transport.streams), stream.replays, counts.rows_in) == (2, 1, 10 * (6 - count))
     elif count == 6:
         # Only the counts were lost.
@@ -131,7 +131,7 @@ def test_attempts_to_reach_a_server_back_off_with_jitter():
     stream.submit(chunk_of([1]))
     everything(stream)
     first, longest = BACKOFF_SECONDS
-    # The first attempt is at once.
+    # The first attempt is immediate.
     assert clock.sleeps[0] == 0.0
     for attempt, pause in enumerate(clock.sleeps[1:]):
         most = min(first * 2**attempt, longest)

@@ -115,7 +115,7 @@ def test_without_calls_it_says_so(summary):
 
 
 def test_the_accumulator_travels_empty_and_comes_back_as_reports():
-    """What Spark does: the plan is pickled, a task adds, the driver's accumulator takes the update."""
+    """Does what Spark does: the plan is pickled, a task adds, the driver's accumulator takes the update."""
     collector, taken = Collector(), []
     collector.open(SimpleNamespace(take=taken.append))
     accumulator = Accumulator(-7, collector, _ReportsParam())

@@ -1,4 +1,4 @@
-"""The kit for tests of jobs: functions in this process, and connections that break as a seed says."""
+"""The test kit for jobs: functions in this process, and connections that break depending on a seed."""
 
 import threading
 
@@ -93,7 +93,7 @@ def test_a_stream_that_is_cancelled_before_it_began_is_forgotten():
 
 
 def fates(seed, streams=20, **rates):
-    """How many messages each of the streams got before it was lost; 11 for all."""
+    """Returns the number of messages of each stream before it was lost; 11 for all."""
     faulty = FaultyTransport(Scripted(honest), seed, **rates)
     counts = []
     for _ in range(streams):

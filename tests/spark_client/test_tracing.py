@@ -1,4 +1,4 @@
-"""Traces of real processes: a client below Spark, `udf-server serve`, and a collector that keeps what it gets."""
+"""Traces of real processes: a client below Spark, `udf-server serve`, and a collector that keeps all spans."""
 
 import subprocess
 import sys
@@ -135,5 +135,5 @@ def test_a_sampler_of_the_environment_is_obeyed_by_both_ends(collector, plugin, 
         client(collector, target, "plain", OTEL_TRACES_SAMPLER="always_off") as process,
     ):
         assert process.stdout.read().strip() == b"20"
-    # The server has sent all it had before it ended.
+    # The server has sent all its spans before it ended.
     assert collector.spans == []

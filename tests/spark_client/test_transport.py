@@ -1,4 +1,4 @@
-"""What a target means, what answers there, and which of gRPC's words mean what to us."""
+"""The meaning of targets, the recognition of other servers, and the meaning of gRPC's status codes."""
 
 import http.server
 import os
@@ -83,12 +83,12 @@ def test_a_forked_process_gets_a_channel_of_its_own(monkeypatch):
     assert process_channels() is not parents
 
 
-# What answers.
+# Other servers.
 
 
 @contextmanager
 def listening(reply):
-    """Something that says these bytes to whoever comes."""
+    """Runs a server that sends these bytes to every client."""
     server = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What the tests of the server share."""
+"""Fixtures that the tests of the server share."""
 
 import contextlib
 import threading
@@ -54,7 +54,7 @@ def token_file(tmp_path: Path) -> Callable[[str], str]:
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Any]]:
-    """A stream whose client sends these messages and then nothing, until the end of the test. Gives its answers."""
+    """Opens a stream whose client sends these messages and then nothing until the test ends. Returns its answers."""
     end = threading.Event()
     with contextlib.ExitStack() as stack:
         stack.callback(end.set)
@@ -68,7 +68,7 @@ def opened() -> Iterator[Callable[..., Any]]:
                 yield from messages
                 end.wait()
 
-            # Kept, for a call that nobody refers to is cancelled.
+            # The call is kept, because gRPC cancels a call without references.
             calls.append(channel.stream_stream(f"/{SERVICE_NAME}/Execute")(requests()))
             return calls[-1]
 

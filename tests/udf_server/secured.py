@@ -1,4 +1,4 @@
-"""What the tests of security share: certificates, and one call with credentials."""
+"""Shared parts of the tests of security: certificates, and one call with credentials."""
 
 from dataclasses import replace
 

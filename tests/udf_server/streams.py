@@ -1,4 +1,4 @@
-"""A stream spoken by hand, message by message, in memory."""
+"""A stream in memory, whose messages a test sends one by one."""
 
 import asyncio
 import weakref
@@ -42,7 +42,7 @@ def batch(
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Returns once it holds; for what nothing announces, such as a metric."""
+    """Waits until the condition holds; for states without a notification, such as a metric."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.002)
@@ -99,7 +99,7 @@ class Talk:
 
     @property
     def running(self) -> ExecuteStream | None:
-        """The stream; None once it is freed, for this does not hold it."""
+        """The stream; None once it is freed, because this object does not reference it."""
         return self._running()
 
     def send(self, *messages: bytes | None) -> None:
@@ -109,14 +109,14 @@ class Talk:
 
     @property
     def stream(self) -> ExecuteStream:
-        """The server's side; not to be kept."""
+        """The server's side; do not keep a reference to it."""
         found = self._running()
         assert found is not None
         return found
 
     @property
     def unread(self) -> int:
-        """Messages sent that the server has not read."""
+        """The number of sent messages that the server has not read."""
         return self._requests.qsize()
 
     async def receive(self, *, progress: bool = False) -> pb.ExecuteResponse:

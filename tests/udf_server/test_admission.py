@@ -1,4 +1,4 @@
-"""Admission: what a server takes at a time, over all streams, and what becomes of those there is no room for."""
+"""Admission: the limits of a server over all streams, and the handling of streams that exceed them."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What an author may declare as an aggregate function, and what he is told otherwise."""
+"""Valid declarations of aggregate functions, and the errors for invalid ones."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the metrics of a server tell of bundles."""
+"""The server's metrics of bundles."""
 
 import pyarrow as pa
 import pytest
@@ -20,7 +20,7 @@ class Waiting(BundledAverage):
 
 
 class Picky(udf.AggregateFunction):
-    """The count; has no word for 13."""
+    """The count; fails for 13."""
 
     def create_accumulator(self) -> int:
         return 0
@@ -70,7 +70,7 @@ async def test_bundles_of_an_async_function_count_as_well(environment):
 
 
 async def test_a_segment_that_failed_counts_nothing_and_its_neighbours_count_once(environment):
-    """However often the bundle was called to find it."""
+    """This holds however often the bundle was called to find the segment."""
     segments = [Segment((key,), [(key,)] * 2) for key in range(10, 18)]
     result = await environment.apply(Picky, segments)
     assert list(result.errors) == [3]

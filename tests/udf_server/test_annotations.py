@@ -1,4 +1,4 @@
-"""Annotations: which type each stands for, and what is refused."""
+"""Annotations: their types, and invalid ones."""
 
 import datetime
 import decimal

@@ -1,4 +1,4 @@
-"""Settings: precedence, values, and what is refused."""
+"""Settings: precedence, values, and invalid settings."""
 
 import dataclasses
 

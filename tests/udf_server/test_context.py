@@ -1,4 +1,4 @@
-"""The call context: what a function learns about its call."""
+"""The call context: the information about a call that a function gets."""
 
 import logging
 

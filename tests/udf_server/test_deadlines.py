@@ -1,4 +1,4 @@
-"""Deadlines: a row gets its time and no more, whatever the function does with it."""
+"""Deadlines: the time of a row is limited, whatever the function does."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ FOREVER = 3600.0
 
 
 def sleepers(kind, released, **options):
-    """A function that never comes back for negative rows, until it is released."""
+    """A function that blocks for negative rows until it is released."""
     if kind == "async":
 
         @udf.scalar(**options)
@@ -138,7 +138,7 @@ async def test_a_threads_late_result_is_discarded(environment, released):
     assert result.errors[0].code is ErrorCode.TIMEOUT
     released.set()
     assert came_back.wait(20)
-    # The thread is good for work again, and what it brought back went nowhere.
+    # The thread can be used again, and its late result was discarded.
     assert (await environment.run(f, [3, 4])).to_pylist() == [3, 4]
     assert result.values.to_pylist() == [None, 2]
 

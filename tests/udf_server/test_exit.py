@@ -1,4 +1,4 @@
-"""What a process waits for before it exits: the loops of the functions that it closed."""
+"""A process waits for the loops of the functions that it closed before it exits."""
 
 import asyncio
 import subprocess

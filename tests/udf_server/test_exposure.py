@@ -1,4 +1,4 @@
-"""What a server that others reach requires, and what its ports and sockets answer."""
+"""The requirements of a server that others reach, and the answers of its ports and sockets."""
 
 import socket
 import stat

@@ -1,4 +1,4 @@
-"""Whose turn it is: FairQueue alone, and where rows of a function wait for a loop, a thread or a guard."""
+"""Fair turns: FairQueue alone, and the places where rows of a function wait for a loop, a thread or a guard."""
 
 import asyncio
 import collections
@@ -282,7 +282,7 @@ async def test_a_stream_gets_a_thread_though_another_has_work_for_all_of_them(fu
         await eventually(lambda: not greedy.unread)
         neighbour.send(batch(0, 0, [0] * 10))
         assert (await neighbour.receive()).result.rows == 10
-        # A hundred seconds of work, of which nearly all is left.
+        # The work takes a hundred seconds, nearly all of which is left.
         assert greedy.metric("udf_rows_in_flight", function=name, version="1") > batches * rows * 0.8
 
 

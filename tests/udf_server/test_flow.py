@@ -1,4 +1,4 @@
-"""How many rows are in flight, and in which order they leave."""
+"""The number of rows in flight, and the order of their results."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from tests.udf_server.streams import Talk, batch, eventually, finish
 
 
 class InFlight:
-    """Counts who is inside, from any thread or coroutine."""
+    """Counts concurrent calls from any thread or coroutine."""
 
     def __init__(self):
         self._lock = threading.Lock()

@@ -187,7 +187,7 @@ def test_a_rate_holds_and_waiting_is_counted(serve):
 
 @pytest.fixture
 def redis_url():
-    """A Redis that asks for a password. `stop` of what is yielded ends it."""
+    """Runs a Redis server that requires a password. `stop` of the yielded object stops it."""
     if shutil.which("redis-server") is None:
         pytest.skip("needs redis-server, a Debian package")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -278,7 +278,7 @@ def test_a_row_whose_deadline_passes_while_it_waits_leaves_its_place_to_others(s
     assert answers(serving.target, stuck, [5, 6, 7]) == {0: 5, 1: 6, 2: 7}
 
 
-# What is refused.
+# Invalid guards.
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_function_that_blocks_its_loop_is_named_and_its_neighbours_and_health_
         release.set()
         thread.join(20)
     lines = [record for record in caplog.records if record.msg == "event loop blocked"]
-    # A machine that stands still stops every loop; nobody but the one that blocks is named for it.
+    # A suspended machine stops every loop; only the function that blocks must be named.
     assert [line.function for line in lines if "release.wait(20)" in line.stack] == ["blocks@1"]
     of_neighbour = [line for line in lines if line.function == "neighbour@1"]
     assert serving.metric("udf_function_loop_blocked_total", function="neighbour", version="1") == len(of_neighbour)

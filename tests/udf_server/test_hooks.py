@@ -227,7 +227,7 @@ async def test_a_close_hook_that_hangs_does_not_keep_the_server_from_stopping(ca
 
 
 async def test_a_stream_that_is_cancelled_just_as_its_function_is_open_is_cancelled(environment):
-    """Otherwise it would go on with nobody to write its answers to, for ever."""
+    """Otherwise it would continue without a client forever."""
     entered, done = threading.Event(), threading.Event()
 
     @udf.scalar
@@ -242,7 +242,7 @@ async def test_a_stream_that_is_cancelled_just_as_its_function_is_open_is_cancel
     running = asyncio.create_task(environment.run(f, [1]))
     assert await asyncio.to_thread(entered.wait, 20)
     done.set()
-    # Meanwhile this loop stands still, so that it learns of both at once.
+    # This loop is blocked meanwhile, so that it gets both events at once.
     time.sleep(0.3)  # noqa: ASYNC251
     running.cancel()
     await asyncio.wait([running], timeout=10)

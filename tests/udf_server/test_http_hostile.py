@@ -1,4 +1,4 @@
-"""What strangers send to the HTTP port: it answers 4xx, or closes, and health checks always come through."""
+"""Hostile requests to the HTTP port: it answers 4xx, or closes, and health checks always succeed."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ def connected(port):
 
 
 def sent(port, data):
-    """The status of the answer to these bytes; 0 if the connection was closed without one."""
+    """Returns the status of the answer to these bytes; 0 if the connection was closed without one."""
     with connected(port) as client:
         try:
             client.sendall(data)

@@ -15,7 +15,7 @@ OPTIONS = {"nulls": "skip", "fixed_delay": "1 ms", "max_attempts": 2}
 
 
 def outcome(a):
-    """What a row's value says is to become of it."""
+    """Derives the outcome of a row from its value."""
     if a % 7 == 1:
         raise ValueError(f"bad {a}")
     if a % 7 == 2:

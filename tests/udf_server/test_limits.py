@@ -1,4 +1,4 @@
-"""Limits of connections and streams: over real connections, with clients that leave them open for nothing."""
+"""Limits of connections and streams: over real connections, with clients that leave them open and idle."""
 
 import asyncio
 import contextlib
@@ -129,7 +129,7 @@ async def test_a_client_that_reads_nothing_keeps_its_place_and_nothing_else(serv
         await peer.send(stream, struct.pack(">BI", 0, len(message)) + message)
         await eventually(lambda: is_open() == 1)
         await eventually(lambda: is_open() == 0)
-        # gRPC cannot end a stream while a message of it is under way.
+        # gRPC cannot end a stream while it is sending a message of it.
         assert not stream.ended
         assert await end_of_another() == "OVERLOADED"
     async with asyncio.timeout(20):
@@ -189,7 +189,7 @@ def test_streams_of_a_client_that_vanished_are_ended(serve, opened):
 
 @pytest.mark.slow
 def test_silent_connections_leave_health_checks_and_later_calls_alone(plugin):
-    """Of a process that may open few files."""
+    """The server's process may open only few files."""
     path = plugin("import udf_server as udf\n@udf.scalar\nasync def same(x: int) -> int:\n    return x\n")
     command = (
         f"ulimit -n 400; exec {sys.executable} -c 'import udf_server.serving.server as s; s.HANDSHAKE_SECONDS = 1.0; "

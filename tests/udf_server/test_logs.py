@@ -1,4 +1,4 @@
-"""Logs: an event and its fields, as text or JSON, and nothing that is nobody's business."""
+"""Logs: an event and its fields, as text or JSON, without confidential data."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from udf_server.testing import FunctionEnvironment
 
 @pytest.fixture
 def root():
-    """The root logger as it was, afterwards."""
+    """Restores the root logger afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield root

@@ -1,4 +1,4 @@
-"""What a server process holds in memory, whatever its clients do."""
+"""The memory of a server process is bounded, whatever its clients do."""
 
 import contextlib
 import json
@@ -141,7 +141,7 @@ def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_
         other = started(process.target, neighbour, batch(0, 0, [1]), finish())
         kinds = [read_response(message)[0].WhichOneof("response") for message in other]
         assert kinds[-2:] == ["result", "finished"]
-    # Who reads late gets everything.
+    # A client that reads late gets everything.
     rows = 0
     while rows < ROWS:
         envelope, _ = read_response(next(call))
@@ -158,7 +158,7 @@ def test_a_client_that_never_reads_is_ended_and_what_it_held_is_free(server, sta
 
 
 def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, started):
-    """Though others fill it, and do not read."""
+    """Other streams fill the server and are not read."""
     process = server("--max-server-bytes", str(8 << 20), "--max-stream-result-bytes", str(6 << 20))
     reader = started(process.target, "in_threads", batch(0, 0, range(500)), finish())
     for _ in range(3):

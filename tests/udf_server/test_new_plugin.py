@@ -1,4 +1,4 @@
-"""`udf-server new-plugin`: what it writes passes the checks that it comes with."""
+"""`udf-server new-plugin`: the generated package passes its own checks."""
 
 import os
 import subprocess

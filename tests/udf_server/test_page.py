@@ -1,4 +1,4 @@
-"""The web UI: what it shows, to whom, and calls that are tried on it."""
+"""The web UI: its content, its access rules, and calls that are tried on it."""
 
 import asyncio
 import base64

@@ -36,7 +36,7 @@ async def whose(x: int) -> int:
 def workers(plugin, *flags):
     command = [sys.executable, "-m", "udf_server", "serve", "--plugin", plugin, "--no-entry-points", "--processes", "2"]
     command += ["--port", "0", "--metrics-port", "0", "--log-format", "json", "--drain-seconds", "2", *flags]
-    # Not a pipe: nobody would read it, and a server that cannot write its log stands still.
+    # The output is not a pipe: without a reader a server that cannot write its log hangs.
     with Path(f"{plugin}.log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
@@ -51,7 +51,7 @@ NUMBERS = itertools.count()
 
 
 def who_answers(target, times):
-    """Process ids that answer on as many connections."""
+    """Returns the process ids that answer on `times` connections."""
     found = set()
     for number in itertools.islice(NUMBERS, times):
         # A name of its own makes a channel of its own.

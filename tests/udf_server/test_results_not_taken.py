@@ -1,4 +1,4 @@
-"""Results that a client does not take: the function waits, and neither the server nor its neighbours suffer."""
+"""Results that a client does not read: the function waits, and neither the server nor its neighbours suffer."""
 
 import asyncio
 import gc
@@ -70,12 +70,12 @@ SMALL_CALLS = {"buffer-capacity": "5"}
 
 
 def waits(talk, function):
-    """How often the function has waited so far."""
+    """Returns how often the function has waited so far."""
     return talk.metric("udf_result_waits_total", function=function.spec.name, version="1")
 
 
 async def at_rest():
-    """Returns once nothing is made any more: a call takes far less than what this looks at."""
+    """Waits until no result is produced any more: a call takes far less than the observed interval."""
     before = -1
     while before < len(made):
         before = len(made)

@@ -1,4 +1,4 @@
-"""Retries: which errors, how often, after which delay."""
+"""Retries: the retried errors, the number of attempts, and the delays."""
 
 import random
 import time

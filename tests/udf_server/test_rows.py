@@ -146,7 +146,7 @@ async def test_threads_share_the_rows_of_a_function_that_waits(environment):
 
 
 class OddError(Exception):
-    """Its own text cannot be had."""
+    """Its text cannot be obtained."""
 
     def __str__(self):
         raise RuntimeError("no text")

@@ -1,4 +1,4 @@
-"""Tokens: who may call what, and what is written down of it."""
+"""Tokens: the permissions of callers, and the audit log."""
 
 import json
 import logging
@@ -122,7 +122,7 @@ def test_reflection_and_function_lists_are_closed_but_health_answers_everybody(s
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10) == b"\x08\x01"
 
 
-# What is written down, and what is not.
+# The audit log.
 
 
 def test_every_stream_leaves_a_line_of_who_called_what(serve, access, token_file, caplog):

@@ -1,4 +1,4 @@
-"""Results of aggregate and process table functions that a client does not take: the function waits as others do."""
+"""Results of aggregate and process table functions that a client does not read: the function waits like others."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A whole server, spoken to over gRPC: addresses, health, reflection, limits, draining."""
+"""A whole server over gRPC: addresses, health, reflection, limits, draining."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""One Execute stream, spoken by hand: opening, results, violations, cancellation, limits, accounting."""
+"""One Execute stream, message by message: opening, results, violations, cancellation, limits, accounting."""
 
 import asyncio
 import threading
@@ -200,7 +200,7 @@ async def test_closing_the_clients_side_after_finish_changes_nothing():
 
 
 async def test_a_failing_server_ends_a_stream_that_waits_for_nothing_but_results():
-    """The client has sent everything and waits; it must not be waited for in turn."""
+    """The client has sent everything and waits; the server must not wait for it."""
 
     @udf.scalar(name="f", vectorized=True)
     def f(a: pa.Int64Array) -> pa.Int64Array:

@@ -1,4 +1,4 @@
-"""What a stream holds, and that it lets go of it when it ends, however it ends."""
+"""The objects of a stream are released when it ends, however it ends."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""What a function may return for a type: Python values that are taken for it, and those that are refused."""
+"""Values that a function may return for a type: accepted Python values, and refused ones."""
 
 import datetime
 import decimal

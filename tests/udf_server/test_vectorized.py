@@ -1,4 +1,4 @@
-"""Vectorized functions: arrays in, an array out; what is taken for an array; halves where a call fails."""
+"""Vectorized functions: arrays in, an array out; accepted results; halves if a call fails."""
 
 import asyncio
 
@@ -155,7 +155,7 @@ async def test_a_failing_batch_is_called_on_halves_until_the_bad_rows_stand_alon
 
     result = await environment.run(f, range(16))
     assert result.values.to_pylist() == [None if value in bad else value for value in range(16)]
-    # Each row is told its own reason.
+    # Each row gets its own error.
     assert {row: error.message for row, error in result.errors.items()} == {
         row: f"ValueError: bad row {row}" for row in bad
     }

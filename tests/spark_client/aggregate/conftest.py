@@ -1,4 +1,4 @@
-"""What tests of aggregates on the executor share."""
+"""Fixtures that tests of aggregates on the executor share."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The accumulators of a task are merged before they leave it, where that makes them fewer."""
+"""The accumulators of a task are merged before they are emitted, if that reduces their number."""
 
 import pyarrow as pa
 import pytest
@@ -17,7 +17,7 @@ def as_table(rows):
 
 
 def partial(rows, transport, size):
-    """The rows that leave the task, and how many streams it had."""
+    """Returns the emitted rows of the task, and its number of streams."""
     table = as_table(rows)
     opening = Opening(transport)
     plan = plan_of(table, ["k"], [(call_of(Total, size=size), ["v"], None)])
@@ -55,7 +55,7 @@ def test_keys_that_do_not_come_back_are_handed_on(transport):
 
 @pytest.mark.parametrize(("keys", "left"), [(2, 2), (10, 10), (29, 29)])
 def test_what_is_held_is_bounded(transport, keys, left):
-    """Merged where that leaves little, given out where it does not; each way all of it adds up."""
+    """Accumulators are merged if few remain, and emitted if not; the total is right in both cases."""
     plan = plan_of(as_table([(0, 0)]), ["k"], [(call_of(Total), ["v"], None)])
     merges, most = [], 0
 

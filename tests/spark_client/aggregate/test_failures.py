@@ -1,4 +1,4 @@
-"""Segments that fail, parts of a chain that fail, and operators that are left early."""
+"""Segments that fail, parts of a chain that fail, and operators that are closed early."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ from udf_server.aggregate.declaration import declare_aggregate
 
 
 def as_table(rows):
-    """Rows of key and value; -13 is what the functions cannot take."""
+    """Rows of key and value; the functions fail for -13."""
     return table_of({"k": (pa.int64(), [k for k, _ in rows]), "v": (pa.int64(), [v for _, v in rows])})
 
 
@@ -83,7 +83,7 @@ def test_a_part_that_fails_fails_its_key_and_no_other(transport, place, size):
 
 
 def test_an_error_stays_with_its_key_though_it_had_no_rows_for_a_while(transport):
-    """Cut or not, a changelog's key that failed has failed."""
+    """A key of a changelog that has failed remains failed, whether it is cut or not."""
     changes = [("+I", -13), ("-D", 0), ("+I", 4), ("+I", 5)]
     table = table_of({
         "k": (pa.int64(), [1] * 4),
@@ -115,7 +115,7 @@ def test_windows_of_a_partition_that_fails_have_errors_and_others_do_not(transpo
 
 
 def test_a_function_that_cannot_retract_fails_only_the_windows_that_hold_the_row(transport):
-    """Frames are computed one by one then, each a segment."""
+    """Frames are then computed separately, each as a segment."""
     rows = [(1, 1), (1, -13), (1, 3), (1, 4), (1, 5)]
     call = call_of(Trail, policy={"on_error": OnError.COLUMN})
     found = rows_of(map_over(over_plan(as_table(rows), call), batches_of(as_table(rows), []), Opening(transport)))

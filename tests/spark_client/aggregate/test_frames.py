@@ -1,4 +1,4 @@
-"""Values of windows against plain Python: every frame, every order, with and without taking rows back."""
+"""Values of windows compared with plain Python: every frame, every order, with and without retraction."""
 
 import datetime
 import decimal
@@ -48,7 +48,7 @@ ORDERS = {
 
 
 def plus(value, offset, of_time):
-    """`value + offset`, exactly."""
+    """Computes `value + offset` exactly."""
     if isinstance(value, float):
         return value + offset
     if isinstance(value, datetime.datetime):
@@ -182,7 +182,7 @@ def bounds(partitions):
 
 
 def applied(steps):
-    """The rows each row's frame holds after the steps up to its place."""
+    """Returns the rows in each row's frame after the steps up to its place."""
     found = []
     for segment, position in zip(steps.segment.tolist(), steps.position.tolist(), strict=True):
         begin = steps.offsets[segment]
@@ -234,7 +234,7 @@ def test_stretches_have_every_row_once_and_part_no_rows_of_one_frame(partitions,
 
 
 def test_frames_that_are_computed_one_by_one_are_laid_out_a_few_at_a_time(transport, monkeypatch):
-    """A partition of 300 rows, each with all rows after it: 45,150 steps."""
+    """A partition has 300 rows, each with all rows after it: 45,150 steps."""
     monkeypatch.setattr(over, "TABLE_STEPS", 1000)
     seen = []
 

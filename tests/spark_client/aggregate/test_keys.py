@@ -1,4 +1,4 @@
-"""Which rows have equal keys."""
+"""Detection of rows with equal keys."""
 
 import datetime
 import decimal
@@ -41,7 +41,7 @@ def tables(draw):
 
 
 def chunked(array, chunks):
-    """The array in so many pieces."""
+    """Returns the array in `chunks` pieces."""
     width = max(1, len(array) // chunks)
     return pa.chunked_array([array.slice(i, width) for i in range(0, len(array), width)], array.type)
 

@@ -1,4 +1,4 @@
-"""Values that are large together leave in batches of bounded size, and are asked for in messages of bounded size."""
+"""Values that are large together are emitted in batches, and requested in messages, of bounded size."""
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 
 
 class Padded(udf.AggregateFunction):
-    """How many rows there are, in a text of a megabyte."""
+    """Returns the number of rows in a text of a megabyte."""
 
     def create_accumulator(self) -> int:
         return 0
@@ -62,7 +62,7 @@ def over(transport, table, *frames):
 
 @pytest.mark.slow
 def test_a_large_value_of_every_row_of_a_partition_leaves_in_batches(transport):
-    """More than Arrow has in one array of texts."""
+    """The texts exceed the capacity of one Arrow array."""
     rows = 2500
     values, sizes = over(transport, table_of_rows(rows), WHOLE)
     assert values == [(str(rows),)] * rows
@@ -71,7 +71,7 @@ def test_a_large_value_of_every_row_of_a_partition_leaves_in_batches(transport):
 
 @pytest.mark.slow
 def test_large_values_after_each_row_are_asked_for_in_parts_of_a_partition(transport):
-    """Together they fit no message of the server's."""
+    """Together the values exceed every message of the server."""
     rows = 150
     values, sizes = over(transport, table_of_rows(rows), TO_CURRENT, Frame(rows=True, start=-1, end=0))
     assert values == [(str(row + 1), str(min(row + 1, 2))) for row in range(rows)]

@@ -1,4 +1,4 @@
-"""Bundles above what a message holds: they are split, whoever has the rows."""
+"""Bundles that exceed a message are split, whichever rows they contain."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Which rows of a changelog count."""
+"""The rows of a changelog that count."""
 
 import numpy as np
 from hypothesis import given
@@ -10,7 +10,7 @@ SIGNS = st.lists(st.sampled_from([1, -1]), min_size=1, max_size=12)
 
 
 def modelled(signs, before):
-    """Row by row: one that is retracted from a key without rows is dropped."""
+    """Drops each row that is retracted from a key without rows."""
     kept, count = [], before
     for sign in signs:
         kept.append(sign > 0 or count > 0)

@@ -67,7 +67,7 @@ def finished(function, lists, opening):
 
 
 def in_order(rows):
-    """By key: a large key may come out before smaller ones that stood before it."""
+    """Sorts by key, because a large key may be emitted before smaller keys that preceded it."""
     return sorted(rows, key=lambda row: (row["k"] is not None, row["k"] or 0))
 
 
@@ -225,7 +225,7 @@ def test_no_input_is_no_output_and_no_stream(transport):
 
 
 class Watched(Total):
-    """Remembers how many rows it was called with."""
+    """Records the number of rows of each call."""
 
     name = "watched"
     calls: list = []  # noqa: RUF012
@@ -256,7 +256,7 @@ def test_no_bundle_is_larger_than_its_size(rows, cuts, size):
 
 
 def test_a_hot_key_is_read_no_faster_than_it_is_aggregated(transport):
-    """However many rows a key has, no more than two bundles of it are held."""
+    """At most two bundles of a key are held, however many rows it has."""
     size, read, most = 100, [0], 0
 
     def batches():

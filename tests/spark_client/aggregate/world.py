@@ -40,7 +40,7 @@ class Total(udf.BundledAggregateFunction):
         return [self._applied(segment) for segment in bundle]
 
     def saw(self, lengths):
-        """Rows per segment of a call."""
+        """Records the rows per segment of a call."""
 
     def _applied(self, segment):
         value = {
@@ -67,7 +67,7 @@ class Sum(Total):
 
 
 class Trail(udf.AggregateFunction):
-    """Every value in the order it came: neither merges nor retracts."""
+    """Every value in order of arrival: neither merges nor retracts."""
 
     def create_accumulator(self) -> str:
         return ""
@@ -87,7 +87,7 @@ class Exact:
 
 
 class DecimalSum(udf.AggregateFunction):
-    """Sum of decimals, nulls left out."""
+    """The sum of decimals; nulls are skipped."""
 
     nulls = "skip"
     parameters = {"v": DECIMAL}  # noqa: RUF012
@@ -112,7 +112,7 @@ class DecimalSum(udf.AggregateFunction):
 
 
 class Rows(udf.AggregateFunction):
-    """How many rows there are: takes no arguments."""
+    """The number of rows; takes no arguments."""
 
     def create_accumulator(self) -> int:
         return 0
@@ -165,7 +165,7 @@ def call_of(
 
 
 class Opening:
-    """Opens streams over a transport, and remembers them."""
+    """Opens streams over a transport, and records them."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport

@@ -57,7 +57,7 @@ def _known():
 
 
 class Store:
-    """What Spark keeps: by bucket, values, maps and timers. Counts how often it is asked."""
+    """Spark's state: by bucket, values, maps and timers. Counts the requests."""
 
     def __init__(self) -> None:
         self.values: dict[Any, Any] = {}
@@ -107,7 +107,7 @@ class Times:
 
 
 class Stream:
-    """A query: micro-batches, each by a processor of its own, as after a restart."""
+    """A query: micro-batches, each with a new processor, as after a restart."""
 
     def __init__(self, plan, declared):
         self.plan = plan
@@ -155,7 +155,7 @@ class Stream:
         return by_bucket
 
     def keys(self):
-        """How many keys the store has."""
+        """Returns the number of keys in the store."""
         schema = page_schema(self.plan.plan, orders=self.plan.orders)
         pages = [value for pages in self.store.maps.values() for (value,) in pages.values()]
         return sum(pa.ipc.read_record_batch(pa.py_buffer(page), schema).num_rows for page in pages)

@@ -1,4 +1,4 @@
-"""Output of process table functions that is larger than a message, or than what an array holds."""
+"""Output of process table functions that exceeds a message, or the capacity of an array."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ MESSAGE_BYTES = 64 << 10
 
 
 class Repeat(udf.ProcessTableFunction):
-    """As many rows as a row says, as wide as it says; the state counts all rows of the key."""
+    """Each row gives the number and the width of its output rows; the state counts all rows of the key."""
 
     returns = "number bigint, text string"
 
@@ -48,7 +48,7 @@ class Repeat(udf.ProcessTableFunction):
 
 
 class RepeatAsync(Repeat):
-    """The same, which waits now and then."""
+    """Does the same, but waits now and then."""
 
     async def eval(
         self, ctx: udf.ProcessContext, seen: Annotated[ValueView[int], StateHint()],
@@ -124,7 +124,7 @@ def processed(plan, transport, rows):
 
 
 def repeated(rows):
-    """What Repeat gives."""
+    """Returns the expected output of Repeat."""
     expected, seen = [], {}
     keys = sorted({row[0] for row in rows})
     for key in keys:
@@ -163,7 +163,7 @@ def test_output_of_any_size_arrives_once_and_in_order_whatever_is_lost(served, r
         for batch in processed(plan, faulty, rows)
         for row in batch.to_pylist()
     ]
-    # Keys come in any order.
+    # The order of keys is not defined.
     assert sorted(found, key=lambda row: row[0]) == repeated(rows)
 
 

@@ -26,7 +26,7 @@ class Seen:
 
 
 class Machine(udf.ProcessTableFunction):
-    """What a row does is in its value: timers of both kinds, in the past as well, and clearing."""
+    """The value of a row is its action: timers of both kinds, in the past as well, and clearing."""
 
     returns = "what string, count bigint, recent bigint, watermark bigint"
 
@@ -85,7 +85,7 @@ def by_key(rows, *, watermarks=True):
 @hypothesis.given(batches=BATCHES)
 @hypothesis.settings(max_examples=12)
 def test_micro_batches_give_what_the_same_steps_give_in_the_harness(order, batches):
-    """Pages are so small here that they split all the time, and every micro-batch begins with nothing in memory."""
+    """Pages are so small here that they split all the time, and every micro-batch starts with empty caches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "PAGE_BYTES", 400)
         plan, declared = state_plan(Machine, order_by=order)
@@ -103,7 +103,7 @@ def test_micro_batches_give_what_the_same_steps_give_in_the_harness(order, batch
                 rows = [(k, v, second + 0.5) for k, v, second in rows]
             for k, v, second in rows:
                 harness.row("r", (k, v, at(second)))
-            # Rows that are released see the watermark that their bucket saw before, which may be an older one.
+            # Released rows see the previous watermark of their bucket, which may be an older one.
             expected = by_key([tuple(row) for row in harness.take()], watermarks=not order)
             assert by_key(stream.micro_batch(rows, watermark, now), watermarks=not order) == expected
         stream.transport.close()

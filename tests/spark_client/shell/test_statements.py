@@ -1,4 +1,4 @@
-"""Where a statement ends."""
+"""The ends of statements."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def test_semicolons_end_statements_where_they_are_no_text(text, statements, rest
 
 
 def words(text):
-    """What a text says, without comments; all of it where a string is open."""
+    """Returns a text without comments; all of it if a string is open."""
     try:
         return [token.text for token in RemoteSpark().tokenize(text)]
     except SqlglotError:

@@ -1,4 +1,4 @@
-"""The dialect writes what it reads: the same tokens, but for words that may be left out."""
+"""The dialect writes the tokens that it reads, except optional words."""
 
 import pytest
 import sqlglot

@@ -20,7 +20,7 @@ class Rows(Source):
 
 @dataclass
 class Session:
-    """What is asked of a workspace: how the session compares names."""
+    """The requested part of a workspace: how the session compares names."""
 
     identifiers: Identifiers
 

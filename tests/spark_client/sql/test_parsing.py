@@ -1,4 +1,4 @@
-"""Texts as trees: what is read is written again, and errors say where."""
+"""Texts as trees: a parsed text is written unchanged, and errors name their place."""
 
 import pytest
 import sqlglot

@@ -1,4 +1,4 @@
-"""Calls that are passed tables: their arguments in the tree, what they refuse, and where."""
+"""Calls that are passed tables: their arguments in the tree, and the errors with their places."""
 
 import pytest
 from sqlglot import exp
