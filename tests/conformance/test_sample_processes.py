@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(not FILES, reason=f"no confor
 
 @pytest.fixture(scope="module")
 def environment(spark: Any) -> Iterator[Environment]:
-    # Its settings, views and functions are no other test's business.
+    # The module has its own settings, views and functions, which other tests must not see.
     with prepared(spark.newSession(), FOLDER) as environment:
         yield environment
 

@@ -106,7 +106,7 @@ def test_a_window_that_grew_without_rows_is_left_out_when_only_updates_are_asked
     found = sql(
         f"SELECT {end}, sum(v), max(at) IS NULL {remote_one} FROM CUMULATE({table}) GROUP BY window_start, window_end"
     )
-    # The late row of the first step counts in the open windows, and updates none of them.
+    # The late row of the first step counts in windows that are open, and updates none of them.
     sums = [(10, 6), (20, 8), (40, 115), (90, 50), (100, 51)]
     assert sorted((row[0], row[1]) for row in found) == sums
     assert all(row[3:] == row[1:2] for row in found) or not remote_one

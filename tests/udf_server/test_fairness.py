@@ -219,7 +219,7 @@ async def test_a_loop_that_two_jobs_keep_busy_is_shared_by_turns_and_is_quick_ag
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    # Without turns it would be one in fifty. The loop had to be found busy before.
+    # Without turns it would be one in fifty. Fairness starts only after the loop was found busy.
     assert done["other"] < 4 * done["one"], done
     other.close()
     await eventually(lambda: not turns.busy)
@@ -357,5 +357,5 @@ async def test_every_row_is_answered_where_many_streams_wait_for_turns():
             while not answers[-1].HasField("finished"):
                 answers.append(await talk.receive())
             assert sum(answer.result.rows for answer in answers) == answers[-1].finished.counts.rows_ok == 2_000
-    # Thousands of workers end: the process must not end before them.
+    # Thousands of workers end: the process must survive them.
     await eventually(lambda: not any(thread.name == "loop-f@1" for thread in threading.enumerate()))

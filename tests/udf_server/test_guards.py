@@ -221,7 +221,7 @@ def test_one_rate_holds_over_two_servers_that_share_a_redis(serve, redis_url, mo
     with ThreadPoolExecutor() as threads:
         every = list(threads.map(lambda server: answers(server.target, plain, range(40)), servers))
     assert every == [{row: row for row in range(40)}] * 2
-    # One limit for both: 80 calls take three seconds after the first twenty, not one.
+    # Both servers share the limit: 80 calls take three seconds after the first twenty, not one.
     assert max(calls) - min(calls) > 2.5
     redis_url.stop()
     failed = answers(servers[0].target, plain, [1])[0]
@@ -245,7 +245,7 @@ def test_a_service_that_only_fails_is_left_alone_and_tried_again(serve):
     serving = serve(broken, guards=guards(**{"breaker-failures": 5, "breaker-delay": "300 ms"}))
     options = {"retry_on": "OSError,RetryableError"}
     assert answers(serving.target, broken, range(40), **options) == {row: row for row in range(40)}
-    # Five, what was under way by then, and a probe now and then: without the breaker it would be some hundreds.
+    # They are five calls, those in flight by then, and a few probes: without the breaker there would be some hundreds.
     assert 5 <= len(failures) <= 15
     assert serving.metric("udf_circuit_open", function="f", version="1") == 0
     assert serving.metric("udf_circuit_refusals_total", function="f", version="1") > 0

@@ -128,8 +128,8 @@ def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_
     while time.monotonic() < until_then:
         most = max(most, process.resident() - before)
         time.sleep(0.02)
-    # Of a vectorized function the result of one call, as Python's values, as an array, and as it is copied. Of threads
-    # also what each keeps of memory that it has used.
+    # For a vectorized function the result of one call exists as Python values, as an array, and as a copy. For threads,
+    # each thread also keeps memory that it has used.
     assert most < 400 << 20
     assert process.metric("udf_result_bytes", function=function) < 120 << 20
     with urllib.request.urlopen(f"{process.url}/readyz", timeout=10) as answer:

@@ -207,7 +207,7 @@ async def test_skipped_rows_are_counted_where_they_are_however_the_results_of_a_
 
 @each_kind
 async def test_a_neighbour_of_a_client_that_reads_nothing_is_served(function):
-    """By the same function, on the same threads and the same loop: there are many such clients."""
+    """Many such clients call the same function, on the same threads and the same loop."""
     limits = StreamLimits(result_bytes=LIMIT)
     async with Talk(function, limits=limits) as first:
         talks = [first]

@@ -106,7 +106,7 @@ async def test_a_function_of_segments_waits_while_its_results_are_not_taken(kind
         while before < len(made):
             before = len(made)
             await asyncio.sleep(0.05)
-        # The limit, and of each call under way one bundle.
+        # The bound is the limit plus one bundle of each call in flight.
         assert len(made) * VALUE < 2 * LIMIT + 4 * KEYS * VALUE
         talk.reads.set()
         answered = 0

@@ -46,7 +46,7 @@ def channel():
 
 
 def execute(channel, *messages):
-    """The answers of one stream whose client waits for Opened, then sends the rest."""
+    """Returns the answers of one stream whose client waits for Opened, then sends the rest."""
     opened = threading.Event()
 
     def requests():
@@ -136,7 +136,7 @@ def test_health_says_serving_and_then_not(serve, channel, name):
 
 
 def test_requests_beside_streams_that_are_no_small_ones_are_not_parsed(serve, channel):
-    """Of tiny fields that nobody knows, of which protobuf would make seconds of work on the server's loop."""
+    """Such a request has tiny unknown fields, which protobuf would parse for seconds on the server's loop."""
     serving = serve(same)
     junk = b"\xa0\x06\x00" * 1_000_000
     check = channel(serving.target).unary_unary("/grpc.health.v1.Health/Check")

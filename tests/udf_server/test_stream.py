@@ -374,7 +374,7 @@ def _length(a: str) -> int:
 
 
 async def test_a_batch_of_more_rows_than_a_stream_may_hold_is_refused_before_anything_is_made_of_it():
-    """Of a function without arguments, whose rows take no bytes."""
+    """The function has no arguments, so its rows take no bytes."""
 
     @udf.scalar(name="f")
     def one() -> int:
