@@ -14,7 +14,7 @@ __all__ = ["read_once", "settings_read_once"]
 
 Value = TypeVar("Value")
 
-_values: ContextVar[dict[tuple[int, Callable[..., Any]], Any] | None] = ContextVar("settings", default=None)
+_values: ContextVar[dict[tuple[SparkSession, Callable[..., Any]], Any] | None] = ContextVar("settings", default=None)
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def read_once(spark: SparkSession, read: Callable[[SparkSession], Value]) -> Val
     values = _values.get()
     if values is None:
         return read(spark)
-    key = (id(spark), read)
+    key = (spark, read)
     if key not in values:
         values[key] = read(spark)
     value: Value = values[key]
