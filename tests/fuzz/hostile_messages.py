@@ -53,7 +53,7 @@ class Conversation:
         else:
             # A column of nulls is a valid argument of every function.
             self._schema = pa.schema([("x", pa.null() if draw.random() < 0.2 else SCALARS[function])])
-        # So many calls of a slow function would be valid, but would keep the stream open for minutes.
+        # A slow function with that number of rows is valid, but it would keep the stream open for minutes.
         self._many = () if function in SLOW else (1_000, STREAM_ROWS)
         self._open(function, fields)
         self._sequence = self._first = 0
