@@ -142,7 +142,9 @@ def test_what_comes_from_a_stream_that_has_ended_is_dropped():
     queue, party = FairQueue(), Party("c")
     party.close()
     queue.push(party, 1)
+    queue.join(party)
     assert queue.pop(1.0) is None
+    assert not queue.overtake(party, 1.0)
     assert queue.groups == 0
 
 
@@ -183,6 +185,34 @@ async def test_a_place_that_is_given_to_a_worker_that_was_cancelled_goes_to_the_
     second.cancel()
     turns.leave("first")
     await asyncio.wait_for(third, 10)
+
+
+async def test_a_batch_of_a_stream_that_has_ended_leaves_no_job():
+    """A function's loop may learn of a batch after the server's loop has closed the party of its stream."""
+    turns, party = Turns(limit=1), Party("c")
+    party.close()
+    turns.join(party)
+    assert turns._queue.groups == 0
+
+
+async def test_small_batches_get_as_many_turns_as_large_ones():
+    calls = []
+
+    @udf.scalar(name="f", buffer_capacity=10)
+    async def f(x: int) -> int:
+        calls.append(x)
+        await asyncio.sleep(0.001)
+        return x
+
+    host = FunctionHost(Registry([("test", f)]), limits=HostLimits(calls=2))
+    async with Talk(host=host, caller=Caller("small")) as small, Talk(host=host, caller=Caller("large")) as large:
+        await small.open()
+        await large.open()
+        small.send(*(batch(number, number, [0]) for number in range(200)), finish())
+        large.send(batch(0, 0, [1] * 200), finish())
+        await eventually(lambda: len(calls) == 400)
+    # The first rows are called before both callers wait.
+    assert 80 <= sum(calls[20:220]) <= 120
 
 
 async def test_alone_nobody_asks():
@@ -346,7 +376,7 @@ async def test_every_row_is_answered_where_many_streams_wait_for_turns():
         await asyncio.sleep(0.01)
         return a
 
-    host = FunctionHost(Registry([("test", f)]))
+    host, others = FunctionHost(Registry([("test", f)])), set(threading.enumerate())
     async with contextlib.AsyncExitStack() as stack:
         talks = [await stack.enter_async_context(Talk(host=host)) for _ in range(30)]
         for talk in talks:
@@ -358,4 +388,4 @@ async def test_every_row_is_answered_where_many_streams_wait_for_turns():
                 answers.append(await talk.receive())
             assert sum(answer.result.rows for answer in answers) == answers[-1].finished.counts.rows_ok == 2_000
     # Thousands of workers end: the process must survive them.
-    await eventually(lambda: not any(thread.name == "loop-f@1" for thread in threading.enumerate()))
+    await eventually(lambda: not any(thread.name == "loop-f@1" for thread in {*threading.enumerate()} - others))

@@ -75,9 +75,10 @@ class FairQueue(Generic[T]):
         return self._root.waiting
 
     def join(self, party: Party) -> None:
-        """Add the party before it has waiting items. Safe to call twice."""
+        """Add the party before it has waiting items, unless it has closed. Safe to call twice."""
         with self._lock:
             self._leaf(party)
+        self._leave_if_closed(party)
 
     def leave(self, party: Party) -> None:
         """Remove the party and its waiting items. Safe to call twice."""
@@ -99,9 +100,7 @@ class FairQueue(Generic[T]):
     def push(self, party: Party, item: T) -> None:
         """Add an item. If the party has closed, the item is dropped."""
         self._push(party, item)
-        if party.closed:
-            # This is checked after the push: either this check sees the closing, or the closing sees the item.
-            self.leave(party)
+        self._leave_if_closed(party)
 
     def _push(self, party: Party, item: T) -> None:
         with self._lock:
@@ -134,9 +133,14 @@ class FairQueue(Generic[T]):
             return party, item
 
     def overtake(self, party: Party, cost: float) -> bool:
-        """Whether the party has no waiting items and was served less than all others. If so, it is charged `cost`."""
+        """Whether the party has no waiting items and was served less than all others. If so, it is charged `cost`.
+
+        False if it has not joined, or has closed.
+        """
         with self._lock:
-            leaf = self._leaf(party)
+            leaf = party._leaves.get(self)  # noqa: SLF001 - of this module
+            if leaf is None:
+                return False
             node = leaf
             while node.parent is not None:
                 if node.waiting or node.served > node.parent.now:
@@ -154,6 +158,11 @@ class FairQueue(Generic[T]):
         while node is not None:
             node.served += cost
             node = node.parent
+
+    def _leave_if_closed(self, party: Party) -> None:
+        # This is checked after the party was added: either this check sees the closing, or the closing sees the party.
+        if party.closed:
+            self.leave(party)
 
     def _next(self, node: _Node) -> _Node:
         """Remove the next child to serve from the heap and return it."""

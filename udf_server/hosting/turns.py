@@ -40,8 +40,6 @@ class Turns:
         """`limit` is the maximum number of holders. `cpu_clock` returns the CPU time of the loop's thread."""
         self.busy = False
         """Whether a worker must ask before its next row."""
-        self.count = 0
-        """Number of loop iterations in which something waited."""
         self._limit = limit
         self._clock, self._cpu_clock = clock, cpu_clock
         self._queue: FairQueue[tuple[object, asyncio.Future[None]]] = FairQueue()
@@ -68,7 +66,12 @@ class Turns:
         self._watch()
 
     def enter(self, holder: object) -> bool:
-        """Whether the holder may begin immediately. If so, it has a place; otherwise it must ask with `turn`."""
+        """Whether the holder may begin immediately. If so, it has a place; otherwise it must ask with `turn`.
+
+        A holder that has a place keeps it.
+        """
+        if holder in self._holders:
+            return True
         if self.busy or len(self._holders) >= self._limit:
             return False
         self._holders.add(holder)
@@ -131,7 +134,6 @@ class Turns:
 
     def _pump(self) -> None:
         """Resume holders. Runs once per loop iteration while holders wait and there is room."""
-        self.count += 1
         room = self._limit - len(self._holders)
         if self.pressed:
             # CPU time is used because the loop also waits for the interpreter's lock and for a core.

@@ -187,6 +187,7 @@ class CoroutinePool:
         If its calls only compute, more workers would only make each loop iteration longer.
         """
         if worker.index >= 0:
+            worker.waited = True
             self._wake()
             self._wake()
 
@@ -208,7 +209,7 @@ class CoroutinePool:
         room, sender, piece = self._setup.room, self.sender, self._setup.writer.piece_bytes
         turns, call_soon = self._turns, asyncio.get_running_loop().call_soon
         timer = RowTimer(self._setup.clock, self._durations)
-        stepped, count = timer.restart(), -1
+        stepped = timer.restart()
         while not self._closed:
             if not (self._queue or self.arrived) or (room.full and sender.holds_up(self._wake)):
                 turns.leave(worker)
@@ -217,7 +218,7 @@ class CoroutinePool:
                 continue
             if not turns.enter(worker):
                 await self._let_others(worker, None, ask=True)
-                stepped, count = timer.restart(), turns.count
+                stepped, worker.waited = timer.restart(), False
             if not self._queue:
                 if turns.pressed:
                     await self._decode_in_turn()
@@ -263,13 +264,13 @@ class CoroutinePool:
                     # Outcomes must be sent as soon as possible: other streams wait for the room that they take.
                     sender.send_soon(batch)
                     if room.full:
+                        turns.leave(worker)  # it has had its turn
                         break
                 if self._running is not worker:
                     stepped = now  # other workers ran while a call of this one waited
                 if turns.busy or now - stepped > STEP_SECONDS:
-                    cost = now - stepped if turns.count == count else None
-                    await self._let_others(worker, cost, ask=turns.busy)
-                    stepped, count, woken = timer.restart(), turns.count, False
+                    await self._let_others(worker, None if worker.waited else now - stepped, ask=turns.busy)
+                    stepped, woken, worker.waited = timer.restart(), False, False
             worker.leave()
             if not self._closed:
                 self._leave(batch, exhausted=exhausted)

@@ -53,9 +53,11 @@ class Heartbeats:
     ) -> None:
         """Check deadlines, and send Progress while the client waits."""
         while True:
+            if not accounts.unanswered_rows:
+                await accounts.some_unanswered()
+                self._progressed = self._clock()
             await asyncio.sleep(min(runner.tick_seconds, self.progress_seconds))
             if not accounts.unanswered_rows:
-                self._progressed = self._clock()
                 continue
             runner.tick()
             metrics.calls_lost(hosted.lost_calls)
