@@ -16,6 +16,7 @@ import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import RateLimitItemPerSecond
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
@@ -25,6 +26,7 @@ from tests.udf_server.streams import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.adaptive import AdaptiveLimit
 from udf_server.guards.breaker import Breaker
+from udf_server.guards.rates import MovingWindow
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig, load_config
@@ -183,6 +185,24 @@ def test_a_rate_holds_and_waiting_is_counted(serve):
     assert answers(serving.target, plain, range(50)) == {row: row for row in range(50)}
     assert 1.5 <= time.monotonic() - began < 20
     assert serving.metric("udf_rate_waits_total", function="f", version="1") > 0
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 3), st.lists(st.floats(0, 2, allow_nan=False, width=16), min_size=1, max_size=60)
+)
+def test_no_window_of_a_rate_has_more_calls_and_each_waits_no_longer_than_it_must(amount, seconds, pauses):
+    now, allowed = [0.0], []
+    window = MovingWindow(RateLimitItemPerSecond(amount, seconds), lambda: now[0])
+    for pause in pauses:
+        now[0] += pause
+        wait = window.hit()
+        recent = [each for each in allowed if each + seconds > now[0]]
+        if wait:
+            assert len(recent) == amount
+            assert wait == pytest.approx(recent[0] + seconds - now[0])
+        else:
+            assert len(recent) < amount
+            allowed.append(now[0])
 
 
 @pytest.fixture

@@ -42,7 +42,9 @@ class Guard:
         self._breaker = (
             Breaker(settings.breaker_failures, settings.breaker_delay) if settings.breaker_failures else None
         )
-        self._rate = Rate(key, settings.rate, settings.rate_storage_variable) if settings.rate is not None else None
+        self._rate = (
+            Rate(key, settings.rate, settings.rate_storage_variable, clock) if settings.rate is not None else None
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose calls are counted. If a blocked loop is replaced, its calls are not counted any more."""
         self._lock = threading.Lock()

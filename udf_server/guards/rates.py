@@ -1,6 +1,7 @@
-"""Rate limits the calls per time of one function: in memory, or in a Redis for all servers. It uses `limits`."""
+"""Rate limits the calls per time of one function: in memory, or, with `limits`, in a Redis for all servers."""
 
 import asyncio
+import collections
 import os
 import time
 from collections.abc import Callable
@@ -13,9 +14,27 @@ from limits.storage import storage_from_string
 from udf_server.base.errors import InvalidConfig, RetryableError
 from udf_server.base.fairness import FairQueue, current_party
 
-__all__ = ["Rate"]
+__all__ = ["MovingWindow", "Rate"]
 
-_MEMORY = "async+memory://"
+PAUSE_SECONDS = (0.01, 1.0)
+"""Shortest and longest time after which a call that must wait asks again."""
+
+
+class MovingWindow:
+    """The calls of this process in the last seconds."""
+
+    def __init__(self, item: RateLimitItem, clock: Callable[[], float]) -> None:
+        self._seconds = item.get_expiry()
+        self._clock = clock
+        self._calls: collections.deque[float] = collections.deque(maxlen=item.amount)
+
+    def hit(self) -> float:
+        """Return 0.0 if a call is allowed, and count it; else the seconds until one is."""
+        now, calls = self._clock(), self._calls
+        if len(calls) == calls.maxlen and (wait := calls[0] + self._seconds - now) > 0:
+            return wait
+        calls.append(now)
+        return 0.0
 
 
 class Rate:
@@ -24,11 +43,15 @@ class Rate:
     Call `open`, `wait` and `close` on the function's event loop, because connections belong to a loop.
     """
 
-    def __init__(self, key: str, item: RateLimitItem, variable: str | None) -> None:
+    def __init__(
+        self, key: str, item: RateLimitItem, variable: str | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Raises InvalidConfig if the environment `variable` is not the URL of a storage."""
         self._key, self._item, self._variable = key, item, variable
         self._pool: Any = None
+        self._window = MovingWindow(item, clock)
         self._limiter = self._made()
+        """What counts in Redis; None if this process counts."""
         self._asking = False
         """Whether a call is asking repeatedly. Other calls wait until they may ask."""
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
@@ -69,16 +92,20 @@ class Rate:
 
     async def _ask(self) -> float:
         """Return 0.0 if a call is allowed, and count it; else the seconds after which to ask again."""
+        wait = self._window.hit() if self._limiter is None else await self._hit(self._limiter)
+        return min(max(wait, PAUSE_SECONDS[0]), PAUSE_SECONDS[1]) if wait else 0.0
+
+    async def _hit(self, limiter: MovingWindowRateLimiter) -> float:
         try:
-            if await self._limiter.hit(self._item, self._key):
+            if await limiter.hit(self._item, self._key):
                 return 0.0
-            window = await self._limiter.get_window_stats(self._item, self._key)
+            window = await limiter.get_window_stats(self._item, self._key)
         except Exception as error:
             # Its message is omitted: it may contain the URL of the storage, and so a password.
             raise RetryableError(
                 f"function {self._key}: the rate storage does not answer: {type(error).__name__}"
             ) from None
-        return min(max(window.reset_time - time.time(), 0.01), 1.0)
+        return max(window.reset_time - time.time(), PAUSE_SECONDS[0])
 
     def _pass_on(self) -> None:
         """Let the next waiting call ask."""
@@ -88,9 +115,9 @@ class Rate:
                 return
         self._asking = False
 
-    def _made(self) -> MovingWindowRateLimiter:
+    def _made(self) -> MovingWindowRateLimiter | None:
         if self._variable is None:
-            return MovingWindowRateLimiter(storage_from_string(_MEMORY))
+            return None
         url = os.environ.get(self._variable, "")
         try:
             from redis.asyncio import ConnectionPool  # noqa: PLC0415 - a package that few servers need
