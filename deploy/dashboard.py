@@ -124,6 +124,18 @@ GUARDS = (
           ((f"{BY} ({_rate('udf_circuit_refusals_total')})", f"{NAME} circuit"),
            (f"{BY} ({_rate('udf_rate_waits_total')})", f"{NAME} rate")), "cps"),
 )  # fmt: skip
+CACHE = (
+    Panel("Rows of calls with a cache", "Hit, miss, shared with an equal row in flight, or without a key.",
+          ((f"sum by (function, version, outcome) ({_rate('udf_cache_rows_total')})", f"{NAME} {{{{outcome}}}}"),),
+          "cps"),
+    Panel("Cache failures", "By reason; the function was called as without a cache.",
+          ((f"sum by (reason) ({_rate('udf_cache_errors_total', SERVERS)})", "{{reason}}"),), "cps"),
+    Panel("Cache bytes", "Kept in the memory of the process, and waiting to be written to a shared store.",
+          ((f"sum by (instance) (udf_cache_bytes{{{SERVERS}}})", "{{instance}} memory"),
+           (f"sum by (instance) (udf_cache_queue_bytes{{{SERVERS}}})", "{{instance}} queue")), "bytes"),
+    Panel("Time of cache operations", "p99 by operation.",
+          ((_quantile(0.99, "udf_cache_seconds", "operation", SERVERS), "{{operation}}"),), "s"),
+)  # fmt: skip
 SERVER = (
     Panel("Event loop lag", "p99. Above about 50 ms the process is short of CPU time.",
           ((_quantile(0.99, "udf_event_loop_lag_seconds", "instance", SERVERS), "{{instance}}"),), "s"),
@@ -149,6 +161,7 @@ SECTIONS = {
     "Load": LOAD,
     "Aggregates and process table functions": BUNDLES,
     "Guards": GUARDS,
+    "Cache": CACHE,
     "Server": SERVER,
 }
 

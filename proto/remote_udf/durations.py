@@ -42,4 +42,4 @@ def format_seconds(seconds: float) -> str:
     for unit, length in _UNITS:
         if nanoseconds >= length and nanoseconds % length == 0:
             return f"{nanoseconds // length} {unit}"
-    return f"{nanoseconds} ns"
+    return f"{nanoseconds} ns" if nanoseconds else "0 s"

@@ -4,6 +4,7 @@ Each reader raises InvalidOption with the value and with what is expected instea
 """
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +13,24 @@ from typing import Any, TypeVar
 from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption
 
-__all__ = ["Option", "choice", "count", "duration", "fraction", "names", "path", "switch", "unknown"]
+__all__ = [
+    "Option",
+    "choice",
+    "count",
+    "duration",
+    "duration_or_zero",
+    "fraction",
+    "names",
+    "path",
+    "size",
+    "switch",
+    "text",
+    "unknown",
+]
+
+
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*((?:[kmgt]?b)?)\s*", re.IGNORECASE)
+_SIZES = ("B", "KB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True)
@@ -53,6 +71,19 @@ def duration(value: Any) -> float:
     if seconds <= 0:
         raise InvalidOption(f"{value!r} must be longer than zero")
     return seconds
+
+
+def duration_or_zero(value: Any) -> float:
+    """Read a duration, which may be zero, in seconds."""
+    return parse_seconds(value)
+
+
+def size(value: Any) -> int:
+    """Read a number of bytes, which may have a unit: "20 GB" are 20 * 1024 ** 3 bytes."""
+    match = _SIZE.fullmatch(str(value))
+    if match is None:
+        raise InvalidOption(f"{value!r} is not a size: write a number of bytes, or a number and kB, MB, GB or TB")
+    return int(float(match[1]) * 1024 ** _SIZES.index(match[2].upper() or "B"))
 
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
@@ -101,6 +132,13 @@ def path(value: Any) -> str:
     """Read a path or URI, which must not be empty."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidOption(f"{value!r} is not a path or URI")
+    return value
+
+
+def text(value: Any) -> str:
+    """Read a text, which must not be empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidOption(f"{value!r} is not a text")
     return value
 
 

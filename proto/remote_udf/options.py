@@ -13,7 +13,18 @@ from typing import Any
 
 from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import Option, choice, count, duration, fraction, names, path, unknown
+from remote_udf.option_values import (
+    Option,
+    choice,
+    count,
+    duration,
+    duration_or_zero,
+    fraction,
+    names,
+    path,
+    text,
+    unknown,
+)
 
 __all__ = [
     "AGGREGATE_OPTIONS",
@@ -21,6 +32,8 @@ __all__ = [
     "SCALAR_OPTIONS",
     "STREAM_OPTIONS",
     "AggregateOptions",
+    "CacheMode",
+    "CacheScope",
     "OnError",
     "OutputMode",
     "RetryStrategy",
@@ -46,6 +59,21 @@ class RetryStrategy(StrEnum):
     FIXED_DELAY = "fixed-delay"
     EXPONENTIAL_DELAY = "exponential-delay"
     """The bound doubles, with full jitter: each delay is drawn uniformly between zero and the bound."""
+
+
+class CacheMode(StrEnum):
+    """What a call does with the outcomes that the server's cache has."""
+
+    USE = "use"
+    REFRESH = "refresh"
+    """Every distinct row is called, and its outcome replaces the one in the cache."""
+
+
+class CacheScope(StrEnum):
+    """Who gets an outcome that was kept."""
+
+    CALLER = "caller"
+    ALL = "all"
 
 
 class OnError(StrEnum):
@@ -91,6 +119,33 @@ _SCALAR = (
     Option(
         "batch-rows", count(1), str, 65_536,
         "Maximum number of rows in one message. A vectorized function never gets more rows at once.",
+    ),
+    Option(
+        "cache-ttl", duration_or_zero, format_seconds, None,
+        "How long the server keeps the value of a row for equal arguments; `0 s` disables the cache. Default: no "
+        "cache.",
+    ),
+    Option(
+        "cache-key", text, str, None,
+        "A text that is part of the key of every row, such as the name of a model. Values with another key are not "
+        "used.",
+    ),
+    Option(
+        "cache-scope", choice(CacheScope), _ENUM, None,
+        "Who gets a value that was kept: the same `caller`, or `all`. Default: `caller` if callers authenticate, else "
+        "`all`.",
+    ),
+    Option(
+        "cache-mode", choice(CacheMode), _ENUM, CacheMode.USE,
+        "`use` the values that were kept, or `refresh` them: every distinct row is called, and its value is kept.",
+    ),
+    Option(
+        "cache-errors", duration_or_zero, format_seconds, 0.0,
+        "How long the server keeps the error of a row that is not retryable. By default errors are not kept.",
+    ),
+    Option(
+        "cache-timeout", duration, format_seconds, 0.5,
+        "Maximum time that a look-up in the cache may delay a message. After it, its rows are called.",
     ),
 )  # fmt: skip
 _CALLER = (
@@ -163,6 +218,14 @@ class ScalarOptions:
     max_attempts: int = SCALAR_OPTIONS["max-attempts"].default
     retry_on: tuple[str, ...] = SCALAR_OPTIONS["retry-on"].default
     batch_rows: int = SCALAR_OPTIONS["batch-rows"].default
+    cache_ttl: float | None = SCALAR_OPTIONS["cache-ttl"].default
+    """None or 0.0 if the outcomes of the call are not kept."""
+    cache_key: str | None = SCALAR_OPTIONS["cache-key"].default
+    cache_scope: CacheScope | None = SCALAR_OPTIONS["cache-scope"].default
+    """None if it is not set; the server decides."""
+    cache_mode: CacheMode = SCALAR_OPTIONS["cache-mode"].default
+    cache_errors: float = SCALAR_OPTIONS["cache-errors"].default
+    cache_timeout: float = SCALAR_OPTIONS["cache-timeout"].default
 
     def to_text(self) -> dict[str, str]:
         """The options that have a value, as text by hyphenated name, as in the message Opened."""
@@ -233,6 +296,11 @@ def canonical(
     for key, value in given.items():
         name = str(key).replace("_", "-")
         option = table.get(name)
+        if option is None and name.startswith("cache-") and name in SCALAR_OPTIONS:
+            raise InvalidOption(
+                f"{source}: option {name!r} is for scalar functions: the outcome of an aggregate or process table "
+                "function depends on its state and on all rows of a key, so it is never kept"
+            )
         if option is None:
             raise InvalidOption(f"{source}: {unknown('option', str(key), table, _ELSEWHERE.get(name))}")
         if value is None:

@@ -164,7 +164,7 @@ def until(condition: Any) -> None:
 
 
 def run_jobs(spark: Any, target: str) -> None:
-    """Rows that go well, fail, are tried again, block, hang; an aggregate; a process table function."""
+    """Rows that go well, fail, are tried again, block, hang, are cached; an aggregate; a process table function."""
     from spark_client import connect
 
     remote = connect(spark, target)
@@ -174,6 +174,8 @@ def run_jobs(spark: Any, target: str) -> None:
     for name, count in (("guarded", 6), ("blocks", 1), ("hangs", 1)):
         call = remote.function(name, timeout="1 s")("id") if name == "guarded" else remote.function(name)("id")
         remote.with_columns(spark.range(0, count, 1, 1), {"y": call}, on_error="null").collect()
+    cached = remote.function("price", cache_ttl="1 min")("id")
+    assert remote.with_columns(numbers, {"price": cached}, on_error="null").where("price IS NULL").count() == 8
     means = remote.group_by(numbers, "k").agg(remote.function("mean")("id").alias("mean"))
     assert sorted(row.mean for row in means.collect()) == [197.5, 198.5, 199.5, 200.5, 201.5]
     assert remote.process("last", numbers, partition_by="k").count() == 405
@@ -202,8 +204,8 @@ def test_every_query_of_rules_and_dashboard_returns_numbers(spark, server: dict[
     assert prometheus.numbers("udf_rows_of_nobody_total") == []
     # And they are the right ones: what the jobs did can be read off, once the last scrape has it.
     done = {
-        'sum(udf_rows_total{function="price", outcome="failed"})': 16,
-        'sum(udf_retries_total{function="price"})': 16,
+        'sum(udf_rows_total{function="price", outcome="failed"})': 32,
+        'sum(udf_retries_total{function="price"})': 32,
         "sum(udf_emitted_rows_total)": 810,
         "max(udf_circuit_open)": 1,
     }

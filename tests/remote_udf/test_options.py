@@ -30,6 +30,12 @@ VALUES = {
     "max-attempts": st.integers(1, 99) | st.integers(1, 99).map(str),
     "retry-on": st.lists(st.sampled_from(["ValueError", OSError, "Exception"])) | st.just("KeyError, OSError"),
     "batch-rows": st.integers(1, 10**6),
+    "cache-ttl": st.sampled_from(["0 s", "7 d", "1.5 h"]),
+    "cache-key": st.text("ab -", min_size=1).filter(str.strip),
+    "cache-scope": st.sampled_from(["caller", "ALL"]),
+    "cache-mode": st.sampled_from(["use", "refresh"]),
+    "cache-errors": st.sampled_from(["0 ms", "10 min"]),
+    "cache-timeout": st.sampled_from(["1 ms", "2 s"]),
 }
 layers = st.fixed_dictionaries({}, optional=VALUES)
 

@@ -227,7 +227,9 @@ def test_the_file_may_be_named_by_the_environment(run, tmp_path):
     assert "geocode(" in run("functions", "--config", str(file), with_plugin=False).stdout
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["functions"], ["describe"], ["call"], ["check"]])
+@pytest.mark.parametrize(
+    "command", [[], ["serve"], ["functions"], ["describe"], ["call"], ["check"], ["cache"], ["cache", "clear"]]
+)
 def test_every_command_explains_itself(command):
     result = CliRunner().invoke(main, [*command, "--help"])
     assert result.exit_code == 0

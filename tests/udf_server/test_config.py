@@ -57,6 +57,7 @@ def test_every_setting_but_tables_may_come_from_the_environment():
             "max_stream_bytes": "70000",
             "max_stream_result_bytes": "70000",
             "max_server_bytes": "70000",
+            "cache_max_bytes": "70 kB",
         }.get(setting.name, text)
         config = load_config(environment={ENVIRONMENT_PREFIX + setting.name.upper(): text})
         assert getattr(config, setting.name) != setting.default

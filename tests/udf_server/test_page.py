@@ -154,6 +154,7 @@ def test_statistics_of_processes_are_added():
     def one(ready, ok, **errors):
         statistics = {
             **dict.fromkeys(("failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count"), 1),
+            **dict.fromkeys(("cache_hit", "cache_miss", "cache_shared", "cache_uncached"), 1),
             "ok": ok,
             "errors": errors,
         }

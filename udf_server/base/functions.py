@@ -37,6 +37,8 @@ class Function:
     context_position: int | None = None
     emits: bool = False
     """Whether `call` takes an Emission before the columns. It gets None if results are sent when the call returns."""
+    cache_key: Callable[..., Any] | None = None
+    """Takes the arguments and returns what distinguishes rows in the cache; None if all arguments do."""
     opens: list[Hook] = field(default_factory=list)
     closes: list[Hook] = field(default_factory=list)
 

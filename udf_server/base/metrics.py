@@ -165,6 +165,27 @@ class ServerMetrics:
             "udf_rate_waits_total", "Calls that waited for their function's rate limit.", FUNCTION,
             registry=registry,
         )  # fmt: skip
+        self.cache_rows = Counter(
+            "udf_cache_rows_total",
+            "Rows of calls with a cache: hit, miss (called), shared (outcome of an equal row in flight), or uncached "
+            "(called, because their arguments have no key).",
+            [*FUNCTION, "outcome"], registry=registry,
+        )  # fmt: skip
+        self.cache_errors = Counter(
+            "udf_cache_errors_total",
+            "What the cache could not do, by reason: get, put, claim or release failed; unavailable: not tried, as it "
+            "has just failed; queue: too many entries wait to be written; large: an entry has too many bytes; "
+            "entry: an entry is damaged.",
+            ["reason"], registry=registry,
+        )  # fmt: skip
+        self.cache_bytes = Gauge("udf_cache_bytes", "Bytes of the in-memory cache.", registry=registry)
+        self.cache_queue_bytes = Gauge(
+            "udf_cache_queue_bytes", "Bytes of outcomes that wait to be written to the cache.", registry=registry
+        )
+        self.cache_seconds = Histogram(
+            "udf_cache_seconds", "Time of an operation of the cache's store: get, put, claim or release.",
+            ["operation"], buckets=LATENCY_BUCKETS, registry=registry,
+        )  # fmt: skip
         self.loop_blocked = Counter(
             "udf_function_loop_blocked_total", "Times that a function blocked its event loop for half a second.",
             FUNCTION, registry=registry,
@@ -177,6 +198,8 @@ class ServerMetrics:
         for files in ("tls", "access"):
             for outcome in ("ok", "failed"):
                 self.file_reloads.labels(files, outcome)
+        for reason in ("get", "put", "claim", "release", "unavailable", "queue", "large", "entry"):
+            self.cache_errors.labels(reason)
         self.rejected.labels(ErrorCode.OVERLOADED)
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
 
@@ -201,6 +224,7 @@ class FunctionMetrics:
         self._streams = server.streams.labels(*labels)
         self._calls = server.calls.labels(*labels)
         self._retries = server.retries.labels(*labels)
+        self._calls_lost = server.calls_lost.labels(*labels)
         self.results_waited = server.result_waits.labels(*labels).inc
         """Call it, from any thread, when the function waits because its results are not read."""
         self._batches = server.batches.labels(*labels)
@@ -261,6 +285,16 @@ class FunctionMetrics:
         if retries:
             self._retries.inc(retries)
 
+    def cached(self, hits: int, misses: int, shared: int) -> None:
+        """Count answered rows of a call with a cache."""
+        for outcome, count in (("hit", hits), ("miss", misses), ("shared", shared)):
+            self._server.cache_rows.labels(*self._labels, outcome).inc(count)
+
+    def uncached(self, rows: int) -> None:
+        """Count rows that have no key in the cache."""
+        if rows:
+            self._server.cache_rows.labels(*self._labels, "uncached").inc(rows)
+
     def rows_dropped(self, rows: int) -> None:
         """Subtract the rows of a stream that ended before they were answered."""
         self._rows_in_flight.dec(rows)
@@ -269,4 +303,4 @@ class FunctionMetrics:
         self._server.row_errors.labels(*self._labels, code).inc(count)
 
     def calls_lost(self, count: int) -> None:
-        self._server.calls_lost.labels(*self._labels).set(count)
+        self._calls_lost.set(count)

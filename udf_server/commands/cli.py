@@ -18,6 +18,7 @@ from remote_udf.functions import split_name
 from remote_udf.version import __version__
 from udf_server.base.functions import Function
 from udf_server.base.texts import with_text_keys
+from udf_server.commands import cache
 from udf_server.commands.catalog import described, evaluate, listed
 from udf_server.commands.new_plugin import new_plugin
 from udf_server.hosting.registry import Registry
@@ -217,6 +218,43 @@ def check(plugin: str) -> None:
     registry = Registry(load_functions(build_plugin_manager([plugin], entry_points=False)))
     click.echo(listed(registry))
     click.echo(f"{plugin}: {len(list(registry))} functions, nothing wrong")
+
+
+@main.group("cache")
+def cache_group() -> None:
+    """Show, clear or export the cache of the server with the same settings, if it is a folder or a Redis."""
+
+
+@cache_group.command("stats")
+@_flags("cache_url")
+def cache_stats(file: Path | None, **flags: Any) -> None:
+    """Show the entries and bytes of each function."""
+    click.echo(asyncio.run(cache.stats(_config(file, flags))))
+
+
+@cache_group.command("clear")
+@click.option("--function", "function", help="Name and version, such as classify@1.")
+@click.option("--all", "everything", is_flag=True, help="Remove the entries of all functions.")
+@_flags("cache_url")
+def cache_clear(function: str | None, everything: bool, file: Path | None, **flags: Any) -> None:
+    """Remove the entries of one function, or all."""
+    if everything == bool(function):
+        raise click.UsageError("give either --function or --all")
+    if function is not None and "@" not in function:
+        raise click.UsageError(f"--function {function}: write the version too, such as {function}@1")
+    click.echo(f"{asyncio.run(cache.cleared(_config(file, flags), function)):,} entries removed")
+
+
+@cache_group.command("export")
+@_flags("cache_url")
+def cache_export(file: Path | None, **flags: Any) -> None:
+    """Print each entry as a line of JSON: its function, key and bytes, as they are stored."""
+
+    async def write() -> None:
+        async for line in cache.exported(_config(file, flags)):
+            click.echo(line)
+
+    asyncio.run(write())
 
 
 @main.command("new-plugin")

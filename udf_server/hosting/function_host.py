@@ -1,13 +1,14 @@
 """HostedFunction is a function in a running server, with the executors that it runs on and the state of its hooks."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from remote_udf.durations import format_seconds
-from remote_udf.errors import ErrorCode, ErrorKind, StreamError, capped
+from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, capped
 from remote_udf.options import AGGREGATE_OPTIONS, AggregateOptions, ScalarOptions, resolve_aggregate, resolve_scalar
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
@@ -60,8 +61,19 @@ class HostedFunction:
         self._opening = asyncio.Lock()
 
     def options(self, requested: Mapping[str, str]) -> ScalarOptions:
-        """The options in effect. The caller's override the declaration's, which override the configuration's."""
-        return resolve_scalar(self._defaults, self.spec.options, requested)
+        """The options in effect. The caller's override the declaration's, which override the configuration's.
+
+        Raises InvalidOption if the caller wants a cache for a function that is not deterministic and declares none.
+        """
+        options = resolve_scalar(self._defaults, self.spec.options, requested)
+        if not options.cache_ttl or self.spec.deterministic or "cache-ttl" in self.spec.options:
+            return options
+        if "cache-ttl" not in requested:
+            return dataclasses.replace(options, cache_ttl=None)
+        raise InvalidOption(
+            f"call of {self.spec.key}: option 'cache-ttl': the function is declared with deterministic=False, so equal "
+            "rows may have different values; only its author can declare a cache_ttl"
+        )
 
     def aggregate_options(self, requested: Mapping[str, str]) -> AggregateOptions:
         """The options in effect of an aggregate function. Defaults that such functions do not have are ignored."""

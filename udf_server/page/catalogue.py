@@ -16,7 +16,8 @@ __all__ = ["Catalogue", "added_up", "catalogue"]
 Catalogue = dict[str, Any]
 """`server` has version, ready, try_calls and processes; `functions` has one dictionary per function."""
 
-_NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count")
+_CACHE = ("cache_hit", "cache_miss", "cache_shared", "cache_uncached")
+_NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count", *_CACHE)
 
 
 def catalogue(
@@ -90,6 +91,9 @@ def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
 
     for sample in _samples(metrics.rows, "_total"):
         of(sample.labels["function"], sample.labels["version"])[sample.labels["outcome"]] = sample.value
+    for sample in _samples(metrics.cache_rows, "_total"):
+        statistics = of(sample.labels["function"], sample.labels["version"])
+        statistics[f"cache_{sample.labels['outcome']}"] = sample.value
     for collector, name, end in (
         (metrics.retries, "retries", "_total"),
         (metrics.rows_in_flight, "in_flight", ""),

@@ -57,7 +57,7 @@ def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
     yield (
         '<table id="statistics"><thead><tr><th>function</th><th>kind</th><th class="n">rows</th>'
         '<th class="n">rows/s</th><th>last minutes</th><th class="n">failed</th><th class="n">in flight</th>'
-        '<th class="n">mean time</th><th>errors</th></tr></thead>\n<tbody>\n'
+        '<th class="n">mean time</th><th class="n">cache hits</th><th>errors</th></tr></thead>\n<tbody>\n'
     )
     for function in functions:
         key, statistics = escape(function["key"]), function["statistics"]
@@ -70,9 +70,17 @@ def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
             f'<td data-statistic="line"></td><td class="n" data-statistic="failed">{statistics["failed"]:,.0f}</td>'
             f'<td class="n" data-statistic="in_flight">{statistics["in_flight"]:,.0f}</td>'
             f'<td class="n" data-statistic="mean">{_seconds(mean)}</td>'
+            f'<td class="n" data-statistic="hits">{_hit_rate(statistics)}</td>'
             f'<td data-statistic="errors">{escape(errors)}</td></tr>\n'
         )
     yield "</tbody></table>\n"
+
+
+def _hit_rate(statistics: Mapping[str, Any]) -> str:
+    """The share of rows that were not called because of the cache; empty without a cache."""
+    saved = statistics["cache_hit"] + statistics["cache_shared"]
+    rows = saved + statistics["cache_miss"] + statistics["cache_uncached"]
+    return f"{100 * saved / rows:.0f}%" if rows else ""
 
 
 def _function(function: Mapping[str, Any]) -> Iterator[str]:

@@ -115,7 +115,12 @@ class BatchCalls:
         """The arguments of the rows that are called."""
         batch, spec = work.batch, self._function.spec
         columns = self._setup.arguments.columns(batch)
-        if spec.nulls is NullCall.SKIP and any(column.null_count for column in columns):
+        if (selection := batch.selection) is not None:
+            work.called = selection.called
+            columns = [column.take(pa.array(work.called)) for column in columns]
+            work.outcomes.rows = len(work.called)
+            selection.starts.update(dict.fromkeys(work.called.tolist(), self._setup.clock()))
+        elif spec.nulls is NullCall.SKIP and any(column.null_count for column in columns):
             present = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
             work.called = np.flatnonzero(present)
             columns = [column.take(pa.array(work.called)) for column in columns]
@@ -172,8 +177,7 @@ class BatchCalls:
                     return
                 placed = work.placed(piece)
                 if len(placed.values):
-                    first = work.first_row + placed.first
-                    rows = None if self._ordered else list(range(first, first + len(placed.values)))
+                    rows = None if self._ordered else work.positions(placed)
                     self._setup.post(self._deliver, writer.write(work.first_row, placed, rows))
         except Exception as error:
             self._setup.post(self._setup.fail, error)

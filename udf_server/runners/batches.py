@@ -18,6 +18,7 @@ from udf_server.base.functions import Function
 from udf_server.base.values import decode_rows, encode_rows
 from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
 from udf_server.runners.room import Room
+from udf_server.runners.selection import Selection
 
 __all__ = ["REPORT_BYTES", "REPORT_ROWS", "UNSET", "RowBatch"]
 
@@ -41,9 +42,12 @@ class RowBatch:
 
     def __init__(
         self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array], first_row: int, rows: int,
-        timeout: float, room: Room | None = None,
+        timeout: float, room: Room | None = None, selection: Selection | None = None,
     ) -> None:  # fmt: skip
-        """`room` counts the bytes of the unsent outcomes; `timeout` is the time in seconds that a row may take."""
+        """`room` counts the bytes of the unsent outcomes; `timeout` is the time in seconds that a row may take.
+
+        With a `selection`, only its rows are called and have outcomes here, and output must be unordered.
+        """
         self.first_row = first_row
         self.rows = rows
         self.timeout = timeout
@@ -80,7 +84,42 @@ class RowBatch:
         self.exhausted = False
         """Whether a worker has found `pending` empty."""
         self._result = function.result
-        self.pending = self._decode(function, codecs, columns)
+        self.pending = (
+            self._decode(function, codecs, columns)
+            if selection is None
+            else self._selected(function, codecs, columns, selection)
+        )
+
+    def _selected(
+        self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array], selection: Selection
+    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        called = selection.called.tolist()
+        self.values = [None] * self.rows
+        self.to_call = len(called)
+        places = pa.array(selection.called)
+        decoded = [decode_rows(codec, column.take(places)) for codec, column in zip(codecs, columns, strict=True)]
+        self._refuse(function, decoded, called)
+        self.fresh.extend(self.errors)
+        rows = zip(*(values for values, _ in decoded), strict=True) if columns else itertools.repeat(())
+        kept = zip(called, rows, strict=False)
+        if self.errors:
+            left = [row for row in kept if row[0] not in self.errors]
+            self.to_call, kept = len(left), iter(left)  # type: ignore[assignment] # both are iterators of rows
+        for row in called:
+            if row not in self.errors:
+                self.values[row] = UNSET
+        return map(selection.take, kept)
+
+    def _refuse(
+        self, function: Function, decoded: Sequence[tuple[Sequence[Any], Mapping[int, BaseException]]],
+        rows: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Set the errors of the rows whose arguments have no Python value. `rows` has the index of each."""
+        for position, (_, failures) in enumerate(decoded):
+            name = function.spec.parameter(position).name
+            for place, error in failures.items():
+                message = f"parameter {name!r}: {describe(error)}"
+                self.errors.setdefault(rows[place], RowError(ErrorCode.ARGUMENT_VALUE, message, attempts=0))
 
     def _decode(
         self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array]
@@ -88,11 +127,7 @@ class RowBatch:
         if not columns:
             return enumerate(itertools.repeat((), self.rows))
         decoded = [decode_rows(codec, column) for codec, column in zip(codecs, columns, strict=True)]
-        for position, (_, failures) in enumerate(decoded):
-            name = function.spec.parameter(position).name
-            for row, error in failures.items():
-                message = f"parameter {name!r}: {describe(error)}"
-                self.errors.setdefault(row, RowError(ErrorCode.ARGUMENT_VALUE, message, attempts=0))
+        self._refuse(function, decoded, range(self.rows))
         rows = zip(*(values for values, _ in decoded), strict=True)
         skips = function.spec.nulls is NullCall.SKIP and any(column.null_count for column in columns)
         if not self.errors and not skips:

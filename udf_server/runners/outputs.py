@@ -21,7 +21,8 @@ from udf_server.runners.room import Room
 __all__ = ["Emit", "Mask", "Output", "OutputWriter", "Taken", "error_bytes"]
 
 ROW = "row"
-NOTHING = (0, 0)
+NOTHING = (0, 0, 0)
+NO_COUNTS = (0, 0, NOTHING)
 ERROR_BYTES = 100
 _HEADROOM = 4096
 """Bytes left for the envelope when a payload is measured against the message limit."""
@@ -44,6 +45,8 @@ class Output:
     """Calls of the function that led to these outcomes and are in no earlier output."""
     retries: int = 0
     """The number of those calls that repeat a call that failed."""
+    cached: tuple[int, int, int] = NOTHING
+    """Rows of the cache: hits, misses, and those that share the call of an equal row."""
 
     @property
     def failed(self) -> int:
@@ -73,6 +76,8 @@ class Taken(NamedTuple):
     """As in Output."""
     skipped: Mask | None = None
     """True for rows that were not called; None if all were called."""
+    cached: tuple[int, int, int] = NOTHING
+    """As in Output."""
 
     def cut(self, size: int) -> "Iterator[Taken]":
         """The same outcomes in pieces of about `size` bytes, in order."""
@@ -92,7 +97,7 @@ class Taken(NamedTuple):
                 self.first + start, self.values.slice(start, end - start), errors,
                 {row - start: count for row, count in self.parts.items() if start <= row < end},
                 0 if start else self.calls, 0 if start else self.retries,
-                None if self.skipped is None else self.skipped[start:end],
+                None if self.skipped is None else self.skipped[start:end], NOTHING if start else self.cached,
             )  # fmt: skip
 
 
@@ -128,7 +133,7 @@ class OutputWriter:
         starts = sorted({0, *taken.parts})
         for start, end in itertools.pairwise([*starts, len(taken.values)]):
             errors = {row - start: error for row, error in taken.errors.items() if start <= row < end}
-            counts = (taken.calls, taken.retries) if start == 0 else NOTHING
+            counts = (taken.calls, taken.retries, taken.cached) if start == 0 else NO_COUNTS
             skipped = None if taken.skipped is None else taken.skipped[start:end]
             outputs += self._write(
                 _Piece(
@@ -165,11 +170,13 @@ class OutputWriter:
             if not errors:
                 error = RowError(ErrorCode.RESULT_TOO_LARGE, self._too_large(size), attempts=1)
                 return self._write(replace(piece, values=pa.nulls(1, values.type), errors={0: error}))
-        calls, retries = piece.counts
+        calls, retries, cached = piece.counts
         skipped = 0 if piece.skipped is None else int(np.count_nonzero(piece.skipped))
         result = pb.Result(
             first_row=piece.first_row, rows=count, skipped=skipped, parts=piece.parts, calls=calls, retries=retries
         )
+        if any(cached):
+            result.cache_hits, result.cache_misses, result.cache_shared = cached
         codes: dict[str, int] = {}
         if errors:
             result.errors = failed
@@ -177,7 +184,7 @@ class OutputWriter:
         response = pb.ExecuteResponse(result=result)
         message = encode(response, data, self._shared)
         size = len(message) + response.shared.bytes
-        return [self._counted(Output(message, piece.batch, count, skipped, codes, size, calls, retries))]
+        return [self._counted(Output(message, piece.batch, count, skipped, codes, size, calls, retries, cached))]
 
     def _counted(self, output: Output) -> Output:
         self._room.take(output.size)
@@ -195,8 +202,8 @@ class _Piece:
     first_row: int
     values: pa.Array
     errors: Mapping[int, RowError]
-    counts: tuple[int, int]
-    """Calls and retries. Only their sums matter, so `halves` keeps them in the first half, like `parts`."""
+    counts: tuple[int, int, tuple[int, int, int]]
+    """Calls, retries, rows of the cache. Only sums matter: `halves` keeps them in the first half, like `parts`."""
     skipped: Mask | None
     rows: Sequence[int] | None
     parts: int
@@ -212,7 +219,7 @@ class _Piece:
                 rows=self.rows and self.rows[:half],
             ),
             replace(
-                self, first_row=self.first_row + half, values=self.values.slice(half), errors=high, counts=NOTHING,
+                self, first_row=self.first_row + half, values=self.values.slice(half), errors=high, counts=NO_COUNTS,
                 skipped=skipped[1], rows=self.rows and self.rows[half:], parts=0,
             ),
         )  # fmt: skip

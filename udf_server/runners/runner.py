@@ -26,6 +26,7 @@ from udf_server.runners.batches import RowBatch
 from udf_server.runners.outputs import Emit, OutputWriter
 from udf_server.runners.retries import Attempts, RetryPolicy
 from udf_server.runners.room import Room
+from udf_server.runners.selection import Selection
 
 __all__ = ["Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns"]
 
@@ -43,6 +44,13 @@ class InputBatch:
     rows: int
     data: memoryview | None
     waited: float = 0.0
+    selection: Selection | None = None
+    """The rows to call; None for all of them. It replaces `data`."""
+
+    @property
+    def calls(self) -> int:
+        """Number of rows to call."""
+        return self.rows if self.selection is None else len(self.selection.called)
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,8 @@ class Arguments:
 
     def columns(self, batch: InputBatch) -> list[pa.Array]:
         """The batch's columns in the types that the function declares. Raises ProtocolViolation."""
+        if batch.selection is not None:
+            return list(batch.selection.columns)
         if batch.data is None:
             return []
         return cast_columns(read_columns(batch.data, self.schema, batch.rows), self.targets)
@@ -158,7 +168,14 @@ class Runner(ABC):
         """The rows of the batch with decoded arguments. Raises ProtocolViolation."""
         columns = self.setup.arguments.columns(batch)
         return RowBatch(
-            self.function, self._codecs, columns, batch.first_row, batch.rows, self.timeout_of(batch), self.setup.room
+            self.function,
+            self._codecs,
+            columns,
+            batch.first_row,
+            batch.rows,
+            self.timeout_of(batch),
+            self.setup.room,
+            batch.selection,
         )
 
     def attempts(self, batch: RowBatch, began: float) -> Attempts:

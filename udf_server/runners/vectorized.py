@@ -123,8 +123,8 @@ class Vectorized(Runner):
         capacity = self.options.buffer_capacity
         if capacity is None or not self._working:
             return len(self._working) < self._most_calls
-        in_flight = sum(min(work.batch.rows, self._most_rows) for work in self._working)
-        return in_flight + min(self._waiting[0].rows, self._most_rows) <= capacity
+        in_flight = sum(min(work.batch.calls, self._most_rows) for work in self._working)
+        return in_flight + min(self._waiting[0].calls, self._most_rows) <= capacity
 
     def _start_on_loop(self, work: Work) -> None:
         work.executor, work.posted, work.queued = self.setup.hosted.loop_executor, self.setup.clock(), False
@@ -228,5 +228,5 @@ class Vectorized(Runner):
             return
         with self._lock:
             self._working.pop(work, None)
-        self.setup.metrics.observe_rows([work.seconds], [work.batch.rows])
+        self.setup.metrics.observe_rows([work.seconds], [work.batch.calls])
         self.setup.post(self._start)

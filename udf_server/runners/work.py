@@ -127,13 +127,21 @@ class Work:
         self.seconds, self.sending = self._clock() - self.began, True
         return True
 
+    def positions(self, placed: Taken) -> list[int]:
+        """The positions in the stream of rows that `placed` returned."""
+        first, end = placed.first, placed.first + len(placed.values)
+        if self.batch.selection is not None and self.called is not None:
+            return [self.first_row + index for index in self.called[first:end].tolist()]
+        return list(range(self.first_row + first, self.first_row + end))
+
     def placed(self, taken: Taken) -> Taken:
         """Add the rows that are not called to outcomes of rows that are. Pass outcomes in the order they were taken.
 
+        Rows outside the selection of the batch are not added.
         The positions in the result count from the first row of the batch.
         """
         called = self.called
-        if called is None:
+        if called is None or self.batch.selection is not None:
             return taken
         count, start = len(taken.values), self._placed
         end = self.batch.rows if taken.first + count == len(called) else int(called[taken.first + count])

@@ -38,6 +38,7 @@ def scalar(
     vectorized: bool = False,
     deterministic: bool = True,
     nulls: str = "call",
+    cache_key: str | Callable[..., Any] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Function]: ...
 
@@ -54,6 +55,7 @@ def scalar(
     vectorized: bool = False,
     deterministic: bool = True,
     nulls: str = "call",
+    cache_key: str | Callable[..., Any] | None = None,
     **options: Any,
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Declare a scalar function, which returns one value for each row (FLIP-400).
@@ -72,6 +74,11 @@ def scalar(
     With `deterministic=False` Spark may not merge or repeat calls. Every other keyword is the default
     of the call option of that name, see `remote_udf.options`.
 
+    With `cache_ttl` the server keeps values for equal arguments, and calls the function once for them. `cache_key` is
+    then a text that is part of the key, such as the name of a model; or a function that takes the arguments and
+    returns what distinguishes rows: text, bytes, a number, None, or a tuple of them. For a vectorized function it takes
+    and returns Arrow arrays. It must be fast and thread-safe.
+
     Raises DeclarationError, naming function and parameter.
     """
 
@@ -89,6 +96,7 @@ def scalar(
         result = body.result(returns)
         try:
             split_name(f"{title}@{version}")
+            given = {**options, "cache_key": cache_key} if isinstance(cache_key, str) else options
             spec = FunctionSpec(
                 name=title,
                 version=version,
@@ -101,7 +109,7 @@ def scalar(
                 deterministic=deterministic,
                 nulls=NullCall(nulls),
                 execution=body.execution,
-                options=canonical(options, source=where),
+                options=canonical(given, source=where),
             )
         except (ValueError, InvalidOption) as error:
             raise DeclarationError(f"{where}: {error}") from error
@@ -116,6 +124,7 @@ def scalar(
             is_async=inspect.iscoroutinefunction(code),
             opens=[instance.open] if hasattr(instance, "open") else [],
             closes=[instance.close] if hasattr(instance, "close") else [],
+            cache_key=cache_key if callable(cache_key) else None,
         )
 
     return declare if function is None else declare(function)

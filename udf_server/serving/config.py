@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from remote_udf.errors import InvalidOption
-from remote_udf.option_values import unknown
+from remote_udf.option_values import size, unknown
 from remote_udf.options import canonical
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.settings import GuardSettings
@@ -29,8 +29,8 @@ TABLES = ("functions", "guards")
 """Settings that can be set only in a file."""
 
 
-def _setting(default: Any, doc: str) -> Any:
-    return field(default=default, metadata={"doc": doc})
+def _setting(default: Any, doc: str, *, secret: bool = False) -> Any:
+    return field(default=default, repr=not secret, metadata={"doc": doc})
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,21 @@ class ServerConfig:
         "Back-pressure: streams and functions wait while all streams hold this many bytes of rows and unread results.",
     )
     shared_memory: bool = _setting(True, "Exchange rows with callers on this host through shared memory.")
+    cache_url: str = _setting(
+        "memory:",
+        "Where outcomes of calls with `cache-ttl` are kept: `memory:` of each process, `file:///folder` for the "
+        "processes of a host, or `redis://host:6379/0` for all servers. Set a URL with a password in the environment.",
+        secret=True,
+    )
+    cache_max_bytes: int = _setting(
+        256 << 20,
+        "Maximum bytes of a cache in memory or in a file. The outcomes that were not used for longest are evicted. For "
+        "Redis, set its `maxmemory`.",
+    )
+    cache_encryption_variable: str | None = _setting(
+        None,
+        "Environment variable with a key, 32 bytes as base64, with which the entries of the cache are encrypted.",
+    )
     drain_seconds: float = _setting(30.0, "How long open streams may continue after SIGTERM.")
     log_level: str = _setting("info", "debug, info, warning or error.")
     log_format: str = _setting("text", "text, or json: one object per line.")
@@ -120,6 +135,7 @@ class ServerConfig:
             "keepalive_seconds": 1,
             "max_message_bytes": 1 << 16, "max_stream_rows": 1, "max_stream_bytes": 1 << 16, "max_function_rows": 1,
             "max_stream_result_bytes": 1 << 16, "max_server_bytes": 1 << 16, "drain_seconds": 0,
+            "cache_max_bytes": 1 << 16,
         }  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
@@ -171,6 +187,10 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidConfig(f"config file {path}: {error}") from error
     known = {setting.name for setting in dataclasses.fields(ServerConfig)}
+    cache = table.pop("cache", {})
+    if not isinstance(cache, dict):
+        raise InvalidConfig(f"config file {path}: setting 'cache': {cache!r} is not a table")
+    table |= {f"cache_{name}": value for name, value in cache.items()}
     return {_known(name, known, f"config file {path}"): value for name, value in table.items()}
 
 
@@ -189,6 +209,8 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
         if hint == tuple[str, ...]:
             parts = value.split(",") if isinstance(value, str) else value
             return tuple(part.strip() for part in parts if part.strip())
+        if name.endswith("_bytes") and isinstance(value, str):
+            return size(value)
         if hint in (int, float) and not isinstance(value, bool):
             number = hint(value)
             if math.isfinite(number) and (isinstance(value, str) or number == value):
@@ -203,6 +225,8 @@ def _parse(name: str, value: Any, hint: Any) -> Any:
             return value
     except InvalidConfig:
         raise
+    except InvalidOption as error:
+        raise InvalidConfig(f"setting {name!r}: {error}") from None
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
         pass
     raise InvalidConfig(f"setting {name!r}: {value!r} is not valid (expected {getattr(hint, '__name__', hint)})")

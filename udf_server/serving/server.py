@@ -23,6 +23,9 @@ from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.cache.sealing import sealing
+from udf_server.cache.urls import store_from_url
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.hosting.function_host import FunctionHost, HostedFunction, HostLimits
@@ -91,7 +94,13 @@ class Server:
                 config.idle_seconds,
             )
         )  # fmt: skip
-        self._service = UdfService(self._host, self.metrics, stream_limits, self._access, admission)
+        variable = config.cache_encryption_variable
+        seal, unseal = sealing(variable, os.environ) if variable else (None, None)
+        self._cache = OutcomeCache(
+            store_from_url(config.cache_url, config.cache_max_bytes), self.metrics,
+            callers_differ=self._access.restricted, seal=seal, unseal=unseal,
+        )  # fmt: skip
+        self._service = UdfService(self._host, self.metrics, stream_limits, self._access, admission, cache=self._cache)
         self._health = _Health()
         self._grpc: aio.Server | None = None
         self._http: HttpServer | None = None
@@ -106,6 +115,7 @@ class Server:
     async def start(self) -> None:
         """Listen and become ready. Raises InvalidConfig if the server cannot listen on an address."""
         config = self.config
+        await self._cache.open()
         # OpenTelemetry is imported here so that the first stream does not wait for it.
         prepare_tracing("udf-server")
         self._http = self._start_http()
@@ -149,6 +159,7 @@ class Server:
         if self._watch is not None:
             self._watch.stop()
         await self._host.close()
+        await self._cache.close()
         if self._heart is not None:
             self._heart.cancel()
         if self._http is not None:
@@ -257,6 +268,7 @@ class Server:
             self.metrics.loop_lag.observe(max(self._beat - due, 0.0))
             self._service.end_idle_streams()
             self._service.observe()
+            self._cache.observe()
             for hosted in self._host.hosted():
                 labels = hosted.spec.name, hosted.spec.version
                 self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)

@@ -65,6 +65,8 @@ class RowAccounts:
         self._pending: dict[int, _Pending] = {}
         self._unanswered_bytes = 0
         self._changed = asyncio.Event()
+        self._waiting = asyncio.Event()
+        """Set while there are unanswered rows."""
         self.unanswered_rows = 0
         self._queue_seconds = self._function_seconds = 0.0
 
@@ -87,6 +89,7 @@ class RowAccounts:
         self._pending[batch.first_row] = _Pending(batch.rows, size, arrived, span=span)
         span.event("taken")
         self.unanswered_rows += batch.rows
+        self._waiting.set()
         self._unanswered_bytes += size
         self._counts.rows_in += batch.rows
         self._metrics.batch_received(batch.rows, size, self._clock() - arrived, again=batch.waited > 0)
@@ -124,6 +127,8 @@ class RowAccounts:
         counts.calls += output.calls
         counts.retries += output.retries
         self.unanswered_rows -= output.rows
+        if not self.unanswered_rows:
+            self._waiting.clear()
         self._admission.give_back(self._function, output.rows, 0)
         pending = self._pending[output.batch]
         pending.rows -= output.rows
@@ -141,9 +146,15 @@ class RowAccounts:
             pending.span.end()
         self._metrics.rows_answered(ok, failed, output.skipped, output.size)
         self._metrics.called(output.calls, output.retries)
+        if any(output.cached):
+            self._metrics.cached(*output.cached)
         for code, count in output.codes.items():
             self._metrics.row_failed(code, count)
         self._changed.set()
+
+    async def some_unanswered(self) -> None:
+        """Wait until a row is unanswered."""
+        await self._waiting.wait()
 
     async def all_answered(self) -> None:
         """Wait until every row is answered."""

@@ -19,6 +19,8 @@ from remote_udf.tracing import start_span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.fairness import Party
 from udf_server.base.metrics import FunctionMetrics, ServerMetrics
+from udf_server.cache.cached_runner import CachedRunner
+from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.outputs import OutputWriter
@@ -62,6 +64,7 @@ class ExecuteStream:
         *,
         caller: Caller = ANYBODY,
         admission: Admission | None = None,
+        cache: OutcomeCache | None = None,
         headers: Headers = (),
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
@@ -71,6 +74,7 @@ class ExecuteStream:
         self._limits = limits
         self._caller = caller
         self._admission = admission or Admission()
+        self._cache = cache
         self._headers = headers
         self._span: Span = NO_SPAN
         self._began = clock()
@@ -247,7 +251,7 @@ class ExecuteStream:
             clock=self._clock,
             random=self._random,
         )
-        self._runner = _RUNNERS[spec.execution](setup)
+        self._runner = self._made_runner(setup)
         self._held.callback(self._leave, self._runner)
         self._heartbeats.opened(opening.options.timeout)
         self._spawn(self._heartbeats.watch(self._runner, opening.hosted, self._metrics, self._accounts), tasks)
@@ -258,6 +262,13 @@ class ExecuteStream:
         self._outbox.put(answer)
         if self._draining:
             self.drain()
+
+    def _made_runner(self, setup: RunnerSetup) -> Runner:
+        """The runner of the stream's calls, behind the cache if the call has one."""
+        make = _RUNNERS[setup.function.spec.execution]
+        if self._cache is None or not setup.options.cache_ttl:
+            return make(setup)
+        return CachedRunner(setup, make, self._cache, self._caller.identity)
 
     def _attached(self, request: pb.Open) -> SharedMemory | None:
         """The memory that a caller on this host offers; None if it offers none, or if it cannot be opened from here."""

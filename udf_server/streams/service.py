@@ -15,6 +15,7 @@ from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import __version__
 from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.security.access import Access, Caller
 from udf_server.streams.accounting import StreamLimits
@@ -36,13 +37,15 @@ class UdfService:
 
     def __init__(
         self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
-        admission: Admission | None = None, *, clock: Callable[[], float] = time.monotonic,
+        admission: Admission | None = None, *, cache: OutcomeCache | None = None,
+        clock: Callable[[], float] = time.monotonic,
         new_random: Callable[[], Random] = Random,
     ) -> None:  # fmt: skip
         """`new_random` makes what draws the jitter of a stream's retries."""
         self._clock, self._new_random = clock, new_random
         self._access = access or Access(None)
         self._admission = admission or Admission()
+        self._cache = cache
         self._host = host
         self._metrics = metrics
         self._limits = limits
@@ -116,7 +119,7 @@ class UdfService:
             await answers.write(encode(message_pb2.ExecuteResponse(error=refusal)))
             return
         stream = ExecuteStream(
-            self._host, self._metrics, self._limits, caller=caller, admission=self._admission,
+            self._host, self._metrics, self._limits, caller=caller, admission=self._admission, cache=self._cache,
             headers=context.invocation_metadata() or (), clock=self._clock, random=self._new_random(),
         )  # fmt: skip
         self._by_caller[who] += 1

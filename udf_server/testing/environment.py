@@ -16,6 +16,8 @@ from udf_server.base.codecs import Codec
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.values import ListCodec
+from udf_server.cache.memory import MemoryStore
+from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.streams.accounting import StreamLimits
@@ -27,6 +29,7 @@ from udf_server.testing.results import AppliedResult, RunResult
 
 __all__ = ["FunctionEnvironment"]
 
+CACHE_BYTES = 64 << 20
 AggregateGiven = Aggregate | AggregateFunction | type[AggregateFunction]
 
 
@@ -41,16 +44,18 @@ class FunctionEnvironment:
     ```
     """
 
-    def __init__(self, *, seed: int = 0, message_bytes: int = 64 << 20) -> None:
+    def __init__(self, *, seed: int = 0, message_bytes: int = 64 << 20, cache: OutcomeCache | None = None) -> None:
         """Create an environment.
 
         Args:
             seed: Seed of the jitter of retries.
             message_bytes: Maximum size of a message.
+            cache: The cache of functions with `cache_ttl`. By default each environment has one in memory.
         """
         self._random = random.Random(seed)
         self._limits = StreamLimits(message_bytes=message_bytes)
         self._metrics = ServerMetrics()
+        self._cache = cache or OutcomeCache(MemoryStore(CACHE_BYTES), self._metrics)
         self._declared: dict[int, Aggregate] = {}
         self._hosts: dict[int, FunctionHost] = {}
 
@@ -192,7 +197,7 @@ class FunctionEnvironment:
 
     async def _exchanged(self, function: Function, exchange: Exchange) -> RunResult:
         host = self._hosts.setdefault(id(function), FunctionHost(Registry([("test", function)])))
-        stream = ExecuteStream(host, self._metrics, self._limits, random=self._random)
+        stream = ExecuteStream(host, self._metrics, self._limits, cache=self._cache, random=self._random)
         await stream.run(exchange.requests(), exchange.receive)
         return exchange.result()
 

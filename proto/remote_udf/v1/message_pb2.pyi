@@ -210,7 +210,7 @@ class Batch(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ..., waited: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("first_row", "rows", "errors", "skipped", "part", "parts", "calls", "retries")
+    __slots__ = ("first_row", "rows", "errors", "skipped", "part", "parts", "calls", "retries", "cache_hits", "cache_misses", "cache_shared")
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +219,9 @@ class Result(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     RETRIES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SHARED_FIELD_NUMBER: _ClassVar[int]
     first_row: int
     rows: int
     errors: bytes
@@ -227,7 +230,10 @@ class Result(_message.Message):
     parts: int
     calls: int
     retries: int
-    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., calls: _Optional[int] = ..., retries: _Optional[int] = ...) -> None: ...
+    cache_hits: int
+    cache_misses: int
+    cache_shared: int
+    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., calls: _Optional[int] = ..., retries: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., cache_shared: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("rows_done", "draining")

@@ -37,6 +37,8 @@ function showFunction(found, now) {
   cell("failed").textContent = shown(f.failed);
   cell("failed").classList.toggle("bad", Boolean(last) && f.failed > last.failed);
   cell("in_flight").textContent = shown(f.in_flight);
+  const saved = f.cache_hit + f.cache_shared, cached = saved + f.cache_miss + f.cache_uncached;
+  cell("hits").textContent = cached ? `${(100 * saved / cached).toFixed(0)}%` : "";
   const errors = Object.entries(f.errors).sort();
   cell("errors").textContent = errors.map(([code, count]) => `${code} ${shown(count)}`).join(", ");
   if (last) {

@@ -1,0 +1,127 @@
+"""CachedBatch holds the outcomes of one batch until they are sent: some are from the cache, some from calls."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.options import ScalarOptions
+from remote_udf.outcomes import RowError
+from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
+from udf_server.runners.runner import InputBatch
+from udf_server.runners.selection import Indexes
+
+__all__ = ["CachedBatch", "Sharing"]
+
+
+class Sharing(Protocol):
+    """What a batch's runner does for the rows of other batches."""
+
+    policy: ScalarOptions
+    """Options that lead to an error: a row gets the error of another call only if these options are the same."""
+
+    def share(
+        self, batch: "CachedBatch", rows: Sequence[int], values: pa.Array, errors: Mapping[int, RowError]
+    ) -> None:
+        """Set the outcomes of rows that waited for equal rows."""
+
+    def inherit(self, batch: "CachedBatch", rows: Sequence[int]) -> None:
+        """Call rows that waited for another row, which has no outcome for them."""
+
+    def is_stuck(self, other: object) -> bool:
+        """Whether rows of `other` should not wait for this stream: its client does not read, so nothing is called."""
+
+
+class CachedBatch:
+    """The rows of one batch by index. Use it on the server's event loop."""
+
+    def __init__(
+        self, runner: Sharing, batch: InputBatch, columns: Sequence[pa.Array], keys: Sequence[bytes | None]
+    ) -> None:
+        self.runner = runner
+        self.batch = batch
+        self.columns = columns
+        self.keys = keys
+        self.starts: dict[int, float] = {}
+        """When the calls of rows began. The function's threads write it."""
+        self.owned: set[int] = set()
+        """Rows whose key this batch owns: equal rows wait for them."""
+        self.waits: dict[int, float] = {}
+        """Rows that wait for the call of an equal row, and since when."""
+        self.open = np.ones(batch.rows, np.bool_)
+        """True for the rows without an outcome."""
+        self.left = batch.rows
+        """Number of rows without an outcome."""
+        self.held = 0
+        """Approximate bytes of the outcomes that were not sent."""
+        self._rows: list[Indexes] = []
+        self._values: list[pa.Array] = []
+        self._errors: dict[int, RowError] = {}
+        self._skipped: set[int] = set()
+        self._calls = self._retries = 0
+        self._hits = self._misses = self._shared = 0
+
+    def settle(self, rows: Indexes, values: pa.Array, errors: Mapping[int, RowError]) -> int:
+        """Set the outcomes of rows that have none. Returns the number of bytes that were added to `held`.
+
+        Args:
+            rows: Distinct indexes of rows.
+            values: Their values; null for a row with an error.
+            errors: Errors by the index of the row.
+        """
+        self.open[rows] = False
+        self.left -= len(rows)
+        self._rows.append(rows)
+        self._values.append(values)
+        self._errors.update(errors)
+        added = values.nbytes + sum(map(error_bytes, errors.values()))
+        self.held += added
+        return added
+
+    def skip(self, skipped: Mask, result: pa.DataType) -> int:
+        """Set the outcome null for rows that are not called because an argument is null. Returns what `settle` does."""
+        rows = np.flatnonzero(skipped)
+        self._skipped.update(rows.tolist())
+        return self.settle(rows, pa.nulls(len(rows), result), {})
+
+    def count(self, *, calls: int = 0, retries: int = 0, hits: int = 0, misses: int = 0, shared: int = 0) -> None:
+        """Add to the counts that the next output reports."""
+        self._calls += calls
+        self._retries += retries
+        self._hits += hits
+        self._misses += misses
+        self._shared += shared
+
+    def outputs(self, writer: OutputWriter, *, ordered: bool) -> Iterator[Output]:
+        """The Results of the outcomes that were not sent. With ordered output, one for each run of consecutive rows."""
+        if not self._rows:
+            return
+        rows, values = np.concatenate(self._rows), pa.concat_arrays(self._values)
+        self._rows, self._values, self.held = [], [], 0
+        if ordered and np.any(np.diff(rows) != 1):
+            order = np.argsort(rows)
+            rows, values = rows[order], values.take(pa.array(order))
+        edges = np.flatnonzero(np.diff(rows) != 1) + 1 if ordered else ()
+        starts = [0, *edges, len(rows)]
+        for start, end in itertools.pairwise(starts):
+            yield from self._write(writer, rows[start:end], values.slice(start, end - start), ordered=ordered)
+
+    def _write(self, writer: OutputWriter, rows: Indexes, values: pa.Array, *, ordered: bool) -> Iterator[Output]:
+        indexes = rows.tolist()
+        errors, skipped = {}, None
+        if self._errors:
+            errors = {place: self._errors.pop(row) for place, row in enumerate(indexes) if row in self._errors}
+        if self._skipped:
+            skipped = np.fromiter((row in self._skipped for row in indexes), np.bool_, len(indexes))
+        taken = Taken(
+            indexes[0] if ordered else 0, values, errors, {}, self._calls, self._retries, skipped,
+            (self._hits, self._misses, self._shared),
+        )  # fmt: skip
+        self._calls = self._retries = self._hits = self._misses = self._shared = 0
+        first, done = self.batch.first_row, 0
+        for piece in taken.cut(writer.piece_bytes):
+            start, done = done, done + len(piece.values)
+            positions = None if ordered else [first + row for row in indexes[start:done]]
+            yield from writer.write(first, piece, positions)

@@ -1,0 +1,64 @@
+"""CollectingWriter takes the place of an OutputWriter: it passes outcomes of calls to the cache, not to the client."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from udf_server.cache.entries import Entries
+from udf_server.runners.outputs import Output, OutputWriter, Taken
+from udf_server.runners.room import Room
+
+__all__ = ["Collected", "CollectingWriter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected(Output):
+    """Outcomes of rows that were called: `taken` by position, `indexes` of the rows in their batch."""
+
+    taken: Taken = field(kw_only=True)
+    indexes: np.ndarray[tuple[int], np.dtype[np.int64]] = field(kw_only=True)
+    entries: Sequence[tuple[bytes, bytes]] = field(kw_only=True, default=())
+    """Keys and entries of the values."""
+
+
+class CollectingWriter(OutputWriter):
+    """Collects the outcomes of one stream, from any thread. The entries of values are written on that thread."""
+
+    def __init__(
+        self, result: pa.DataType, *, max_message_bytes: int, room: Room, entries: Entries,
+        keys: Callable[[int], Sequence[bytes | None] | None],
+    ) -> None:  # fmt: skip
+        """`keys` returns the keys of the batch that starts at a row; None if its outcomes are not kept."""
+        super().__init__(result, ordered=False, max_message_bytes=max_message_bytes, room=room)
+        self._entries = entries
+        self._keys = keys
+
+    def write(self, batch: int, taken: Taken, rows: Sequence[int] | None = None) -> list[Output]:
+        assert rows is not None, "rows are collected as they complete"
+        indexes = np.asarray(rows, np.int64) - batch
+        entries = self._written(batch, taken, indexes)
+        size = taken.values.nbytes
+        collected = Collected(
+            b"", batch, len(indexes), 0, {}, size, taken.calls, taken.retries, taken=taken, indexes=indexes,
+            entries=entries,
+        )  # fmt: skip
+        return [self._counted(collected)]
+
+    def _written(
+        self, batch: int, taken: Taken, indexes: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> Sequence[tuple[bytes, bytes]]:
+        keys = self._keys(batch)
+        if keys is None:
+            return ()
+        chosen, mine = [], []
+        for place, index in enumerate(indexes.tolist()):
+            key = keys[index]
+            if key is not None and place not in taken.errors:
+                chosen.append(place)
+                mine.append(key)
+        if not chosen:
+            return ()
+        values = taken.values if len(chosen) == len(taken.values) else taken.values.take(pa.array(chosen))
+        return list(zip(mine, self._entries.of_values(values, mine), strict=True))

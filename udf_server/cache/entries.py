@@ -1,0 +1,123 @@
+"""Entries are outcomes as bytes, in the form in which stores keep them: a header with a checksum, then the outcome."""
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from remote_udf.errors import ErrorCode
+from remote_udf.outcomes import RowError
+from udf_server.cache.row_bytes import Malformed, bytes_of_rows, rows_of_bytes
+
+__all__ = ["Entries", "Found"]
+
+_HEADER = struct.Struct("<2sBxId")
+"""Mark, kind, checksum of the outcome, and the time at which it was written, in seconds since 1970."""
+_MARK = b"U1"
+_VALUE, _ERROR = 0, 1
+_HEADER_BYTES = _HEADER.size
+
+Seal = Callable[[bytes, bytes], bytes]
+"""Encrypts or decrypts bytes, given the key of the row."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Outcomes that were read: values and errors by position in the entries that were given, and the bytes read."""
+
+    rows: Sequence[int]
+    values: pa.Array
+    errors: dict[int, RowError]
+
+
+class Entries:
+    """Writes and reads entries of one result type. Safe to use from any thread."""
+
+    def __init__(
+        self, result: pa.DataType, wall: Callable[[], float], seal: Seal | None = None, unseal: Seal | None = None
+    ) -> None:
+        """`wall` is the time in seconds since 1970. `unseal` returns empty bytes for what it cannot decrypt."""
+        self._result = result
+        self._wall = wall
+        self._seal, self._unseal = seal, unseal
+
+    def of_values(self, values: pa.Array, keys: Sequence[bytes]) -> list[bytes]:
+        """An entry for each value."""
+        now, pack, crc = self._wall(), _HEADER.pack, zlib.crc32
+        entries = [pack(_MARK, _VALUE, crc(row), now) + row for row in bytes_of_rows(values).to_pylist()]
+        return self._sealed(entries, keys)
+
+    def of_error(self, error: RowError, key: bytes) -> bytes:
+        """An entry for an error. Its traceback is not kept."""
+        row = json.dumps([error.code.value, error.message, error.attempts]).encode(errors="surrogatepass")
+        return self._sealed([_HEADER.pack(_MARK, _ERROR, zlib.crc32(row), self._wall()) + row], [key])[0]
+
+    def read(
+        self, entries: Sequence[bytes | None], keys: Sequence[bytes], ages: tuple[float, float], damaged: list[int]
+    ) -> Found:
+        """The outcomes of the entries that are valid and not too old.
+
+        Args:
+            entries: Entries by position; None for a row without one.
+            keys: The keys of the rows.
+            ages: The maximum age of values and of errors, in seconds.
+            damaged: Gets the positions of entries that are neither too old nor readable.
+        """
+        now, unpack, crc = self._wall(), _HEADER.unpack_from, zlib.crc32
+        rows: list[int] = []
+        payloads: list[bytes] = []
+        errors: dict[int, RowError] = {}
+        for place, entry in enumerate(entries):
+            if entry is None:
+                continue
+            if self._unseal is not None:
+                entry = self._unseal(entry, keys[place])
+            if len(entry) < _HEADER_BYTES:
+                damaged.append(place)
+                continue
+            mark, kind, checksum, written = unpack(entry)
+            payload = entry[_HEADER_BYTES:]
+            if mark != _MARK or kind not in (_VALUE, _ERROR) or crc(payload) != checksum:
+                damaged.append(place)
+            elif not now - written < ages[kind]:
+                continue
+            elif kind == _VALUE:
+                rows.append(place)
+                payloads.append(payload)
+            elif (error := _error(payload)) is None:
+                damaged.append(place)
+            else:
+                errors[place] = error
+        return Found(*self._decoded(rows, payloads, damaged), errors)
+
+    def _decoded(self, rows: list[int], payloads: list[bytes], damaged: list[int]) -> tuple[list[int], pa.Array]:
+        try:
+            return rows, rows_of_bytes(payloads, self._result)
+        except Malformed:
+            pass
+        # Only the rows that are damaged are lost.
+        good: list[int] = []
+        arrays = [pa.nulls(0, self._result)]
+        for row, payload in zip(rows, payloads, strict=True):
+            try:
+                arrays.append(rows_of_bytes([payload], self._result))
+                good.append(row)
+            except Malformed:
+                damaged.append(row)
+        return good, pa.concat_arrays(arrays)
+
+    def _sealed(self, entries: list[bytes], keys: Sequence[bytes]) -> list[bytes]:
+        if self._seal is None:
+            return entries
+        return [self._seal(entry, key) for entry, key in zip(entries, keys, strict=True)]
+
+
+def _error(payload: bytes) -> RowError | None:
+    try:
+        code, message, attempts = json.loads(payload)
+        return RowError(ErrorCode(code), str(message), int(attempts))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,240 @@
+"""FileStore keeps entries in a SQLite file, for the processes of one host. They survive restarts."""
+
+import asyncio
+import contextlib
+import functools
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.cache.leases import LEASE_SECONDS, Beats
+from udf_server.cache.store import ENTRY_BYTES, Store, Stored, StoreError
+
+__all__ = ["FileStore"]
+
+Result = TypeVar("Result")
+FILE = "outcomes.sqlite3"
+FORMAT = 1
+KEYS_AT_ONCE = 500
+TOUCH_SECONDS = 60.0
+"""The time of the last use of an entry is this precise, because writing it takes longer than reading the entry."""
+EVICTED_AT_ONCE = 32
+TOUCHED_AT_ONCE = 1_000
+BUSY_SECONDS = 2.0
+"""How long an operation waits for another process."""
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS entries (
+        function TEXT, key BLOB, entry BLOB, expires REAL, used REAL, PRIMARY KEY (function, key)
+    );
+    CREATE INDEX IF NOT EXISTS entries_used ON entries (used);
+    CREATE TABLE IF NOT EXISTS claims (function TEXT, key BLOB, server TEXT, PRIMARY KEY (function, key)) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS servers (server TEXT PRIMARY KEY, until REAL) WITHOUT ROWID;
+"""
+
+_ENTRIES = "SELECT key, entry, used FROM entries WHERE function = ? AND expires > ?"
+_CLAIMS = "SELECT key FROM claims WHERE function = ? AND server = ?"
+
+
+class FileStore(Store):
+    """Entries in the file `outcomes.sqlite3` of a folder. One thread of this process uses it."""
+
+    shared = True
+
+    def __init__(self, folder: Path, max_bytes: int, wall: Callable[[], float] = time.time) -> None:
+        """`wall` is the time in seconds since 1970, which all processes of the host share."""
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._wall = wall
+        self._thread: ThreadPoolExecutor | None = None
+        self._db: sqlite3.Connection | None = None
+        self._beats = Beats(self._beat)
+        self._touched: list[tuple[float, str, bytes]] = []
+
+    async def open(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "udf-cache")
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._connect)
+        except (OSError, sqlite3.Error) as error:
+            await self.close()
+            raise InvalidConfig(f"setting 'cache_url': cannot use {self._folder / FILE}: {error}") from None
+        except InvalidConfig:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._beats.stop()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            if self._db is not None:
+                await asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
+            thread.shutdown(wait=False)
+
+    async def get(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return await self._run(lambda db: self._get(db, function, keys))
+
+    async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
+        await self._run(lambda db: self._put(db, function, entries, seconds))
+
+    async def claim(self, function: str, keys: Sequence[bytes]) -> list[bool]:
+        self._beats.start()
+        return await self._run(lambda db: self._claim(db, function, keys))
+
+    async def release(self, function: str, keys: Sequence[bytes]) -> None:
+        rows = [(function, key, self._beats.name) for key in keys]
+        await self._run(
+            lambda db: db.executemany("DELETE FROM claims WHERE function = ? AND key = ? AND server = ?", rows)
+        )
+
+    async def stats(self) -> list[Stored]:
+        text = "SELECT function, count(*), sum(length(entry)) FROM entries GROUP BY function ORDER BY function"
+        rows = await self._run(lambda db: db.execute(text).fetchall())
+        return [Stored(function, count, size + count * ENTRY_BYTES) for function, count, size in rows]
+
+    async def clear(self, function: str | None = None) -> int:
+        text = "DELETE FROM entries WHERE ? IS NULL OR function = ?"
+        return await self._run(lambda db: db.execute(text, (function, function)).rowcount)
+
+    async def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
+        rows = await self._run(lambda db: self._page(db, "", b""))
+        while rows:
+            for row in rows:
+                yield row
+            function, key, _ = rows[-1]
+            rows = await self._run(functools.partial(self._page, function=function, key=key))
+
+    # The methods below run on the thread.
+
+    def _connect(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / FILE
+        path.touch(mode=0o600)
+        self._db = db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        db.execute("PRAGMA journal_mode = WAL")
+        # A loss of power may lose the latest entries, but does not damage the file.
+        db.execute("PRAGMA synchronous = NORMAL")
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, FORMAT):
+            raise InvalidConfig(
+                f"setting 'cache_url': {path} has format {found}, this version needs {FORMAT}: use another folder"
+            )
+        db.executescript(_TABLES)
+        db.execute(f"PRAGMA user_version = {FORMAT}")
+
+    def _disconnect(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("DELETE FROM servers WHERE server = ?", (self._beats.name,))
+            db.close()
+
+    async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        def run() -> Result:
+            if self._db is None:
+                raise StoreError("the store is closed")
+            try:
+                return work(self._db)
+            except sqlite3.Error as error:
+                if self._db.in_transaction:
+                    self._db.rollback()
+                raise StoreError(str(error)) from None
+
+        if self._thread is None:
+            raise StoreError("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+    def _get(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        now, found = self._wall(), {}
+        for part in _parts(keys):
+            text = f"{_ENTRIES} AND key IN ({_marks(part)})"
+            for key, entry, used in db.execute(text, (function, now, *part)):
+                found[key] = entry
+                if used < now - TOUCH_SECONDS:
+                    self._touched.append((now, function, key))
+        if len(self._touched) > TOUCHED_AT_ONCE:
+            self._touch(db)
+        return [found.get(key) for key in keys]
+
+    def _touch(self, db: sqlite3.Connection) -> None:
+        touched, self._touched = self._touched, []
+        with _transaction(db):
+            db.executemany("UPDATE entries SET used = ? WHERE function = ? AND key = ?", touched)
+
+    def _put(
+        self, db: sqlite3.Connection, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float
+    ) -> None:
+        now = self._wall()
+        with _transaction(db):
+            db.executemany(
+                "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?)",
+                [(function, key, entry, now + seconds, now) for key, entry in entries],
+            )
+            db.executemany("DELETE FROM claims WHERE function = ? AND key = ?", [(function, key) for key, _ in entries])
+        while self._size(db) > self._max_bytes:
+            if self._touched:
+                self._touch(db)
+            text = (
+                "DELETE FROM entries WHERE (function, key) IN (SELECT function, key FROM entries ORDER BY used LIMIT ?)"
+            )
+            if not db.execute(text, (EVICTED_AT_ONCE,)).rowcount:
+                break
+
+    def _page(self, db: sqlite3.Connection, function: str, key: bytes) -> list[tuple[str, bytes, bytes]]:
+        """The entries that follow this one."""
+        text = (
+            "SELECT function, key, entry FROM entries WHERE (function, key) > (?, ?) ORDER BY function, key LIMIT 1000"
+        )
+        return db.execute(text, (function, key)).fetchall()
+
+    def _size(self, db: sqlite3.Connection) -> int:
+        pages, free, size = (
+            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def _claim(self, db: sqlite3.Connection, function: str, keys: Sequence[bytes]) -> list[bool]:
+        now, mine = self._wall(), set()
+        with _transaction(db):
+            self._renew(db, self._beats.name)
+            db.execute("DELETE FROM claims WHERE server NOT IN (SELECT server FROM servers WHERE until > ?)", (now,))
+            for part in _parts(keys):
+                text = f"{_ENTRIES} AND key IN ({_marks(part)})"
+                there = {key for key, _, _ in db.execute(text, (function, now, *part))}
+                rows = [(function, key, self._beats.name) for key in part if key not in there]
+                db.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
+                text = f"{_CLAIMS} AND key IN ({_marks(part)})"
+                claims = db.execute(text, (function, self._beats.name, *part))
+                mine |= {key for (key,) in claims if key not in there}
+        return [key in mine for key in keys]
+
+    async def _beat(self, name: str) -> None:
+        await self._run(lambda db: self._renew(db, name))
+
+    def _renew(self, db: sqlite3.Connection, name: str) -> None:
+        db.execute("INSERT OR REPLACE INTO servers VALUES (?, ?)", (name, self._wall() + LEASE_SECONDS))
+
+
+class _transaction:  # noqa: N801 - it is used like a function
+    """Commit what the block does, or roll it back."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        # IMMEDIATE, because a transaction that begins with reading fails if another process writes meanwhile.
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _marks(keys: Sequence[bytes]) -> str:
+    return ",".join("?" * len(keys))
+
+
+def _parts(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        yield keys[start : start + KEYS_AT_ONCE]

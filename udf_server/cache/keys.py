@@ -1,0 +1,126 @@
+"""RowKeys computes the keys under which outcomes are kept: 128 bits of a hash per row."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.functions import NullCall
+from remote_udf.types import spelled
+from udf_server.base.functions import Function
+from udf_server.base.values import decode_rows
+from udf_server.cache.canonical import canonical_array
+from udf_server.cache.row_bytes import bytes_of_rows
+
+__all__ = ["KEY_BYTES", "LARGEST_ARGUMENTS", "RowKeys"]
+
+KEY_BYTES = 16
+LARGEST_ARGUMENTS = 1 << 20
+"""A row whose arguments have more bytes has no key."""
+_FORMAT = 1
+"""Raise it if the same arguments get other bytes, or entries get another format, so that older entries are not hit."""
+_KEY_TYPES = (str, bytes, int, float, bool, type(None))
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class RowKeys:
+    """The keys of the rows of one stream. Use it on any thread."""
+
+    def __init__(self, function: Function, types: Sequence[pa.DataType], text: str | None, caller: str) -> None:
+        """The keys differ by function, version, declaration, types, the option `cache-key` and the caller.
+
+        Args:
+            function: The function, which may have a `cache_key` of its author.
+            types: The types of the arguments.
+            text: The option `cache-key`.
+            caller: The identity of the caller; empty if all callers share outcomes.
+        """
+        spec = function.spec
+        facts = [_FORMAT, spec.name, spec.version, spec.fingerprint, [spelled(type_) for type_ in types], text, caller]
+        prefix = hashlib.sha256(json.dumps(facts).encode()).digest()
+        # BLAKE2b is used because callers choose the arguments: nobody can find other arguments with the same key.
+        self._hash = hashlib.blake2b(digest_size=KEY_BYTES, key=prefix)
+        self._function = function
+        self._types = types
+        self._skips = spec.nulls is NullCall.SKIP
+        self._vectorized = spec.execution.value == "vectorized"
+
+    def skipped(self, columns: Sequence[pa.Array]) -> Mask | None:
+        """True for the rows that are not called because an argument is null; None if there is no such row."""
+        if not self._skips or not any(column.null_count for column in columns):
+            return None
+        return np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in columns])
+
+    def of(self, columns: Sequence[pa.Array], rows: int) -> list[bytes | None]:
+        """The key of each row; None for a row without one, because its arguments are too large or not comparable."""
+        author = self._function.cache_key
+        if author is not None:
+            return self._hashed(self._by_author(author, columns, rows))
+        if not columns:
+            return self._hashed([b""] * rows)
+        try:
+            parts = [canonical_array(column) for column in columns]
+            names = [str(number) for number in range(len(parts))]
+            return self._hashed(bytes_of_rows(pa.StructArray.from_arrays(parts, names)).to_pylist())
+        except (TypeError, pa.ArrowException):
+            return [None] * rows
+
+    def _hashed(self, rows: Sequence[bytes | None]) -> list[bytes | None]:
+        keys: list[bytes | None] = []
+        new = self._hash.copy
+        for row in rows:
+            if row is None or len(row) > LARGEST_ARGUMENTS:
+                keys.append(None)
+                continue
+            hashed = new()
+            hashed.update(row)
+            keys.append(hashed.digest())
+        return keys
+
+    def _by_author(
+        self, author: Callable[..., Any], columns: Sequence[pa.Array], rows: int
+    ) -> "Sequence[bytes | None]":
+        if self._vectorized:
+            return self._by_vectorized_author(author, columns, rows)
+        decoded = [
+            decode_rows(self._function.codec_for(position, type_), column)
+            for position, (type_, column) in enumerate(zip(self._types, columns, strict=True))
+        ]
+        failed = {row for _, failures in decoded for row in failures}
+        arguments = zip(*(values for values, _ in decoded), strict=True) if decoded else iter([()] * rows)
+        return [None if row in failed else _author_bytes(author, each) for row, each in enumerate(arguments)]
+
+    def _by_vectorized_author(
+        self, author: Callable[..., Any], columns: Sequence[pa.Array], rows: int
+    ) -> "Sequence[bytes | None]":
+        try:
+            made = author(*columns)
+            array = made if isinstance(made, pa.Array) else pa.array(made)
+            if len(array) != rows:
+                return [None] * rows
+            type_ = spelled(array.type).encode() + b":"
+            return [type_ + row for row in bytes_of_rows(canonical_array(array)).to_pylist()]
+        except Exception:
+            return [None] * rows
+
+
+def _author_bytes(author: Callable[..., Any], arguments: Sequence[Any]) -> bytes | None:
+    try:
+        return _stable(author(*arguments))
+    except Exception:
+        # A row without a key is called as without a cache.
+        return None
+
+
+def _stable(value: Any) -> bytes:
+    """Bytes of a value that are the same in every process. Raises TypeError for any other type."""
+    if type(value) in (tuple, list):
+        parts = [_stable(each) for each in value]
+        return b"(" + b"".join(b"%d:%s" % (len(part), part) for part in parts) + b")"
+    if type(value) not in _KEY_TYPES:
+        raise TypeError(f"a cache key may have text, bytes, numbers, None and tuples of them, not {type(value)}")
+    return f"{type(value).__name__}:{value!r}".encode(errors="surrogatepass")

@@ -1,0 +1,209 @@
+"""OutcomeCache is the cache of one server process: its store, the running calls, and what happens if the store fails.
+
+It fails open: if the store is unreachable, slow or full, functions are called as without a cache.
+"""
+
+import asyncio
+import collections
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.entries import Seal
+from udf_server.cache.flights import Flights
+from udf_server.cache.memory import MemoryStore
+from udf_server.cache.store import ENTRY_BYTES, LARGEST_ENTRY, Store, StoreError
+
+__all__ = ["OutcomeCache"]
+
+log = logging.getLogger(__name__)
+
+QUEUE_BYTES = 32 << 20
+"""Maximum bytes of entries that wait to be written to a shared store. Further ones are not kept."""
+LATEST_BYTES, LATEST_SECONDS = 16 << 20, 10.0
+"""Entries that were just written to a shared store are also kept in memory, up to this size and for this time."""
+WRITE_SECONDS = 5.0
+"""Maximum time of one write to a shared store."""
+KEPT_SECONDS = 60.0
+"""How long a write that fails is tried again."""
+RETRY_SECONDS = (1.0, 30.0)
+"""After a failure, the store is not used for this time, which doubles up to the second value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """Entries to be put, or claims to be released if there are no seconds."""
+
+    function: str
+    entries: Sequence[tuple[bytes, bytes]]
+    seconds: float | None
+    size: int
+    until: float
+    """When it is given up."""
+
+
+class OutcomeCache:
+    """The cache that all streams of a server process share. Use it on the server's event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: ServerMetrics,
+        *,
+        callers_differ: bool = False,
+        seal: Seal | None = None,
+        unseal: Seal | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Create a cache.
+
+        Args:
+            store: Where entries are kept.
+            metrics: The metrics of the server.
+            callers_differ: Whether callers authenticate. If so, `cache-scope` is `caller` unless it is set.
+            seal: Encrypts an entry.
+            unseal: Decrypts an entry.
+            clock: A clock that never goes back.
+            wall: The seconds since 1970.
+        """
+        self.store = store
+        self.callers_differ = callers_differ
+        self.seal, self.unseal = seal, unseal
+        self.wall = wall
+        self.flights: Flights[Any] = Flights()
+        """Its places are pairs of a batch and the index of a row in it."""
+        self._latest = MemoryStore(LATEST_BYTES, clock)
+        """The latest entries of this process: a look-up that began before they were written does not have them."""
+        self._metrics = metrics
+        self._clock = clock
+        self._writes: collections.deque[_Write] = collections.deque()
+        self._queued = 0
+        self._writer: asyncio.Task[None] | None = None
+        self._closed = False
+        self._failures = 0
+        self._closed_until = 0.0
+
+    async def open(self) -> None:
+        """Connect to the store. Raises InvalidConfig."""
+        await self.store.open()
+
+    async def close(self) -> None:
+        """Write what is queued, within a limit, and disconnect. Safe to call twice."""
+        if (writer := self._writer) is not None:
+            await asyncio.wait([writer], timeout=WRITE_SECONDS)
+            self._closed = True
+            writer.cancel()
+            await asyncio.wait([writer])
+        await self.store.close()
+
+    def observe(self) -> None:
+        """Update the metrics of what is kept in this process. Call about once a second."""
+        if isinstance(self.store, MemoryStore):
+            self._metrics.cache_bytes.set(self.store.bytes)
+        self._metrics.cache_queue_bytes.set(self._queued)
+
+    async def get(self, function: str, keys: Sequence[bytes], seconds: float) -> list[bytes | None]:
+        """The entries of the keys, or None for each of them if the store fails or takes longer than `seconds`."""
+        found = await self._asked("get", self.store.get(function, keys), seconds)
+        if found is None:
+            found = [None] * len(keys)
+        if self.store.shared and len(self._latest):
+            latest = self._latest.found(function, keys)
+            found = [entry if entry is not None else new for entry, new in zip(found, latest, strict=True)]
+        return found
+
+    async def claim(self, function: str, keys: Sequence[bytes], seconds: float) -> list[bool]:
+        """For each key, whether this process may call it now. If the store fails, it may call every one."""
+        if not self.store.shared:
+            return [True] * len(keys)
+        claimed = await self._asked("claim", self.store.claim(function, keys), seconds)
+        if claimed is None:
+            # The store may have granted them all the same.
+            self.release(function, keys)
+            return [True] * len(keys)
+        return claimed
+
+    def keep(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
+        """Keep entries: at once in memory; in any other store within milliseconds, because they are queued."""
+        kept = [entry for entry in entries if len(entry[1]) <= LARGEST_ENTRY]
+        if len(kept) < len(entries):
+            self.count_errors("large", len(entries) - len(kept))
+            self.release(function, [key for key, entry in entries if len(entry) > LARGEST_ENTRY])
+        if isinstance(self.store, MemoryStore):
+            self.store.keep(function, kept, seconds)
+        elif kept:
+            until = self._clock() + KEPT_SECONDS
+            self._latest.keep(function, kept, min(seconds, LATEST_SECONDS))
+            self._queue(_Write(function, kept, seconds, sum(len(entry) + ENTRY_BYTES for _, entry in kept), until))
+
+    def release(self, function: str, keys: Sequence[bytes]) -> None:
+        """Release claims, because their calls have no outcome that is kept."""
+        if self.store.shared and keys:
+            until = self._clock() + KEPT_SECONDS
+            self._queue(_Write(function, [(key, b"") for key in keys], None, len(keys) * ENTRY_BYTES, until))
+
+    def count_errors(self, reason: str, count: int = 1) -> None:
+        self._metrics.cache_errors.labels(reason).inc(count)
+
+    def _queue(self, write: _Write) -> None:
+        if self._queued + write.size > QUEUE_BYTES:
+            self.count_errors("queue", len(write.entries))
+            return
+        self._writes.append(write)
+        self._queued += write.size
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        """Write what is queued, then end."""
+        # A library may raise an error of its own instead of the cancellation, so the task also asks for `_closed`.
+        while self._writes and not self._closed:
+            write = self._writes[0]
+            await asyncio.sleep(max(self._closed_until - self._clock(), 0.0))
+            done = await self._asked("put" if write.seconds else "release", self._written_to(write), WRITE_SECONDS)
+            # If the store is unavailable for long, later writes matter more than this one.
+            if done or self._clock() > write.until:
+                self._writes.popleft()
+                self._queued -= write.size
+        self._writer = None
+
+    async def _written_to(self, write: _Write) -> bool:
+        if write.seconds is None:
+            await self.store.release(write.function, [key for key, _ in write.entries])
+        else:
+            await self.store.put(write.function, write.entries, write.seconds)
+        return True
+
+    async def _asked(self, operation: str, asked: Any, seconds: float) -> Any:
+        """The answer of the store; None if it fails, takes too long, or has just failed."""
+        began = self._clock()
+        if began < self._closed_until:
+            asked.close()
+            self.count_errors("unavailable")
+            return None
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await asked
+        except (StoreError, OSError) as error:
+            self._failed(operation, error)
+            return None
+        if self._failures:
+            self._failures = 0
+            log.info("cache is available again")
+        self._metrics.cache_seconds.labels(operation).observe(self._clock() - began)
+        return answer
+
+    def _failed(self, operation: str, error: BaseException) -> None:
+        self.count_errors(operation)
+        if not self._failures:
+            why = str(error) or type(error).__name__
+            log.warning(
+                "cache is unavailable; functions are called without it", extra={"during": operation, "why": why}
+            )
+        wait = min(RETRY_SECONDS[0] * 2.0**self._failures, RETRY_SECONDS[1])
+        self._failures = min(self._failures + 1, 10)
+        self._closed_until = self._clock() + wait

@@ -1,0 +1,71 @@
+"""Store is the base class of the places where entries are kept."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["ENTRY_BYTES", "LARGEST_ENTRY", "Store", "StoreError", "Stored"]
+
+LARGEST_ENTRY = 1 << 20
+"""An outcome with more bytes is not kept."""
+ENTRY_BYTES = 200
+"""Approximate bytes that an entry takes in addition to its own."""
+
+
+class StoreError(Exception):
+    """The store cannot be reached, or refuses an operation. The message has no secrets."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a store holds for one function."""
+
+    function: str
+    """Name and version, such as "classify@1"."""
+    entries: int
+    bytes: int
+
+
+class Store(ABC):
+    """Keeps entries by function and key until they expire, or until there is no room for them.
+
+    Use it on one event loop. Methods raise StoreError. A store that is shared has claims: while a server holds the
+    claim of a key, other servers wait for its outcome. A claim ends when an entry is put, when it is released, and soon
+    after its server was lost.
+    """
+
+    shared = False
+    """Whether other processes use the same entries."""
+
+    async def open(self) -> None:  # noqa: B027 - not every store connects
+        """Connect. Raises InvalidConfig if that cannot succeed, as with a wrong password."""
+
+    async def close(self) -> None:  # noqa: B027 - not every store connects
+        """Disconnect. Safe to call twice."""
+
+    @abstractmethod
+    async def get(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The entry of each key; None for keys without one."""
+
+    @abstractmethod
+    async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
+        """Keep entries by key for this time, and release their claims."""
+
+    async def claim(self, function: str, keys: Sequence[bytes]) -> list[bool]:
+        """Claim keys that nobody else has claimed. Returns for each key whether this process has the claim."""
+        return [True] * len(keys)
+
+    async def release(self, function: str, keys: Sequence[bytes]) -> None:  # noqa: B027 - not every store has claims
+        """Release claims of this process."""
+
+    @abstractmethod
+    async def stats(self) -> list[Stored]:
+        """What the store holds, by function."""
+
+    @abstractmethod
+    async def clear(self, function: str | None = None) -> int:
+        """Remove the entries of a function, or all. Returns their number."""
+
+    @abstractmethod
+    def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
+        """Function, key and entry of every entry."""

@@ -1,0 +1,27 @@
+"""Creates the store that a URL names."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from udf_server.base.errors import InvalidConfig
+from udf_server.cache.file import FileStore
+from udf_server.cache.memory import MemoryStore
+from udf_server.cache.redis import RedisStore
+from udf_server.cache.store import Store
+
+__all__ = ["store_from_url"]
+
+
+def store_from_url(url: str, max_bytes: int) -> Store:
+    """The store of the setting `cache_url`. Raises InvalidConfig, whose message has no secret of the URL."""
+    scheme, _, _ = url.partition(":")
+    if scheme == "memory":
+        return MemoryStore(max_bytes)
+    if scheme == "file":
+        parts = urlsplit(url)
+        if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
+            raise InvalidConfig("setting 'cache_url': write a folder as file:///absolute/path")
+        return FileStore(Path(unquote(parts.path)), max_bytes)
+    if scheme in ("redis", "rediss", "unix"):
+        return RedisStore(url)
+    raise InvalidConfig("setting 'cache_url' does not begin with memory:, file:, redis:, rediss: or unix:")
