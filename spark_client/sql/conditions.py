@@ -1,0 +1,188 @@
+"""Translates conditions on the rows of a scan. Spark checks those on partition columns, workers check the others."""
+
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import identifiers_of
+from spark_client.executor.parquet.scan import ScanColumn
+from spark_client.sql.dialect import RemoteSpark, generate
+from spark_client.sql.nodes import Node
+
+__all__ = ["Conditions"]
+
+_COMPARISONS: Mapping[type[Node], Callable[[Any, Any], pc.Expression]] = {
+    exp.EQ: operator.eq, exp.NEQ: operator.ne, exp.GT: operator.gt, exp.GTE: operator.ge, exp.LT: operator.lt,
+    exp.LTE: operator.le,
+}  # fmt: skip
+_TRUE_FOR_NAN = (exp.GT, exp.GTE, exp.NEQ)
+_FLIPPED: Mapping[type[Node], type[Node]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+_MOST_VALUES = 200
+"""The maximum number of values of IN."""
+_EXACT_IN_FLOAT = 1 << 24
+
+
+class Conditions:
+    """A condition in SQL on the rows of Parquet files, in the parts that are joined by AND."""
+
+    def __init__(self, spark: SparkSession, sql: str) -> None:
+        """Raises PlanError if the text is no condition."""
+        self.sql = sql
+        self._spark = spark
+        self._key = identifiers_of(spark).key
+        try:
+            tree = parse_one(sql, dialect=RemoteSpark, into=exp.Condition)
+        except SqlglotError as error:
+            raise PlanError(f"read_parquet: filter {sql!r} cannot be read: {error}") from None
+        self._parts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
+
+    def of_files(self, partitions: Sequence[str]) -> list[str]:
+        """The parts that refer to partition columns only."""
+        return [generate(part) for part in self._parts if self._is_of_files(part, partitions)]
+
+    def of_rows(
+        self, columns: Sequence[ScanColumn], partitions: Sequence[str]
+    ) -> tuple[pc.Expression | None, tuple[int, ...]]:
+        """The other parts, and the positions of the columns that they use. Raises PlanError for other conditions."""
+        parts = [part for part in self._parts if not self._is_of_files(part, partitions)]
+        translation = _Translation(self._spark, self._key, columns)
+        expressions = [translation.condition(part) for part in parts]
+        return (functools.reduce(operator.and_, expressions) if parts else None), tuple(translation.used)
+
+    def _is_of_files(self, part: Node, partitions: Sequence[str]) -> bool:
+        keys = set(map(self._key, partitions))
+        used = [column.table or self._key(column.name) not in keys for column in part.find_all(exp.Column)]
+        return bool(used) and not any(used)
+
+
+class _Translation:
+    """Translates conditions to expressions over columns of these names."""
+
+    def __init__(self, spark: SparkSession, key: Callable[[str], str], columns: Sequence[ScanColumn]) -> None:
+        self.used: dict[int, None] = {}
+        self._spark = spark
+        self._key = key
+        self._columns = columns
+        self._positions = {key(column.name): position for position, column in enumerate(columns)}
+
+    def condition(self, tree: Node) -> pc.Expression:
+        match tree:
+            case exp.Paren():
+                return self.condition(tree.this)
+            case exp.And():
+                return self.condition(tree.this) & self.condition(tree.expression)
+            case exp.Or():
+                return self.condition(tree.this) | self.condition(tree.expression)
+            case exp.Not():
+                return ~self.condition(tree.this)
+            case exp.Is(expression=exp.Null()):
+                return self._field(tree.this, tree).is_null()
+            case exp.Between(args={"low": low, "high": high}):
+                return self._compared(exp.GTE, tree.this, low, tree) & self._compared(exp.LTE, tree.this, high, tree)
+            case exp.In(expressions=[_, *_]) if len(tree.expressions) <= _MOST_VALUES:
+                # Not `isin`, by which a null is not in the list: in SQL that is unknown.
+                each = (self._compared(exp.EQ, tree.this, value, tree) for value in tree.expressions)
+                return functools.reduce(operator.or_, each)
+            case exp.Column() if self._column(tree, tree).type == pa.bool_():
+                return self._field(tree, tree)
+        if type(tree) not in _COMPARISONS:
+            raise _refused(tree, "it is not a comparison of a column with a value")
+        if isinstance(tree.this, exp.Column):
+            return self._compared(type(tree), tree.this, tree.expression, tree)
+        return self._compared(_FLIPPED.get(type(tree), type(tree)), tree.expression, tree.this, tree)
+
+    def _compared(self, kind: type[Node], column: Node, value: Node, tree: Node) -> pc.Expression:
+        found = self._column(column, tree)
+        if not found.bytewise:
+            raise _refused(tree, f"column {found.name!r} has a collation")
+        field = pc.field(found.name)
+        compared = _COMPARISONS[kind](field, self._value(value, found.type, tree))
+        if not pa.types.is_floating(found.type):
+            return compared
+        # For Spark, NaN is larger than any other number. Statistics of row groups ignore it, so it is always checked.
+        return compared | pc.is_nan(field) if kind in _TRUE_FOR_NAN else compared & ~pc.is_nan(field)
+
+    def _column(self, node: Node, tree: Node) -> ScanColumn:
+        position = None
+        if isinstance(node, exp.Column) and not node.table:
+            position = self._positions.get(self._key(node.name))
+        if position is None:
+            raise _refused(tree, f"{generate(node)} is not a column of the files")
+        self.used[position] = None
+        return self._columns[position]
+
+    def _field(self, node: Node, tree: Node) -> pc.Expression:
+        return pc.field(self._column(node, tree).name)
+
+    def _value(self, node: Node, type_: pa.DataType, tree: Node) -> pa.Scalar:
+        """The value as Spark computes it, in a type that is compared with the column as Spark compares them."""
+        # The value is computed now, so it must be the same whenever the query runs.
+        varying = (each for each in node.find_all(exp.Column, exp.Query, exp.Func) if not isinstance(each, exp.Cast))
+        if next(varying, None) is not None:
+            raise _refused(tree, f"{generate(node)} is not a constant")
+        text = generate(node)
+        value = self._computed(text)
+        if pa.types.is_string(value.type) or pa.types.is_date(value.type):
+            # Spark casts the value to the type of the column.
+            to = _TIMES.get(str(type_))
+            value = value if to is None else self._computed(f"CAST({text} AS {to})")
+        if not value.is_valid:
+            raise _refused(tree, "a comparison with null is never true; write IS NULL")
+        fitting = _fitting(value, type_)
+        if fitting is None:
+            raise _refused(tree, f"a value of type {value.type} is compared with a column of type {type_}")
+        return fitting
+
+    def _computed(self, text: str) -> pa.Scalar:
+        return self._spark.sql(f"SELECT {text} AS value").toArrow().column(0)[0]
+
+
+_TIMES: Mapping[str, str] = {
+    "date32[day]": "DATE", "timestamp[us, tz=UTC]": "TIMESTAMP", "timestamp[us]": "TIMESTAMP_NTZ",
+}  # fmt: skip
+"""The types of columns to which Spark casts texts and dates."""
+
+
+def _fitting(value: pa.Scalar, type_: pa.DataType) -> pa.Scalar | None:
+    """The value in a type in which the comparison is exact; None if there is none."""
+    found = value.type
+    if found == type_:
+        return None if pa.types.is_floating(type_) and value.as_py() != value.as_py() else value
+    if pa.types.is_timestamp(type_) and pa.types.is_timestamp(found):
+        return value.cast(type_) if (type_.tz is None) == (found.tz is None) else None
+    if pa.types.is_floating(type_):
+        if pa.types.is_integer(found) and (type_ == pa.float64() or abs(value.as_py()) <= _EXACT_IN_FLOAT):
+            return value.cast(pa.float64(), safe=False)
+        return value.cast(pa.float64()) if pa.types.is_decimal(found) or pa.types.is_floating(found) else None
+    exact = pa.types.is_integer(found) or pa.types.is_decimal(found)
+    if exact and pa.types.is_decimal(type_):
+        return _in(Decimal(value.as_py()), type_)
+    if pa.types.is_integer(found) and pa.types.is_signed_integer(type_):
+        # A value that no row can have is compared as a long.
+        same = _in(value.as_py(), type_)
+        return value.cast(pa.int64()) if same is None else same
+    return None
+
+
+def _in(value: int | Decimal, type_: pa.DataType) -> pa.Scalar | None:
+    """The value in that type; None if the type does not have it."""
+    try:
+        return pa.scalar(value, type_)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _refused(tree: Node, why: str) -> PlanError:
+    return PlanError(
+        f"read_parquet: workers cannot check the condition {generate(tree)}: {why}. Use `where` on the "
+        "DataFrame, for which Spark reads the files"
+    )
