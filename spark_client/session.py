@@ -21,11 +21,14 @@ from spark_client.functions.scalar import RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, select_over
+from spark_client.planning.parquet.reading import plan_scan
 from spark_client.planning.process.inputs import ByTable, Mode, Names, inputs_of, names_of
 from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.planner import plan_process
 from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
+from spark_client.planning.scans import selected
+from spark_client.sql.conditions import Conditions
 from spark_client.sql.explaining import plan_of, query_of, scalar_stages
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Parameters, Text
@@ -53,6 +56,8 @@ class RemoteSession:
         self._planned: dict[object, SparkFunction] = {}
         self._registered: dict[str, Mapping[str, object]] = {}
         """The options of functions made by `register`, by case-folded name: `sql` must not change them."""
+        self._classes: dict[str, str] = {}
+        """The classes of functions in Spark, by case-folded name, which `sql` looked up."""
 
     def functions(self) -> FunctionList:
         """Every version of every function, sorted by name and version. A notebook shows the list as a table."""
@@ -217,7 +222,30 @@ class RemoteSession:
         return Explanation("\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", plan]))
 
     def _sql_functions(self) -> SqlFunctions:
-        return SqlFunctions(self.spark, self._functions, self._registered, self._function, self.process)
+        return SqlFunctions(self.spark, self._functions, self._registered, self._classes, self._function, self.process)
+
+    @settings_read_once()
+    def read_parquet(
+        self, *paths: str, columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the name that other readers of Parquet use
+    ) -> DataFrame:  # fmt: skip
+        """Read Parquet files like `spark.read.parquet`, such that remote calls do not move their rows through the JVM.
+
+        The result is a DataFrame of Spark. If `with_columns`, `select` or `group_by` is applied to it, Spark's Python
+        workers read the files themselves, only the columns that are used. If you transform the DataFrame first, or if
+        an argument or a key is an expression, Spark reads the files. The rows are the same in both ways.
+
+        Args:
+            *paths: Files or directories. The workers need access to them, with the credentials of their environment.
+            columns: Names of the columns of the result; by default all.
+            filter: A condition in SQL of comparisons of columns with values, IN, BETWEEN, IS NULL, AND, OR and NOT.
+                A part of it that is joined by AND may be any expression of partition columns.
+
+        Raises:
+            PlanError: The settings of the session require what workers cannot do, or workers cannot check the filter.
+        """
+        frame = plan_scan(self.spark, paths, None if filter is None else Conditions(self.spark, filter))
+        return frame if columns is None else selected(frame, *columns)
 
     @settings_read_once()
     def with_columns(

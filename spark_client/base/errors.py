@@ -11,6 +11,7 @@
     ├── FunctionFailed              a row failed and the policy is to fail
     ├── ErrorBudgetExceeded         more rows failed than the caller allows
     ├── DeadLetterFailed            failed rows cannot be written to the given path; correct the path
+    ├── ReadFailed                  a worker cannot read a file of `read_parquet` as Spark would; see the message
     ├── StateMismatch               the function has changed and cannot use the checkpoint's state; start a new one
     └── AccountingMismatch          the counts of rows and outcomes differ; this is a bug and is never ignored
 
@@ -29,6 +30,7 @@ __all__ = [
     "FunctionFailed",
     "NotARemoteUdfServer",
     "PlanError",
+    "ReadFailed",
     "ServerUnavailable",
     "StateMismatch",
     "SummaryUnavailable",
@@ -74,6 +76,10 @@ class ErrorBudgetExceeded(RemoteUdfError):
 
 class DeadLetterFailed(RemoteUdfError, OSError):
     """Failed rows cannot be written. The message shows the option, the path and the error of the file system."""
+
+
+class ReadFailed(RemoteUdfError):
+    """A worker cannot read a Parquet file. The message shows the file, the column, what was found and what to do."""
 
 
 class StateMismatch(RemoteUdfError):

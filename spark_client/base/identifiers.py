@@ -21,11 +21,23 @@ __all__ = [
     "identifiers_of",
     "quoted",
     "texts_of",
+    "unique_names",
 ]
 
 _CASE = "spark.sql.caseSensitive"
 _HIDDEN = "__remote_udf_"
 _PLAIN = re.compile(r"\w+")
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """The names for a struct, whose fields differ: a name that is there already gets the number of its position."""
+    seen: list[str] = []
+    for index, name in enumerate(names):
+        unique = name
+        while unique in seen:
+            unique = f"{unique}_{index}"
+        seen.append(unique)
+    return seen
 
 
 class Identifiers:

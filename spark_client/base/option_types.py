@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
-from remote_udf.options import OnError, OutputMode, RetryStrategy
+from remote_udf.options import CacheMode, CacheScope, OnError, OutputMode, RetryStrategy
 
 __all__ = ["AggregateCallOptions", "CallOptions", "EmitCallOptions", "ProcessCallOptions", "ScalarCallOptions"]
 
@@ -38,6 +38,12 @@ class ScalarCallOptions(_Attempts, total=False):
     dead_letter: str | None
     max_errors: Count
     max_error_rate: float | str | None
+    cache_ttl: Duration
+    cache_key: str | None
+    cache_scope: CacheScope | Literal["caller", "all"] | None
+    cache_mode: CacheMode | Literal["use", "refresh"] | None
+    cache_errors: Duration
+    cache_timeout: Duration
 
 
 class AggregateCallOptions(_Attempts, total=False):

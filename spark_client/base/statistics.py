@@ -30,6 +30,12 @@ class Statistics:
     """Calls of the function: for a row, for a batch if it is vectorized, or for a bundle."""
     retries: int = 0
     """Calls that repeat a failed call."""
+    cache_hits: int = 0
+    """Rows that the server's cache answered."""
+    cache_misses: int = 0
+    """Rows of a call with a cache that had to be called."""
+    cache_shared: int = 0
+    """Rows that got the outcome of an equal row whose call was running."""
     batches: int = 0
     """Messages of which every row was answered."""
     replays: int = 0
@@ -52,6 +58,11 @@ class Statistics:
     """The part of `batch_seconds` from the first call of the function until the results were ready."""
     latencies: dict[int, int] = field(default_factory=dict)
     """The number of batches in each bucket."""
+
+    @property
+    def calls_saved(self) -> int:
+        """Rows for which the function was not called because of the cache."""
+        return self.cache_hits + self.cache_shared
 
     @property
     def wire_seconds(self) -> float:

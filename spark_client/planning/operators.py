@@ -7,6 +7,7 @@ own names afterwards.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -14,7 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructField, StructType
 
 from spark_client.base.identifiers import hidden
+from spark_client.executor.parquet.scan import over_files
 from spark_client.planning.passed_columns import map_in_arrow
+from spark_client.planning.scans import renamed, scan_of
 
 __all__ = ["Batches", "OutputField", "apply_operator", "hidden_schema", "with_hidden_names"]
 
@@ -34,7 +37,7 @@ def with_hidden_names(frame: DataFrame, width: int | None = None) -> DataFrame:
     """The frame with its first `width` columns under hidden names by position; all of them without a width."""
     names = frame.columns
     width = len(names) if width is None else width
-    return frame.toDF(*(hidden(index) for index in range(width)), *names[width:])
+    return renamed(frame, *(hidden(index) for index in range(width)), *names[width:])
 
 
 def hidden_schema(fields: Sequence[OutputField]) -> StructType:
@@ -54,16 +57,20 @@ def apply_operator(
     """Apply an operator to the rows of `frame`.
 
     Args:
-                frame: The input. The text of each name must identify one column; see `with_hidden_names`.
-                run: Yields batches whose columns are named as in `schema`.
-                plan: The argument of `run`, which is called once per task. It is pickled.
-                schema: The schema of the result.
-                names: Other names for the columns of `schema`, in the same order.
+        frame: The input. The text of each name must identify one column; see `with_hidden_names`. If the frame has a
+            scan, the operator reads the files itself.
+        run: Yields batches whose columns are named as in `schema`.
+        plan: The argument of `run`, which is called once per task. It is pickled.
+        schema: The schema of the result.
+        names: Other names for the columns of `schema`, in the same order.
 
     """
+    scan = scan_of(frame)
+    # Workers get the plan alone, so that they import no planners.
+    files = None if scan is None else scan.of_columns
 
     def operate(batches: Batches) -> Batches:
-        return run(plan, batches)
+        return run(plan, batches) if files is None else over_files(files, partial(run, plan), batches)
 
-    result = map_in_arrow(frame, operate, schema)
+    result = map_in_arrow(frame if scan is None else scan.tasks(frame), operate, schema)
     return result if names is None else result.toDF(*names)

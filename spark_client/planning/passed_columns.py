@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from spark_client.base.identifiers import column_named
 
-__all__ = ["map_in_arrow"]
+__all__ = ["map_in_arrow", "passed_type"]
 
 _MONTH = T.YearMonthIntervalType(T.YearMonthIntervalType.MONTH, T.YearMonthIntervalType.MONTH)
 
@@ -31,6 +31,11 @@ def map_in_arrow(
     given = frame.select(*(_cast(field, _MONTH, T.IntegerType()) for field in fields))
     sent = [T.StructField(f.name, _replaced(f.dataType, T.IntegerType()), f.nullable, f.metadata) for f in schema]
     return given.mapInArrow(operate, T.StructType(sent)).select(*(_cast(field, _MONTH, None) for field in schema))
+
+
+def passed_type(type_: T.DataType) -> T.DataType:
+    """The type in which Spark passes a column to Python."""
+    return _replaced(type_, T.IntegerType())
 
 
 def _cast(field: T.StructField, between: T.DataType, to: T.DataType | None) -> Column:

@@ -17,5 +17,7 @@ sources           the rows that a SELECT reads; calls finds the aggregates in it
 single_calls      a scalar call that several clauses share; joined_calls: a scalar call on one side of a join
 empty_calls       a scalar call without arguments
 stream_times      keeps the time column of a stream with its rows
+parquet_tables    Parquet files in FROM that workers read
+conditions        conditions on the rows of Parquet files that workers check
 explaining        what Spark's plan says about scalar calls
 """

@@ -32,7 +32,7 @@ from spark_client.sql.hidden import HiddenColumns, is_computed
 from spark_client.sql.nodes import Node
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
-from spark_client.sql.sources import Source, column, output_names, several_columns, told_apart, without_rows
+from spark_client.sql.sources import Source, column, distinct_outputs, output_names, several_columns, without_rows
 from spark_client.sql.window_groups import groups_windows, key_names, over_panes, with_time
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.updates import is_only_updated, update_times
@@ -90,7 +90,7 @@ class GroupedSelect:
             }
             condition = over.condition(having.this, written, aliases_first=self._grouping.sets is not None)
             outer.set("where", exp.Where(this=condition))
-        outputs = told_apart(earlier)
+        outputs = distinct_outputs(earlier)
         for part in CLAUSES:
             if part != "having" and (clause := select.args.get(part)) is not None:
                 outer.set(part, over.clause(clause, outputs))

@@ -20,6 +20,7 @@ class SqlFunctions(FunctionNames):
 
     def __init__(
         self, spark: SparkSession, functions: Functions, registered: Mapping[str, Mapping[str, object]],
+        classes: dict[str, str],
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
         process: Callable[..., DataFrame],
     ) -> None:  # fmt: skip
@@ -27,7 +28,7 @@ class SqlFunctions(FunctionNames):
 
         `registered` contains the options of functions by the names under which the user registered them, casefolded.
         """
-        super().__init__(spark, functions)
+        super().__init__(spark, functions, classes)
         self._function = function
         self._process = process
         self._registered = registered

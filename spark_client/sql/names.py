@@ -4,7 +4,6 @@ A name of a built-in function of Spark always means Spark's, so that no plugin c
 function with such a name is called with its version, `` `median@1`(x) ``.
 """
 
-import functools
 from collections.abc import Iterable
 
 from pyspark.errors import PySparkException
@@ -25,10 +24,11 @@ _OVER_AGGREGATES = frozenset({"grouping", "grouping_id"})
 class FunctionNames:
     """The meaning of names in one Spark session with the functions of one server. Case does not matter."""
 
-    def __init__(self, spark: SparkSession, functions: Functions) -> None:
+    def __init__(self, spark: SparkSession, functions: Functions, classes: dict[str, str]) -> None:
+        """`classes` has the classes of the names that were looked up before; new ones are added."""
         self.spark = spark
         self.functions = functions
-        self._class_of = functools.cache(self._class_in_spark)
+        self._classes = classes
 
     def remote(self, name: str) -> str | None:
         """The name of the remote function that `name` calls, "name" or "name@version"; None if it calls none.
@@ -65,11 +65,20 @@ class FunctionNames:
         """Whether a name is an aggregate of Spark's, or `grouping` or `grouping_id`, which are used like aggregates."""
         return name.lower() in _OVER_AGGREGATES or self._class_of(name).startswith(_AGGREGATES)
 
-    def _class_in_spark(self, name: str) -> str:
+    def _class_of(self, name: str) -> str:
         """The class that implements a function in Spark; "" if Spark does not have it."""
-        catalog = self.spark.catalog
-        try:
-            # PySpark takes tens of round trips to the JVM to convert an exception.
-            return (catalog.functionExists(quoted(name)) and catalog.getFunction(quoted(name)).className) or ""
-        except PySparkException:
-            return ""
+        # Spark's built-in functions stay the same while a session exists, and only they matter here, so functions
+        # that users register later change no answer.
+        key = name.casefold()
+        if key not in self._classes:
+            self._classes[key] = _class_in_spark(self.spark, name)
+        return self._classes[key]
+
+
+def _class_in_spark(spark: SparkSession, name: str) -> str:
+    try:
+        # PySpark takes tens of round trips to the JVM to convert an exception.
+        found = spark.catalog.functionExists(quoted(name)) and spark.catalog.getFunction(quoted(name)).className
+        return found or ""
+    except PySparkException:
+        return ""

@@ -12,11 +12,21 @@ from spark_client.sql.dialect import generate
 from spark_client.sql.nodes import Node
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["Source", "alias_in", "column", "is_column", "output_names", "several_columns", "told_apart", "without_rows"]
+__all__ = [
+    "Source",
+    "alias_in",
+    "column",
+    "distinct_outputs",
+    "is_column",
+    "output_names",
+    "several_columns",
+    "without_rows",
+]
 
 _ROWS = ("hint", "from_", "joins", "laterals", "where")
 """Parts of a SELECT that determine its rows."""
 _GENERATORS = ("inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack")
+_OF_ONE_COLUMN = ("explode", "explode_outer", "variant_explode", "variant_explode_outer")
 """Functions of Spark's that return several columns."""
 
 
@@ -157,7 +167,7 @@ def alias_in(node: Node, aliases: Collection[str], key: Callable[[str], str]) ->
     return isinstance(node, exp.Column) and key(node.parts[0].name) in aliases
 
 
-def told_apart(outputs: Sequence[str]) -> set[str]:
+def distinct_outputs(outputs: Sequence[str]) -> set[str]:
     """The keys that belong to one item. In ORDER BY a name of several items refers to a column below them."""
     return {key for key in outputs if outputs.count(key) == 1}
 
@@ -191,6 +201,11 @@ def output_names(
         for index, name in zip(asked, _asked_names(source, query, len(asked)), strict=False):
             names[index] = name
     return names
+
+
+def makes_rows(node: Node) -> bool:
+    """Whether a node is a generator, so that the number of rows depends on it."""
+    return _has_columns(node) or (isinstance(node, exp.Anonymous) and node.name.lower() in _OF_ONE_COLUMN)
 
 
 def _has_columns(item: Node) -> bool:

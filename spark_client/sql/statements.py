@@ -13,6 +13,8 @@ from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.joined_calls import without_derived_calls
 from spark_client.sql.nodes import Node
+from spark_client.sql.parquet_tables import NAME as REMOTE_PARQUET
+from spark_client.sql.parquet_tables import put_parquet
 from spark_client.sql.parsing import Text, error_at
 from spark_client.sql.process_functions import ProcessFunctions
 from spark_client.sql.rewriting import Rewriting
@@ -20,6 +22,7 @@ from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.single_calls import SingleCalls
 from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
+from spark_client.sql.unused_columns import without_unused_columns
 from spark_client.sql.window_functions import has_window_calls
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WINDOW_START
@@ -73,17 +76,26 @@ class _Run:
             functions.register(name)
         kinds = {functions.kind(name) for name in text.called}
         planned = FunctionKind.AGGREGATE in kinds or has_window_calls(text.tokens)
-        if not planned and FunctionKind.PROCESS not in kinds:
+        reads = any(name.lower() == REMOTE_PARQUET for name in text.called)
+        if not planned and not reads and FunctionKind.PROCESS not in kinds:
             return None
         if isinstance(text.args, (list, tuple)) and text.args:
             raise PlanError("a query with remote aggregates is run in pieces: give its parameters names, as in :limit")
         workspace = self._workspace(text)
         rewriting = Rewriting(workspace)
+        before = len(workspace.stages)
         process = ProcessFunctions(workspace, rewriting.table, self._shared)
-        tree = process.rewritten(text.tree)
-        if not planned and not process.called:
+        tree = process.rewritten(put_parquet(workspace, text.tree) if reads else text.tree)
+        if not planned and not reads and not process.called:
             return None
         rewritten = rewriting.statement(tree)
+        query = rewritten if isinstance(rewritten, exp.Query) else rewritten.expression
+        used = tree if has_window_calls(text.tokens) else without_unused_columns(tree, functions)
+        if used is not tree and isinstance(query, exp.Query):
+            # An error in what nothing reads is an error, too.
+            workspace.run(query).schema  # noqa: B018
+            del workspace.stages[before:]
+            rewritten = rewriting.statement(used)
         self._explain([f"{name}: a process table function on the server" for name in process.called])
         self._explain(workspace.stages)
         return workspace, rewritten

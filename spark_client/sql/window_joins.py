@@ -16,7 +16,7 @@ from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.workspace import Workspace
 from spark_client.windows.columns import WATERMARK, WINDOW_END, WINDOW_START, watermark_of, without_watermark
-from spark_client.windows.partners import each_once, told_apart, without_repeats
+from spark_client.windows.partners import each_once, with_row_ids, without_repeats
 
 __all__ = ["join_windows"]
 
@@ -188,7 +188,7 @@ def _with_partner(workspace: Workspace, ctes: Sequence[Node], left: _Side, right
     assert left.time is not None
     equal = [_compared(part, left, right) for part in _parts_of(on)]
     once = all(equal)
-    rows = left.frame if once else told_apart(left.frame)
+    rows = left.frame if once else with_row_ids(left.frame)
     names = [name for name in right.frame.columns if right.key(name) in equal]
     partners = without_repeats(right.frame, names) if once else right.frame
     star = exp.Column(this=exp.Star(), table=exp.to_identifier(left.name, quoted=True))

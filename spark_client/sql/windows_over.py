@@ -20,10 +20,10 @@ from spark_client.sql.sources import (
     Source,
     alias_in,
     column,
+    distinct_outputs,
     is_column,
     output_names,
     several_columns,
-    told_apart,
     without_rows,
 )
 from spark_client.sql.window_frames import named_windows, read_window
@@ -78,7 +78,7 @@ class WindowedSelect:
             outer.set("where", exp.Where(this=self._outer(self._written(qualify.this, written))))
         for part in _CLAUSES:
             if (clause := select.args.get(part)) is not None:
-                outer.set(part, self._clause(clause, told_apart(aliases)))
+                outer.set(part, self._clause(clause, distinct_outputs(aliases)))
         outer.set("expressions", items)
         outer.set("from_", exp.From(this=self._workspace.table(self._values(stars, hidden_stars))))
         return outer

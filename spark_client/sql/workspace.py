@@ -9,10 +9,14 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
+from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import Identifiers, identifiers_of
+from spark_client.planning.scans import projected, scan_of
+from spark_client.sql.conditions import Conditions
 from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.nodes import Node
@@ -22,6 +26,8 @@ __all__ = ["HIDDEN", "Workspace"]
 
 HIDDEN = "__remote_sql_"
 """The prefix of generated names of columns and tables."""
+_PARTS = ("expressions", "from_", "where")
+"""The parts of a SELECT that selects columns and rows, and does nothing else."""
 
 
 class Workspace:
@@ -74,11 +80,46 @@ class Workspace:
         text = generate(_with(tree, ctes, self.identifiers))
         if not self._names:
             return self.spark.sql(text, args=self._args)
+        frame = self._run(text)
+        source, columns = self.frame_of(_only_table(tree)), _plain_columns(tree)
+        if source is None or columns is None or scan_of(source) is None:
+            return frame
+        where = tree.args.get("where")
+        try:
+            condition = None if where is None else Conditions(self.spark, generate(where.this))
+            return projected(source, frame, columns, condition)
+        except (PlanError, AnalysisException):
+            return frame  # Spark reads the rows, for example if the condition has a parameter
+
+    def _run(self, text: str) -> DataFrame:
         pattern = re.compile("`?\\b(" + "|".join(map(re.escape, self._names)) + ")\\b`?")
         used = {self._names[match] for match in pattern.findall(text)}
         escaped = text.replace("{", "{{").replace("}", "}}")
         filled = pattern.sub(lambda match: f"{{{self._names[match[1]]}}}", escaped)
         return self.spark.sql(filled if used else text, args=self._args, **{name: self._values[name] for name in used})
+
+
+def _only_table(tree: Node) -> Node | None:
+    """The table of a query that selects columns and rows of one table and does nothing else, or None."""
+    if not isinstance(tree, exp.Select) or any(value for part, value in tree.args.items() if part not in _PARTS):
+        return None
+    table = tree.args["from_"].this if tree.args.get("from_") else None
+    own = table.args.items() if isinstance(table, exp.Table) else [("", table)]
+    return None if any(value for part, value in own if part not in ("this", "alias")) else table
+
+
+def _plain_columns(select: Node) -> list[str] | None:
+    """The items of a SELECT as `projected` takes them; None if there is an expression."""
+    columns = []
+    for item in select.expressions:
+        column = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(item, exp.Star) and not any(item.args.values()):
+            columns.append("*")
+        elif isinstance(column, exp.Column) and len(column.parts) == 1 and not column.is_star:
+            columns.append(column.name if column is item else f"{column.name} AS {item.alias}")
+        else:
+            return None
+    return columns
 
 
 def _with(tree: Node, ctes: Sequence[Node], identifiers: Identifiers) -> Node:

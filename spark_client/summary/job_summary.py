@@ -33,6 +33,10 @@ _COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], object]]] = {
     "skipped": ("bigint", lambda row: row.statistics.skipped),
     "calls": ("bigint", lambda row: row.statistics.calls),
     "retries": ("bigint", lambda row: row.statistics.retries),
+    "cache_hits": ("bigint", lambda row: row.statistics.cache_hits),
+    "cache_misses": ("bigint", lambda row: row.statistics.cache_misses),
+    "cache_shared": ("bigint", lambda row: row.statistics.cache_shared),
+    "calls_saved": ("bigint", lambda row: row.statistics.calls_saved),
     "batches": ("bigint", lambda row: row.statistics.batches),
     "replays": ("bigint", lambda row: row.statistics.replays),
     "reconnects": ("bigint", lambda row: row.statistics.reconnects),
@@ -209,6 +213,11 @@ def _paragraph(row: SummaryRow) -> Iterator[str]:
         f"{statistics.replays} replays, {statistics.reconnects} reconnects; "
         f"{_bytes(statistics.bytes_out)} out, {_bytes(statistics.bytes_in)} in"
     )
+    if statistics.calls_saved or statistics.cache_misses:
+        yield (
+            f"  cache: {statistics.cache_hits:,} hits, {statistics.cache_misses:,} misses, {statistics.cache_shared:,} "
+            f"shared; {statistics.calls_saved:,} calls saved"
+        )
     yield (
         f"  {row.tasks:,} tasks of {statistics.task_seconds:.2f} s in all: {statistics.spark_seconds:.2f} s in Spark, "
         f"{statistics.waiting_seconds:.2f} s waiting for the server"

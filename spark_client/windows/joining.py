@@ -18,7 +18,7 @@ from spark_client.windows.columns import (
     watermark_of,
 )
 from spark_client.windows.netting import ARRIVAL, settled
-from spark_client.windows.partners import each_once, told_apart, without_repeats
+from spark_client.windows.partners import each_once, with_row_ids, without_repeats
 
 __all__ = ["window_join"]
 
@@ -110,7 +110,7 @@ def _semi(left: DataFrame, right: DataFrame, matches: Column, equal: Sequence[st
     """`equal` are the compared columns of the right frame; None if there is another condition."""
     if equal is not None:
         return left.join(without_repeats(right, equal), matches)
-    both = told_apart(left)
+    both = with_row_ids(left)
     return each_once(both.join(right, matches).select(*map(column_named, both.columns)), WINDOW_TIME)
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from spark_client.base.identifiers import column_named
 from spark_client.windows.columns import hidden
 
-__all__ = ["each_once", "told_apart", "without_repeats"]
+__all__ = ["each_once", "with_row_ids", "without_repeats"]
 
 _ROW = hidden("row")
 
@@ -25,11 +25,11 @@ def without_repeats(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     return frame.select(*map(column_named, names)).dropDuplicates(list(names))
 
 
-def told_apart(frame: DataFrame) -> DataFrame:
+def with_row_ids(frame: DataFrame) -> DataFrame:
     """The left frame with a column by which `each_once` identifies its rows if they may have several partners."""
     return frame.select("*", F.expr("uuid()").alias(_ROW))
 
 
 def each_once(joined: DataFrame, time: str) -> DataFrame:
-    """Each row of `told_apart` once, without the added column. `time` is the column with the watermark."""
+    """Each row of `with_row_ids` once, without the added column. `time` is the column with the watermark."""
     return joined.dropDuplicates([_ROW, time]).drop(_ROW)

@@ -19,6 +19,8 @@ PROMISED = {
     "vectorized_vs_local_arrow_udf",
     "unordered_vs_ordered_1pct_stragglers",
     "rss_growth_1m_to_20m",
+    "chain_of_two_vs_one",
+    "three_calls_vs_pyspark_three_udfs",
 }
 PROMISED_OF_AGGREGATES = {
     "hot_key_50m_rows_rss_growth",
@@ -72,6 +74,11 @@ PROMISED_OF_LIMITS = {
         )
     ),
 }
+PROMISED_OF_PARQUET = {
+    *(f"local_arrow_udf_cpu_over_ours_{name}" for name in ("two_longs", "20_byte_strings", "four_columns_beside")),
+    "average_100_keys_vs_builtin_cpu",
+    "average_100_keys_vs_pandas_udf",
+}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -112,6 +119,12 @@ def test_the_table_suite_writes_its_numbers(tmp_path: Path):
     assert numbers["stream_keys_per_second"] > 0
 
 
+def test_the_parquet_suite_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "parquet", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads((tmp_path / "parquet.json").read_text())) >= PROMISED_OF_PARQUET
+
+
 def test_the_suite_of_peers_writes_its_numbers(tmp_path: Path):
     """The first run installs the peers, which takes a network."""
     done = run("--suite", "peers", "--quick", "--output", str(tmp_path))
@@ -127,6 +140,22 @@ def test_the_suite_of_limits_writes_its_numbers(tmp_path: Path):
     numbers = json.loads((tmp_path / "limits.json").read_text())
     assert set(numbers) >= PROMISED_OF_LIMITS
     assert 0 < numbers["look_ups_100_fraction_of_ideal"] <= 1
+
+
+def test_the_suite_of_planning_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "planning", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "planning.json").read_text())
+    assert set(numbers) >= {"extra_seconds_scalar", "extra_seconds_aggregate", "extra_seconds_process"}
+    assert numbers["cold_seconds_scalar"] > 0
+
+
+def test_the_queries_of_udfbench_have_equal_rows_on_both_sides(tmp_path: Path):
+    done = run("--suite", "udfbench", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "udfbench.json").read_text())
+    assert set(numbers) >= {f"q{number}_wall_ratio" for number in range(1, 22)}
+    assert numbers["geomean_wall_ratio_vs_pyspark"] <= numbers["worst_wall_ratio_vs_pyspark"]
 
 
 def test_the_guard_fails_for_a_ratio_that_lost_more_than_its_tolerance():

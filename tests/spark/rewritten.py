@@ -21,7 +21,7 @@ _NUMBERS = re.compile(r"(#|CTERelation(?:Def|Ref) |plan_id=|UnionLoop(?:Ref)? )(
 
 def rewritten(spark: SparkSession, sql: str) -> DataFrame:
     """Parses the query, processes it like one with remote functions, writes it and runs it."""
-    text, functions = Text(sql, None, {}), SqlFunctions(spark, Functions([]), {}, _refused, _refused)
+    text, functions = Text(sql, None, {}), SqlFunctions(spark, Functions([]), {}, {}, _refused, _refused)
     workspace = Workspace(functions, text, SingleCalls(functions))
     return workspace.run(Rewriting(workspace).statement(text.tree))
 

@@ -149,6 +149,16 @@ def test_a_case_sensitive_session_tells_columns_of_frames_apart(session, spark, 
 
 
 @pytest.mark.connect
+def test_keys_with_one_name_are_different_keys(session, spark):
+    frame = spark.sql("SELECT id AS a, named_struct('a', id % 2) AS s, id % 3 AS a_1 FROM range(6)")
+    my_sum = session.function("my_sum")
+    over = my_sum("a").over(Window.partitionBy("s.a", "a", "a_1", F.col("s.a")))
+    assert sorted(rows_of(session.select(frame, "a", over.alias("n")))[1]) == [(n, n) for n in range(6)]
+    grouped = session.group_by(frame, "s.a", F.col("a") % 2, F.col("s.a")).agg(my_sum("a").alias("n"))
+    assert sorted(grouped.select("n").toPandas()["n"]) == [6, 9]
+
+
+@pytest.mark.connect
 def test_a_case_sensitive_session_tells_columns_of_windows_and_tables_apart(session, spark, two_cases):
     timed = two_cases.select("k", "a", "A", F.timestamp_seconds("a").alias("t"), F.timestamp_seconds("A").alias("T"))
     small, large = (windows.tumble(timed, time, "10 s").select("window_start").distinct().count() for time in "tT")

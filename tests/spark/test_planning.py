@@ -43,6 +43,55 @@ def reads(spark, monkeypatch):
     return counted
 
 
+@pytest.fixture
+def commands(spark, monkeypatch):
+    """Counts the commands that are sent to the JVM."""
+    client, counted = spark._jvm._gateway_client, []
+    original = client.send_command
+
+    def send(command, *arguments, **options):
+        # Python's garbage collector releases objects of the JVM whenever it runs: these commands are not counted.
+        if not command.startswith("m\nd\n"):
+            counted.append(command)
+        return original(command, *arguments, **options)
+
+    monkeypatch.setattr(client, "send_command", send)
+    return counted
+
+
+QUERIES = {
+    "scalar": ("SELECT plus_ten(id) FROM range(3)", 160),
+    "aggregate": ("SELECT id % 2, total(id) FROM range(3) GROUP BY id % 2", 420),
+    "process": ("SELECT * FROM repeated('a', 2, true)", 200),
+}
+"""A query of each kind, and the most commands that planning it may take. Some 140 of them read settings."""
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_planning_takes_few_commands(session, commands, kind):
+    text, most = QUERIES[kind]
+    session.sql(text)
+    commands.clear()
+    session.sql(text)
+    assert len(commands) <= most
+
+
+def test_spark_is_asked_once_what_a_name_means(session, spark, monkeypatch):
+    catalog, asked = type(spark.catalog), []
+    original = catalog.functionExists
+
+    def exists(self, name, *rest):
+        asked.append(name)
+        return original(self, name, *rest)
+
+    monkeypatch.setattr(catalog, "functionExists", exists)
+    for _ in range(2):
+        session.sql("SELECT Total(id), sum(id) FROM range(3)")
+    assert sorted(asked) == ["`Total`", "`sum`"]
+    assert session.sql("SELECT TOTAL(id) AS t FROM range(3)").columns == ["t"]
+    assert len(asked) == 2
+
+
 def test_settings_are_read_once_for_each_query(session, spark, reads):
     session.sql("SELECT plus_ten(id), plus_ten(plus_ten(id)) FROM range(3) WHERE plus_ten(id) > 10")
     assert len(reads) == 1

@@ -1,5 +1,6 @@
 """Registered functions in Spark SQL."""
 
+import pyspark
 import pytest
 from pyspark.sql import Row
 
@@ -106,7 +107,10 @@ def test_a_function_whose_parameters_have_defaults_is_called_without_arguments(r
     assert [tuple(row) for row in keyed.collect()] == [(3, 3, 3)]
     over = session.sql("SELECT id, hits() OVER (ORDER BY id) AS n FROM (SELECT id FROM range(2) WHERE times() = 3)")
     assert sorted(tuple(row) for row in over.collect()) == [(0, 1), (1, 2)]
-    with pytest.raises(Exception, match=r"without arguments in spark.sql: .* remote.sql, or pass an argument: times\("):
+    ours = r"without arguments in spark.sql: .* remote.sql, or pass an argument: times\("
+    # PySpark's own worker fails before it calls any function of ours.
+    older = "list index out of range"
+    with pytest.raises(Exception, match=ours if pyspark.__version__ >= "4.2" else older):
         spark.sql("SELECT times() FROM range(2)").collect()
 
 

@@ -4,6 +4,7 @@ import pyarrow as pa
 
 import udf_server as udf
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.runtime import Runtime
 from tests.spark_client.scripted import (
     stream_of,
 )
@@ -34,7 +35,7 @@ def through(transport, *calls, ordered=True, opened_calls=None):
         return stream_of(call, transport, arguments, sleep=lambda _: None)
 
     planned = [call if isinstance(call, PlannedCall) else PlannedCall(*call) for call in calls]
-    return RowEngine(planned, open_stream, ordered=ordered)
+    return RowEngine(planned, Runtime(open_stream), ordered=ordered)
 
 
 def outcomes(completed):

@@ -35,6 +35,8 @@ def is_closed(channel):
 @pytest.fixture
 def made(monkeypatch):
     """Every channel that is created, in order."""
+    # A server of an earlier test may have had the same port, and its channel may still be there.
+    monkeypatch.setattr("spark_client.executor.stream.channels._channels", {})
     channels = []
     for name in ("insecure_channel", "secure_channel"):
         make = getattr(grpc, name)

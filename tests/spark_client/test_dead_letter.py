@@ -7,12 +7,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from remote_udf.errors import ErrorCode
 from spark_client.base.errors import DeadLetterFailed
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, DeadLetterWriter, Operator
 from spark_client.executor.scalar.earlier_letters import EarlierLetters
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from tests.spark_client.scripted import row_error
 
@@ -20,14 +22,18 @@ RUN = "f" * 32
 NOW = datetime.datetime(2024, 5, 1, 12, 0, 0, 250, datetime.UTC)
 
 
-def writer(path, partition=0, operation=RUN, level=0):
-    return DeadLetterWriter(str(path), Operator(operation, level), TaskInfo(partition=partition), now=lambda: NOW)
+def runtime_of(task):
+    return Runtime(task=lambda: task, now=NOW.timestamp)
+
+
+def writer(path, partition=0, operation=RUN):
+    return DeadLetterWriter(str(path), Operator(operation), runtime=runtime_of(TaskInfo(partition=partition)))
 
 
 def stream_writer(path, micro_batch, partition=0, *, query="1-1", query_run="first", operation=RUN, driver="d"):
     """The writer of a task of a streaming query; each driver plans the query again."""
     task = TaskInfo(partition=partition, micro_batch=micro_batch, query=query, query_run=query_run)
-    return DeadLetterWriter(str(path), Operator(operation, 0, driver), task, now=lambda: NOW)
+    return DeadLetterWriter(str(path), Operator(operation, driver), runtime=runtime_of(task))
 
 
 def put(to, *numbers):
@@ -108,11 +114,10 @@ def test_a_task_that_is_run_again_replaces_its_own_letters_and_no_others(tmp_pat
     assert written(tmp_path) == sorted([3, *second])
 
 
-def test_operations_and_their_operators_do_not_replace_one_another(tmp_path):
+def test_operations_do_not_replace_one_another(tmp_path):
     put(writer(tmp_path), 1)
-    put(writer(tmp_path, level=1), 2)
-    put(writer(tmp_path, operation="e" * 32), 3)
-    assert written(tmp_path) == [1, 2, 3]
+    put(writer(tmp_path, operation="e" * 32), 2)
+    assert written(tmp_path) == [1, 2]
     assert {row["_run"] for row in rows_in(tmp_path)} == {RUN, "e" * 32}
 
 
@@ -155,6 +160,23 @@ def test_the_directory_is_listed_once_per_restart(tmp_path, monkeypatch):
         for partition in (0, 1):
             put(stream_writer(tmp_path, micro_batch, partition, query_run="second"), micro_batch)
     assert (len(listed), written(tmp_path)) == (1, [8, 8, 9, 9, 10, 10])
+
+
+def test_two_attempts_at_once_may_both_delete_the_file_of_an_earlier_one(tmp_path):
+    class Racing:
+        """A file system on which another attempt deletes a file first."""
+
+        def __getattr__(self, name):
+            return getattr(fs.LocalFileSystem(), name)
+
+        def delete_file(self, path):
+            Path(path).unlink()
+            fs.LocalFileSystem().delete_file(path)
+
+    put(writer(tmp_path), 1)
+    runtime = Runtime(task=TaskInfo, file_system=lambda path: (Racing(), path))
+    DeadLetterWriter(str(tmp_path), Operator(RUN), runtime=runtime).commit()
+    assert written(tmp_path) == []
 
 
 def test_two_attempts_at_once_do_not_meet(tmp_path):

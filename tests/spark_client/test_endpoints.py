@@ -16,6 +16,7 @@ from spark_client.base.errors import ServerUnavailable
 from spark_client.base.transport import TransportLost
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.endpoints import Endpoints, resolved
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
 from tests.conftest import serving
@@ -201,7 +202,7 @@ def test_a_server_that_drains_hands_its_streams_over_without_sending_a_row_twice
 
         batches = (pa.record_batch({"x": pa.array(range(n, n + 50))}) for n in range(0, 3000, 50))
         found, stopping = [], None
-        for completed in RowEngine([PlannedCall(call, (0,))], open_stream, ordered=True).run(batches):
+        for completed in RowEngine([PlannedCall(call, (0,))], Runtime(open_stream), ordered=True).run(batches):
             found += zip(completed.table.column("x").to_pylist(), completed.values[0].to_pylist(), strict=True)
             if len(found) >= 500 and stopping is None:
                 busy = next(server for server in servers if server.metric(

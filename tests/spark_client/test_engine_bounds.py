@@ -10,6 +10,7 @@ from remote_udf.errors import StreamError
 from spark_client.executor.engine import row_engine as engine_module
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.message_sizing import MESSAGES_IN_FLIGHT
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.testing import LocalTransport
 from tests.spark_client.engines import all_outcomes, numbered, outcomes, plus_one, through
 from tests.spark_client.scripted import (
@@ -25,6 +26,11 @@ from tests.spark_client.scripted import (
     scattered,
     stream_of,
 )
+
+
+def opening(transports):
+    """A runtime that opens the stream of each function over its transport."""
+    return Runtime(lambda call, schema: stream_of(call, transports[call.spec.name], schema))
 
 
 def readers():
@@ -94,7 +100,7 @@ def test_no_more_rows_are_in_flight_than_the_window_allows():
         return x
 
     with LocalTransport(slowly) as transport:
-        engine = RowEngine([PlannedCall(call_of(slowly, batch_rows=5), (0,))], watched, ordered=True)
+        engine = RowEngine([PlannedCall(call_of(slowly, batch_rows=5), (0,))], Runtime(watched), ordered=True)
         assert len(all_outcomes(engine, numbered(300, 300))) == 600
     assert 5 < max(most) <= 5 * MESSAGES_IN_FLIGHT
 
@@ -116,7 +122,7 @@ def test_closing_the_generator_early_ends_every_stream_and_thread(calls):
     functions = [dataclasses.replace(plus_one.spec, name=f"f{index}") for index in range(calls)]
     transports = {spec.name: Scripted(silent_after_a_batch) for spec in functions}
     planned = [PlannedCall(dataclasses.replace(call_of(plus_one), spec=spec), (0,)) for spec in functions]
-    engine = RowEngine(planned, lambda call, schema: stream_of(call, transports[call.spec.name], schema), ordered=False)
+    engine = RowEngine(planned, opening(transports), ordered=False)
     run = engine.run(numbered(*[5] * 1000))
     assert outcomes(next(run))[0] == (0, *[1] * calls)
     assert len(readers()) == (calls if calls > 1 else 0)
@@ -153,9 +159,7 @@ def test_what_a_server_says_to_one_call_ends_the_task_and_the_other_calls(ordere
     other = dataclasses.replace(plus_one.spec, name="other")
     transports = {"plus_one": Scripted(silent_after_a_batch), "other": Scripted(refusing)}
     planned = [PlannedCall(dataclasses.replace(call_of(plus_one), spec=spec), (0,)) for spec in (other, plus_one.spec)]
-    engine = RowEngine(
-        planned, lambda call, schema: stream_of(call, transports[call.spec.name], schema), ordered=ordered
-    )
+    engine = RowEngine(planned, opening(transports), ordered=ordered)
     with pytest.raises(StreamError, match="on fire"):
         all_outcomes(engine, numbered(5, 5))
     for thread in readers():
@@ -172,7 +176,7 @@ def test_a_call_that_cannot_be_opened_closes_those_that_were():
     other = dataclasses.replace(plus_one.spec, name="other")
     transports = {"plus_one": Scripted(honest), "other": Scripted(refusing)}
     planned = [PlannedCall(dataclasses.replace(call_of(plus_one), spec=spec), (0,)) for spec in (plus_one.spec, other)]
-    engine = RowEngine(planned, lambda call, schema: stream_of(call, transports[call.spec.name], schema), ordered=False)
+    engine = RowEngine(planned, opening(transports), ordered=False)
     with pytest.raises(StreamError, match="OPEN_FAILED"):
         all_outcomes(engine, numbered(5))
     assert transports["plus_one"].streams[0].cancelled.is_set()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from spark_client.executor.engine import groups, pieces
 from spark_client.executor.engine.groups import Group
 from spark_client.executor.engine.row_engine import RowEngine
+from spark_client.executor.stream.runtime import Runtime
 from tests.spark_client.scripted import row_error
 
 
@@ -152,5 +153,5 @@ def test_rows_without_a_call_leave_whole_however_small_the_pieces_may_be():
     def never(call, schema):
         raise AssertionError("there is no call to open")
 
-    engine = RowEngine([], never, ordered=True, most_bytes=1)
+    engine = RowEngine([], Runtime(never), ordered=True, most_bytes=1)
     assert [completed.table.column("x").to_pylist() for completed in engine.run(iter(batches))] == [[1, 2, 3]]

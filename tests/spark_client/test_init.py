@@ -20,7 +20,11 @@ def test_jobs_import_these_names_and_no_others():
         for name, value in vars(spark_client).items()
         if not name.startswith("_") and not isinstance(value, type(sys))
     }
-    assert public | {"__version__"} == set(spark_client.__all__)
+    assert public <= set(spark_client.__all__)
+    assert all(getattr(spark_client, name) is not None for name in spark_client.__all__)
+    assert dir(spark_client) == spark_client.__all__
+    with pytest.raises(AttributeError, match="'spark_client' has no attribute 'conect'"):
+        spark_client.conect  # noqa: B018
     assert spark_client.__all__ == [
         "AccessDenied",
         "AggregateExpression",
@@ -62,6 +66,12 @@ def imported_by(statement, *packages):
 def test_the_client_needs_no_server():
     modules = "\n".join(f"import {name}" for name in MODULES)
     assert imported_by(modules, "udf_server", "pluggy", "uvloop", "structlog") == "[]"
+
+
+@pytest.mark.slow
+def test_what_runs_in_workers_imports_neither_planners_nor_the_parser_of_sql():
+    modules = "\n".join(f"import {name}" for name in MODULES if name.startswith("spark_client.executor.scalar."))
+    assert imported_by(modules, "spark_client.session", "sqlglot", "pandas", "pyspark.sql") == "[]"
 
 
 @pytest.mark.parametrize("kind", [spark_client.RemoteFunction, spark_client.RemoteAggregate])

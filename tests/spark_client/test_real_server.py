@@ -15,6 +15,7 @@ from remote_udf.errors import ErrorCode
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import ServerUnavailable
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
@@ -101,7 +102,7 @@ def test_a_server_killed_in_mid_stream_and_started_again_loses_and_doubles_no_ro
         streams = []
         batches = (pa.record_batch({"x": pa.array(range(n, n + 100))}) for n in range(0, 2000, 100))
         found = []
-        run = RowEngine(calls, open_stream, ordered=ordered).run(batches)
+        run = RowEngine(calls, Runtime(open_stream), ordered=ordered).run(batches)
         while len(found) < 300:
             collect(next(run), found)
         os.kill(process.pid, signal.SIGKILL)

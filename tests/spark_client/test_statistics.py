@@ -12,6 +12,7 @@ from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.config import ClientConfig
 from spark_client.base.statistics import SMALLEST_SECONDS, Statistics, bucket_of, latency
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import (
     Clock,
@@ -225,7 +226,7 @@ def test_a_real_server_tells_what_share_was_its_own(serve):
     batches = [pa.record_batch({"x": list(range(50))}) for _ in range(4)]
     engine = RowEngine(
         [PlannedCall(call, (0,))],
-        lambda call, schema: stream_of(call, transport_for(call.config), schema),
+        Runtime(lambda call, schema: stream_of(call, transport_for(call.config), schema)),
         ordered=True,
     )
     assert sum(completed.table.num_rows for completed in engine.run(iter(batches))) == 200
@@ -247,9 +248,10 @@ def test_time_in_spark_is_input_and_output(serve):
     call, reports = reporting(call_of(plus_one, serve(plus_one).target))
     engine = RowEngine(
         [PlannedCall(call, (0,))],
-        lambda call, schema: stream_of(call, transport_for(call.config), schema, clock=clock),
-        ordered=True, merging=False, clock=clock,
-    )  # fmt: skip
+        Runtime(lambda call, schema: stream_of(call, transport_for(call.config), schema, clock=clock), clock=clock),
+        ordered=True,
+        merging=False,
+    )
     for _ in engine.run(batches()):
         clock.now += 10.0  # Spark takes one
     # The first batch is available before the stream is open.

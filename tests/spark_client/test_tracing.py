@@ -62,12 +62,12 @@ from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.functions.directory import list_functions
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME
 
 config = ClientConfig(sys.argv[1])
 spec = list_functions(config).find(sys.argv[2])
 call = ScalarCall(spec, 1, {}, "operation-1", config)
-engine = RowEngine([PlannedCall(call, (0,))], open_stream, ordered=True)
+engine = RowEngine([PlannedCall(call, (0,))], RUNTIME, ordered=True)
 rows = sum(c.table.num_rows for c in engine.run(iter([pa.record_batch({"x": list(range(20))})])))
 flush_spans()
 print(rows)

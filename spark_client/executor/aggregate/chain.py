@@ -18,8 +18,9 @@ from spark_client.executor.aggregate.segment_columns import (
 )
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.policy import error_array
-from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.segments.keys import combined
+from spark_client.executor.stream.runtime import Runtime
 
 __all__ = ["Chain"]
 
@@ -30,9 +31,9 @@ _COLUMNS = 3
 class Chain:
     """Applies the parts of one key at a time. Its own streams are opened when a key first needs them."""
 
-    def __init__(self, plan: PartialPlan, opening: OpenStream) -> None:
+    def __init__(self, plan: PartialPlan, runtime: Runtime) -> None:
         self._plan = plan
-        self._engine = RowEngine(_planned(plan), opening, ordered=True, merging=False)
+        self._engine = RowEngine(_planned(plan), runtime, ordered=True, merging=False)
         self._accumulators: list[pa.Array | None] = []
         self._errors: list[RowError | None] = []
         self.started = False

@@ -19,10 +19,9 @@ from spark_client.executor.aggregate.grouped import net_rows
 from spark_client.executor.aggregate.over import aligned
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.engine.pieces import Column, cuts
-from spark_client.executor.engine.row_engine import OpenStream
 from spark_client.executor.segments.keys import key_codes, run_starts
 from spark_client.executor.segments.partitions import partitions_of
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["ChangesPlan", "map_changes"]
 
@@ -49,13 +48,13 @@ class ChangesPlan:
 
 
 def map_changes(
-    plan: ChangesPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+    plan: ChangesPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into output batches. Raises FunctionFailed, and errors of streams."""
     retracting = plan.kinds is not None
     with ExitStack() as cleanup:
         evaluations = [
-            Evaluation(source, plan.keys, plan.key_names, opening, each_row=True, retracting=retracting)
+            Evaluation(source, plan.keys, plan.key_names, runtime, each_row=True, retracting=retracting)
             for source in plan.inputs
         ]
         for evaluation in evaluations:

@@ -18,7 +18,8 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput, accu
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import PIECE_BYTES, Column, cuts, row_bytes
 from spark_client.executor.engine.policy import error_array
-from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.runtime import Runtime
 
 __all__ = ["Evaluated", "Evaluation"]
 
@@ -52,13 +53,13 @@ class Evaluation:
     """
 
     def __init__(
-        self, source: AggregateInput, keys: Sequence[int], key_names: Sequence[str], opening: OpenStream, *,
+        self, source: AggregateInput, keys: Sequence[int], key_names: Sequence[str], runtime: Runtime, *,
         each_row: bool, retracting: bool,
     ) -> None:  # fmt: skip
         self._source = source
         self._keys = keys
         self._key_names = key_names
-        self._opening = opening
+        self._runtime = runtime
         self._each_row = each_row
         self._retracting = retracting
         wanted = (AppliedField.STARTING_VALUE, AppliedField.UPDATED_VALUES) if each_row else (AppliedField.FINAL_VALUE,)
@@ -117,7 +118,7 @@ class Evaluation:
         if chained:
             columns, names = [*columns, 2], [*names, ACCUMULATORS]
         planned = PlannedCall(call, tuple(columns), names=tuple(names))
-        return RowEngine([planned], self._opening, ordered=True, merging=False)
+        return RowEngine([planned], self._runtime, ordered=True, merging=False)
 
     def _collect(self, results: "_Results", bundles: "_Bundles", completed: Iterator[Completed]) -> Iterator[Evaluated]:
         """The rows of completed bundles."""

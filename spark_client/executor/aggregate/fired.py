@@ -25,9 +25,9 @@ from spark_client.executor.aggregate.segment_columns import (
     key_struct,
     rows_column,
 )
-from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.segments.keys import combined
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["FirePlan", "FiredBucket", "Step"]
 
@@ -82,9 +82,9 @@ class _Window:
 class FiredBucket:
     """Created from saved state, or None. Call `changes` once, then read `saved`."""
 
-    def __init__(self, plan: FirePlan, saved: bytes | None, opening: OpenStream = open_stream) -> None:
+    def __init__(self, plan: FirePlan, saved: bytes | None, runtime: Runtime = RUNTIME) -> None:
         self._plan = plan
-        self._opening = opening
+        self._runtime = runtime
         self._keys: list[pa.Array] = []
         self._windows: list[_Window] = []
         self._out: list[tuple[RowKind, int, list[object]]] = []
@@ -212,7 +212,7 @@ class FiredBucket:
             applied = (AppliedField.ACCUMULATOR, AppliedField.FINAL_VALUE)
             call = dataclasses.replace(source.call, applied=applied)
             calls.append(PlannedCall(call, tuple(arguments), (), tuple(wire)))
-        engine = RowEngine(calls, self._opening, ordered=True, merging=False)
+        engine = RowEngine(calls, self._runtime, ordered=True, merging=False)
         try:
             completed = engine.exchange(pa.RecordBatch.from_arrays(columns, names=names))
             engine.finish()

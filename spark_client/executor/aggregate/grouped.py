@@ -18,11 +18,11 @@ from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_
 from spark_client.executor.aggregate.chain import Chain
 from spark_client.executor.aggregate.segment_columns import group_by_runs
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.row_engine import OpenStream, RowEngine
+from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.segments.cutting import BUNDLE_BYTES
 from spark_client.executor.segments.key_rows import rows_by_key
 from spark_client.executor.segments.tasks import run_sorted
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["map_grouped", "net_rows"]
 
@@ -30,17 +30,18 @@ Integers = npt.NDArray[np.int64]
 
 
 def map_grouped(
-    plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+    plan: PartialPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into output batches. Raises FunctionFailed, and errors of streams."""
-    return run_sorted(lambda cleanup: _Task(plan, opening, cleanup), batches)
+    return run_sorted(lambda cleanup: _Task(plan, runtime, cleanup), batches)
 
 
 class _Task:
-    def __init__(self, plan: PartialPlan, opening: OpenStream, cleanup: ExitStack) -> None:
+    def __init__(self, plan: PartialPlan, runtime: Runtime, cleanup: ExitStack) -> None:
         self._plan = plan
-        self._engine = RowEngine(planned_calls(plan), opening, ordered=True, merging=False)
-        self._chain = Chain(plan, opening)
+        self._engine = RowEngine(planned_calls(plan), runtime, ordered=True, merging=False)
+        self._chain = Chain(plan, runtime)
+        self._clock = runtime.clock
         cleanup.callback(self._engine.close)
         cleanup.callback(self._chain.close)
         self._in_flight: deque[tuple[Bundle, Integers | None]] = deque()
@@ -68,7 +69,7 @@ class _Task:
     def _steps(self, batches: Iterator[pa.RecordBatch]) -> Iterator["Bundle | list[pa.RecordBatch]"]:
         """Bundles of complete keys, and the output of keys in a chain, which are processed on the way."""
         most_bytes = min(BUNDLE_BYTES, self._engine.segment_bytes())
-        for rows in rows_by_key(batches, self._plan.keys, self._engine.bundles(), most_bytes):
+        for rows in rows_by_key(batches, self._plan.keys, self._engine.bundles(), most_bytes, self._clock):
             if rows.is_part:
                 yield self._part(rows.table, ends=rows.ends)
             else:

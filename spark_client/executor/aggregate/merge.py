@@ -11,10 +11,10 @@ from spark_client.base.calls import AggregateCall
 from spark_client.executor.aggregate.outcomes import check_policy
 from spark_client.executor.engine.pieces import WHOLE_BYTES
 from spark_client.executor.engine.policy import error_array
-from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.rows import OutputColumn, Source
 from spark_client.executor.segments.keys import key_codes
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["FinishPlan", "map_finish", "without_repeats"]
 
@@ -34,10 +34,10 @@ class FinishPlan:
 
 
 def map_finish(
-    plan: FinishPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+    plan: FinishPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches into output batches. Raises FunctionFailed, and errors of streams."""
-    engine = RowEngine(plan.calls, opening, ordered=True, most_bytes=WHOLE_BYTES)
+    engine = RowEngine(plan.calls, runtime, ordered=True, most_bytes=WHOLE_BYTES)
     for completed in engine.run(_settled(plan, batch) for batch in batches):
         table = completed.table
         keys = [table.column(key) for key in plan.keys]

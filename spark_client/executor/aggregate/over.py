@@ -15,9 +15,8 @@ from spark_client.executor.aggregate.evaluation import Evaluation
 from spark_client.executor.aggregate.frame import Frame
 from spark_client.executor.aggregate.frames import bounds_of, recomputed, slid, stretches
 from spark_client.executor.aggregate.segment_columns import AggregateInput
-from spark_client.executor.engine.row_engine import OpenStream
 from spark_client.executor.segments.partitions import partitions_of
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["OverInput", "OverPlan", "aligned", "map_over"]
 
@@ -66,12 +65,10 @@ class OverPlan:
     names: tuple[str, ...]
 
 
-def map_over(
-    plan: OverPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
-) -> Iterator[pa.RecordBatch]:
+def map_over(plan: OverPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME) -> Iterator[pa.RecordBatch]:
     """Turn input batches into output batches with the same rows. Raises FunctionFailed, and errors of streams."""
     with ExitStack() as cleanup:
-        evaluations = [_evaluation(each, plan, opening) for each in plan.inputs]
+        evaluations = [_evaluation(each, plan, runtime) for each in plan.inputs]
         for evaluation in evaluations:
             cleanup.callback(evaluation.close)
         for table, starts in partitions_of(plan.partition, batches):
@@ -86,10 +83,10 @@ def map_over(
             evaluation.finish()
 
 
-def _evaluation(each: OverInput, plan: OverPlan, opening: OpenStream) -> Evaluation:
+def _evaluation(each: OverInput, plan: OverPlan, runtime: Runtime) -> Evaluation:
     retracting = each.slides and not each.grows
     return Evaluation(
-        each.source, plan.partition, plan.partition_names, opening, each_row=each.slides, retracting=retracting
+        each.source, plan.partition, plan.partition_names, runtime, each_row=each.slides, retracting=retracting
     )
 
 

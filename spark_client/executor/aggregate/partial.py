@@ -16,9 +16,9 @@ import pyarrow as pa
 from spark_client.executor.aggregate.bundles import Bundle, PartialPlan, bundle_of, output_of, planned_calls
 from spark_client.executor.aggregate.combining import can_combine, combined_bundles
 from spark_client.executor.aggregate.segment_columns import group_by_key
-from spark_client.executor.engine.row_engine import OpenStream, RowEngine
+from spark_client.executor.engine.row_engine import RowEngine
 from spark_client.executor.segments.cutting import tables_of
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["map_partial"]
 
@@ -31,30 +31,30 @@ GROWN_BYTES = 64 << 20
 
 
 def map_partial(
-    plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+    plan: PartialPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches into output batches. Raises FunctionFailed, and errors of streams."""
-    with closing(_applied(plan, batches, opening)) as bundles:
+    with closing(_applied(plan, batches, runtime)) as bundles:
         if can_combine(plan):
-            yield from combined_bundles(plan, bundles, partial(_merged, opening))
+            yield from combined_bundles(plan, bundles, partial(_merged, runtime))
         else:
             yield from itertools.chain.from_iterable(bundles)
 
 
-def _merged(opening: OpenStream, plan: PartialPlan, held: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _merged(runtime: Runtime, plan: PartialPlan, held: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """The output of a plan over accumulators, which form one bundle."""
     rows = iter([pa.Table.from_batches(held).combine_chunks().to_batches()[0]])
-    return list(itertools.chain.from_iterable(_applied(plan, rows, opening, whole=True)))
+    return list(itertools.chain.from_iterable(_applied(plan, rows, runtime, whole=True)))
 
 
 def _applied(
-    plan: PartialPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream, *, whole: bool = False
+    plan: PartialPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime, *, whole: bool = False
 ) -> Generator[list[pa.RecordBatch]]:
     """The output of each bundle; if `whole`, each batch is a bundle."""
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return
-    engine = RowEngine(planned_calls(plan), opening, ordered=True, merging=False)
+    engine = RowEngine(planned_calls(plan), runtime, ordered=True, merging=False)
     in_flight: deque[Bundle] = deque()
     with ExitStack() as cleanup:
         cleanup.callback(engine.close)
@@ -67,7 +67,7 @@ def _applied(
             tables = (
                 (pa.Table.from_batches([batch]) for batch in rows)
                 if whole
-                else tables_of(rows, growing, bounds.allow_latency, bundle_bytes=GROWN_BYTES)
+                else tables_of(rows, growing, bounds.allow_latency, bundle_bytes=GROWN_BYTES, clock=runtime.clock)
             )
             for table in tables:
                 for bundle in _bundles(plan, table, engine.segment_bytes()):

@@ -57,6 +57,11 @@ class _Outcomes:
         have = np.concatenate([as_array(part) for part in self._rows])
         return Column(pa.chunked_array(self._values)), np.argsort(have, kind="stable")
 
+    def values(self) -> pa.Array:
+        """The values of all rows, in order. Call when all were received."""
+        have = np.concatenate([as_array(part) for part in self._rows])
+        return _joined(self._values).take(pa.array(np.argsort(have, kind="stable")))
+
     def errors(self, start: int, end: int) -> dict[int, RowError]:
         """The errors of the rows from `start` to `end`, indexed from `start`."""
         return {row - start: error for row, error in self._errors.items() if start <= row < end}
@@ -130,6 +135,18 @@ class Group:
         self._owed -= len(rows)
         if self._missing is not None:
             self._missing[as_array(rows)] -= 1
+
+    def values(self, call: int) -> pa.Array:
+        """The values of one call for all rows, in order. Call when all were received, and before a row is returned."""
+        return self._outcomes[call].values()
+
+    def input(self, column: int, rows: Rows) -> pa.ChunkedArray:
+        """A column of the input for these rows, none of which was returned."""
+        whole = self._table.column(column)
+        if isinstance(rows, range) and self._held is None:
+            return whole.slice(rows.start, len(rows))
+        places = as_array(rows)
+        return whole.take(pa.array(places if self._held is None else np.searchsorted(self._held, places)))
 
     def take_front(self) -> Iterator[Completed]:
         """The rows that can be returned in input order: all, once the group is complete."""

@@ -12,11 +12,12 @@ __all__ = ["PlannedCall", "equal_calls"]
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call and the input columns that are its arguments.
+    """A call and the columns that are its arguments: those of the input, then the values of the calls before it.
 
-    `errors` are error columns of calls whose values are among the arguments. A row with an error there
-    is not sent; it gets that error. `names` are the names of the arguments on the wire; the default is the
-    names of their columns.
+    If the input has three columns, 3 is the value of the first call of the task for the same row.
+
+    `errors` are error columns of the input. A row with an error there is not sent; it gets that error. `names` are the
+    names of the arguments on the wire; the default is the names of their columns.
     """
 
     call: ScalarCall
@@ -24,8 +25,12 @@ class PlannedCall:
     errors: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
 
+    def values(self, width: int) -> list[int]:
+        """The calls whose values are among the arguments. `width` is the number of columns of the input."""
+        return [column - width for column in self.columns if column >= width]
+
     def arguments(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of the arguments in an input of this schema."""
+        """The schema of the arguments. `schema` is that of the input, then of the values of the calls before it."""
         names = self.names or [schema.field(column).name for column in self.columns]
         return pa.schema([schema.field(c).with_name(name) for c, name in zip(self.columns, names, strict=True)])
 
@@ -45,7 +50,7 @@ def equal_calls(calls: Sequence[PlannedCall], table: pa.Table) -> list[int]:
                 _same_call(earlier.call, planned.call)
                 and len(earlier.columns) == len(planned.columns)
                 and len(others) == len(inputs)
-                and all(_equal(table, one, two) for one, two in zip(others, inputs, strict=True))
+                and all(_equal(table, sources, one, two) for one, two in zip(others, inputs, strict=True))
             ):
                 sources.append(other)
                 break
@@ -59,10 +64,14 @@ def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
     return same and one.spec.deterministic
 
 
-def _equal(table: pa.Table, one: int, other: int) -> bool:
-    """Whether two columns have the same values for any function."""
+def _equal(table: pa.Table, sources: Sequence[int], one: int, other: int) -> bool:
+    """Whether two columns have the same values for any function. `sources` are those of the calls before."""
     if one == other:
         return True
+    width = table.num_columns
+    if one >= width or other >= width:
+        # Values of calls are not known yet. They are equal if the calls are.
+        return one >= width and other >= width and sources[one - width] == sources[other - width]
     column, another = table.column(one), table.column(other)
     # For Arrow, 0.0 equals -0.0, but a function may distinguish them.
     return column.equals(another) and (not _has_floats(column.type) or _bits(column) == _bits(another))

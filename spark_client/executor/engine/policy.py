@@ -70,9 +70,12 @@ class PolicyKeeper:
         self.rows = 0
         self.failed = 0
 
-    def look(self, table: pa.Table, errors: Mapping[int, RowError]) -> None:
-        """Count the rows. Raises FunctionFailed for the first failed row, or ErrorBudgetExceeded."""
-        self.rows += table.num_rows
+    def look(self, table: pa.Table, errors: Mapping[int, RowError], removed: int = 0) -> None:
+        """Count the rows. Raises FunctionFailed for the first failed row, or ErrorBudgetExceeded.
+
+        `table` has the columns of the arguments. `removed` rows of it do not count, and are not in `errors`.
+        """
+        self.rows += table.num_rows - removed
         self.failed += len(errors)
         if not errors:
             return

@@ -2,17 +2,16 @@
 
 import contextlib
 import dataclasses
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
+from remote_udf.functions import Execution
 from remote_udf.options import AggregateOptions
-from remote_udf.threads import THREADS, Threads
-from spark_client.base.calls import ScalarCall
 from spark_client.executor.engine.groups import Completed, Group
 from spark_client.executor.engine.merging import merged
+from spark_client.executor.engine.nested import Nested, ReadyRows
 from spark_client.executor.engine.piecewise import PiecewiseGroup
 from spark_client.executor.engine.planned_calls import PlannedCall, equal_calls
 from spark_client.executor.engine.policy import blocking_errors
@@ -20,27 +19,27 @@ from spark_client.executor.engine.readers import Readers
 from spark_client.executor.engine.unsent import Unsent
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Answer
+from spark_client.executor.stream.runtime import Runtime
 
-__all__ = ["OpenStream", "PlannedCall", "RowEngine"]
+__all__ = ["PlannedCall", "RowEngine"]
 
 HELD_BYTES = 64 << 20
 """If input that waits for outcomes and values that were not returned have this many bytes, no more input is read."""
-
-OpenStream = Callable[[ScalarCall, pa.Schema], CallStream]
-"""Opens the stream of a call whose arguments have this schema."""
+INNER_SHARE = 5
+"""A message to a row-wise function whose values go to another call has this share of the usual rows, so that the other
+call begins early. A message is usually 50 ms of work."""
 
 
 class RowEngine:
-    """Makes all calls of a row concurrently, and equal calls of a row once.
+    """Makes all calls of a row concurrently, and equal calls of a row once. Calls may have other calls as arguments.
 
     With `ordered`, rows are returned in input order. Otherwise they are returned as they complete,
     across batches, and a slow row delays no other row.
     """
 
     def __init__(
-        self, calls: Sequence[PlannedCall], open_stream: OpenStream, *, ordered: bool, merging: bool = True,
-        piecewise: bool = False, most_bytes: int | None = None, clock: Callable[[], float] = time.monotonic,
-        threads: Threads = THREADS,
+        self, calls: Sequence[PlannedCall], runtime: Runtime, *, ordered: bool, merging: bool = True,
+        piecewise: bool = False, most_bytes: int | None = None,
     ) -> None:  # fmt: skip
         """Without `merging`, an ordered engine returns one Completed for each batch that has rows.
 
@@ -53,18 +52,21 @@ class RowEngine:
         self._piecewise = piecewise
         self._most_bytes = most_bytes
         self._calls = calls
-        self._open_stream = open_stream
+        self._runtime = runtime
         self._ordered = ordered
         self._merging = merging
         self._streams: dict[int, CallStream] = {}
-        self._here: dict[Group, None] = {}
-        """The groups with rows that were not returned, oldest first."""
+        self._here: dict[Group, Nested] = {}
+        """The groups with rows that were not returned, oldest first, and their nested calls."""
+        self._unsent: dict[int, deque[Unsent]] = {}
+        """Per call, the rows that wait until it has room."""
+        self._share: dict[int, int] = {}
+        """Per call, the divisor of the rows of its messages."""
         self._touched: dict[Group, None] = {}
         """The groups that got outcomes since rows were last returned."""
         self._held_bytes = 0
         self._readers: Readers | None = None
-        self._clock = clock
-        self._threads = threads
+        self._clock = runtime.clock
         self._left: float | None = None
         """When the task left this engine for Spark; None while it is in the engine."""
         self._away_seconds = 0.0
@@ -163,31 +165,34 @@ class RowEngine:
         """Open the streams for input of this schema, unless they are open."""
         if self._streams:
             return
+        width = len(schema)
         for index, planned in enumerate(self._calls):
-            self._streams[index] = self._open_stream(planned.call, planned.arguments(schema))
-        if not self._ordered and len(self._streams) > 1:
-            self._readers = Readers(self._streams, self._threads)
+            self._streams[index] = self._runtime.open_stream(planned.call, planned.arguments(schema))
+            self._unsent[index] = deque()
+            schema = schema.append(pa.field(f"value_{index}", planned.call.result_type))
+        inner = {value for planned in self._calls for value in planned.values(width)}
+        for index, planned in enumerate(self._calls):
+            whole = index not in inner or planned.call.spec.execution is Execution.VECTORIZED
+            self._share[index] = 1 if whole else INNER_SHARE
+        if len(self._streams) > 1 and (inner or not self._ordered):
+            self._readers = Readers(self._streams, self._runtime.threads)
 
     def _feed(self, table: pa.Table) -> Iterator[Completed]:
         """Send a batch to all its calls, as their windows allow."""
-        columns = [[table.column(column) for column in planned.columns] for planned in self._calls]
         sources = equal_calls(self._calls, table)
         group = PiecewiseGroup(table) if self._piecewise else Group(table, sources, self._most_bytes)
-        self._here[group] = None
+        nested = self._here[group] = Nested(self._calls, sources, table.num_columns)
         if not self._ordered:
             group.track()
         self._held_bytes += group.bytes
-        unsent = {source: self._unsent(source, group, columns[source], table) for source in dict.fromkeys(sources)}
-        while any(part.left for part in unsent.values()):
-            for index, part in unsent.items():
-                stream = self._streams[index]
-                while part.left and stream.has_room():
-                    self._add(index, part.submit(stream))
-                    if self._readers is not None:
-                        self._readers.wake(index)
-            blocked = [index for index, part in unsent.items() if part.left]
-            if blocked:
-                self._receive(blocked[0])
+        first = nested.independent()
+        for index in first:
+            columns = [table.column(column) for column in self._calls[index].columns]
+            blocked = blocking_errors(table, self._calls[index].errors)
+            self._queue(group, ReadyRows(index, range(group.rows), columns, blocked))
+        self._submit()
+        while waiting := [index for index in first if self._unsent[index]]:
+            self._receive(waiting[0])
             yield from self._ready()
         self._take_read()
         yield from self._ready()
@@ -195,16 +200,26 @@ class RowEngine:
             self._receive()
             yield from self._ready()
 
-    def _unsent(self, index: int, group: Group, columns: Sequence[pa.Array], table: pa.Table) -> Unsent:
-        """The rows for which a call is made. Rows blocked by another call's error get that error immediately."""
-        blocked = blocking_errors(table, self._calls[index].errors)
-        if not blocked:
-            return Unsent(group, columns, range(group.rows))
-        rows = np.fromiter(blocked, np.int64, len(blocked))
-        nulls = pa.nulls(len(rows), self._calls[index].call.result_type)
-        self._add(index, [Answer(group, rows, nulls, dict(enumerate(blocked.values())))])
-        rest = np.setdiff1d(np.arange(group.rows), rows)
-        return Unsent(group, [column.take(pa.array(rest)) for column in columns], rest)
+    def _queue(self, group: Group, ready: ReadyRows) -> None:
+        """Queue rows for a call. Rows blocked by another call's error get that error immediately."""
+        if ready.blocked:
+            self._add(ready.call, [ready.refused(group, self._calls[ready.call].call.result_type)])
+        rows, columns = ready.sent()
+        if len(rows):
+            self._unsent[ready.call].append(Unsent(group, columns, rows))
+
+    def _submit(self) -> None:
+        """Send the queued rows, as the windows of the calls allow."""
+        # Calls come after those among their arguments, so one pass also sends the rows that it adds to the queues.
+        for index, parts in self._unsent.items():
+            stream = self._streams[index]
+            while parts and stream.has_room():
+                answers = parts[0].submit(stream, self._share[index])
+                if not parts[0].left:
+                    parts.popleft()
+                self._add(index, answers)
+                if self._readers is not None:
+                    self._readers.wake(index)
 
     def _receive(self, index: int | None = None) -> None:
         """Wait for outcomes of this call, or of any call with unanswered rows."""
@@ -215,11 +230,13 @@ class RowEngine:
         if index is None:
             index = next(index for index, stream in self._streams.items() if stream.unanswered)
         self._add(index, self._streams[index].receive())
+        self._submit()
 
     def _take_read(self) -> None:
         """Add the outcomes that other threads have already received, without waiting."""
         while self._readers is not None and self._readers.ready():
             self._add(*self._readers.get())
+        self._submit()
 
     def _add(self, index: int, answers: Sequence[Answer]) -> None:
         for answer in answers:
@@ -228,6 +245,8 @@ class RowEngine:
             group.add(index, answer.rows, answer.values, answer.errors, answer.parts)
             self._held_bytes += group.bytes
             self._touched[group] = None
+            for ready in self._here[group].ready(index, answer, group):
+                self._queue(group, ready)
 
     def _ready(self) -> Iterator[Completed]:
         """The rows that can be returned now."""

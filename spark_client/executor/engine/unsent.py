@@ -25,9 +25,9 @@ class Unsent:
     def left(self) -> int:
         return len(self._rows) - self._sent
 
-    def submit(self, stream: CallStream) -> list[Answer]:
-        """Send the rows of one message."""
-        count = stream.next_rows(self.left, self._row_bytes)
+    def submit(self, stream: CallStream, share: int = 1) -> list[Answer]:
+        """Send the rows of one message, of which the stream would send `share` times as many."""
+        count = min(stream.next_rows(self.left, self._row_bytes), max(stream.message_rows // share, 1))
         start, self._sent = self._sent, self._sent + count
         columns = [column.slice(start, count) for column in self._columns]
         return stream.submit(

@@ -6,7 +6,6 @@ the size of a key. At the end of the input, the watermark moves to the end of ti
 """
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.process.failures import require_success
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, Segments, after
 from spark_client.executor.segments.cutting import tables_of
 from spark_client.executor.segments.key_rows import rows_by_key
 from spark_client.executor.segments.tasks import run_sorted
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["END_OF_INPUT", "map_processed"]
 
@@ -34,25 +33,25 @@ ROWS_PER_SEGMENT = 1024
 
 
 def map_processed(
-    plan: ProcessPlan, batches: Iterator[pa.RecordBatch], opening: OpenStream = open_stream
+    plan: ProcessPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME
 ) -> Iterator[pa.RecordBatch]:
     """Turn input batches, sorted by key, into rows of the result. Raises FunctionFailed, and errors of streams."""
-    return run_sorted(lambda cleanup: _Task(plan, opening, cleanup), batches)
+    return run_sorted(lambda cleanup: _Task(plan, runtime, cleanup), batches)
 
 
 class _Task:
-    def __init__(self, plan: ProcessPlan, opening: OpenStream, cleanup: ExitStack) -> None:
+    def __init__(self, plan: ProcessPlan, runtime: Runtime, cleanup: ExitStack) -> None:
         self._plan = plan
         planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-        self._engine = RowEngine([planned], opening, ordered=True, merging=False, piecewise=True)
-        self._chain = RowEngine([planned], opening, ordered=True, merging=False, piecewise=True)
+        self._engine = RowEngine([planned], runtime, ordered=True, merging=False, piecewise=True)
+        self._chain = RowEngine([planned], runtime, ordered=True, merging=False, piecewise=True)
         cleanup.callback(self._engine.close)
         cleanup.callback(self._chain.close)
         self._chained = False
         self._before: Before | None = None
         """State and timers of the key in the current chain."""
         self._in_flight: deque[Segments] = deque()
-        self._now = int(time.time() * 1000)
+        self._now, self._clock = int(runtime.now() * 1000), runtime.clock
 
     def run(self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self._engine.open(self._plan.segments)
@@ -79,10 +78,10 @@ class _Task:
         """Segments of complete keys, and the output of keys in a chain, which are processed on the way."""
         bounds = self._engine.bundles()
         if not self._plan.by_key:
-            for table in tables_of(batches, lambda: bounds.size, bounds.allow_latency):
+            for table in tables_of(batches, lambda: bounds.size, bounds.allow_latency, clock=self._clock):
                 yield self._segments(table, np.arange(0, table.num_rows, ROWS_PER_SEGMENT), ends=False)
             return
-        for rows in rows_by_key(batches, self._plan.keys, bounds):
+        for rows in rows_by_key(batches, self._plan.keys, bounds, clock=self._clock):
             if rows.is_part:
                 yield from self._part(rows.table, ends=rows.ends)
             else:

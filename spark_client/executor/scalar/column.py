@@ -12,7 +12,7 @@ from spark_client.base.errors import PlanError
 from spark_client.executor.engine.merging import Boundaries
 from spark_client.executor.engine.policy import ERROR_TYPE, PolicyKeeper, error_array
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["evaluate_scalar", "result_type"]
 
@@ -24,7 +24,9 @@ def result_type(call: ScalarCall) -> pa.DataType:
     return pa.struct([pa.field(VALUE, call.spec.result), pa.field("error", ERROR_TYPE)])
 
 
-def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+def evaluate_scalar(
+    call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Array, ...]], runtime: Runtime = RUNTIME
+) -> Iterator[pa.Array]:
     """Yield the function's values: an array for each input array, in order. A tuple has one array per argument.
 
     Input is read ahead of the output as far as flow control allows, so that many calls are in flight at once. Raises
@@ -36,7 +38,7 @@ def evaluate_scalar(call: ScalarCall, batches: Iterator[pa.Array | tuple[pa.Arra
         return
     count = call.arguments if call.arguments is not None else first.num_columns if call.spec.parameters else 0
     columns = tuple(range(count))
-    engine = RowEngine([PlannedCall(call, columns)], open_stream, ordered=True)
+    engine = RowEngine([PlannedCall(call, columns)], runtime, ordered=True)
     keeper = PolicyKeeper(call, columns)
     type_, boundaries = result_type(call), Boundaries()
     for completed in engine.run(boundaries.noted(itertools.chain([first], rows))):

@@ -1,24 +1,21 @@
 """DeadLetterWriter: failed rows as Parquet, one file per task, which is either complete or missing."""
 
 import contextlib
-import datetime
 import posixpath
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from remote_udf.errors import capped
 from remote_udf.outcomes import RowError
 from remote_udf.types import TIMESTAMP
 from spark_client.base.errors import DeadLetterFailed
 from spark_client.executor.engine.policy import ERROR_TYPE, error_array
-from spark_client.executor.files import file_system
-from spark_client.executor.scalar.earlier_letters import EarlierLetters
-from spark_client.executor.stream.task import TaskInfo
+from spark_client.executor.scalar.earlier_letters import EarlierLetters, delete_if_there
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["LETTER_COLUMNS", "DeadLetterWriter", "Operator"]
 
@@ -42,13 +39,12 @@ PROBLEM_LIMIT = 1_000
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of a plan: the id of its `with_columns` or `select`, and its level in that plan.
+    """An operator of a plan: the id of its `with_columns` or `select`.
 
     `driver` identifies the process that made the plan.
     """
 
     operation: str
-    level: int = 0
     driver: str = ""
 
 
@@ -61,21 +57,20 @@ class DeadLetterWriter:
     query repeats a micro-batch, the files of that micro-batch are replaced.
     """
 
-    def __init__(
-        self, path: str, operator: Operator, task: TaskInfo, spark_schema: str = "",
-        now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
-    ) -> None:  # fmt: skip
+    def __init__(self, path: str, operator: Operator, spark_schema: str = "", runtime: Runtime = RUNTIME) -> None:
         """Writes nothing yet: a task without failed rows has no file. Raises DeadLetterFailed for an unknown URI."""
         self._path = path
-        self._task = task
+        self._task = task = runtime.task()
         self._run = task.query or operator.operation
         self._spark_schema = spark_schema
-        self._now = now
+        self._now = runtime.now
         self._base: str
         with self._naming_the_path():
-            self._system, self._base = file_system(path)
-        self._earlier = EarlierLetters(self._system, self._base, task, operator.driver) if task.query else None
-        parts = [self._run, task.partition, f"{operator.operation[:8]}_{operator.level}"]
+            self._system, self._base = runtime.file_system(path)
+        self._earlier: EarlierLetters | None = None
+        if task.query:
+            self._earlier = EarlierLetters(self._system, self._base, task, operator.driver, runtime.listings)
+        parts = [self._run, task.partition, operator.operation[:8]]
         if self._earlier is not None:
             parts = [self._run, task.micro_batch, *parts[1:], self._earlier.restart]
         name = f"part-{'-'.join(map(str, parts))}.parquet"
@@ -91,7 +86,7 @@ class DeadLetterWriter:
         own = [
             pa.array(functions, pa.string()),
             error_array(count, dict(enumerate(errors))),
-            pa.repeat(pa.scalar(self._now(), TIMESTAMP), count),
+            pa.repeat(pa.scalar(int(self._now() * 1e6), pa.int64()).cast(TIMESTAMP), count),
             pa.repeat(self._run, count),
             pa.repeat(pa.scalar(task.micro_batch if task.query else None, pa.int64()), count),
             pa.repeat(pa.scalar(task.partition, pa.int32()), count),
@@ -111,8 +106,8 @@ class DeadLetterWriter:
                 self._sink.close()
                 self._system.move(self._temporary, self._file)
                 self._sink = self._writer = None
-            elif self._system.get_file_info(self._file).type is not fs.FileType.NotFound:
-                self._system.delete_file(self._file)
+            else:
+                delete_if_there(self._system, self._file)
             if self._earlier is not None:
                 self._earlier.delete()
 

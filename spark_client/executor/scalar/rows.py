@@ -1,6 +1,6 @@
 """Whole rows in mapInArrow: several calls at once, ordered or unordered, with every error policy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -13,10 +13,9 @@ from spark_client.executor.engine.pieces import WHOLE_BYTES
 from spark_client.executor.engine.policy import PolicyKeeper, error_array
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
-from spark_client.executor.stream.opening import open_stream
-from spark_client.executor.stream.task import current_task
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["OutputColumn", "RowPlan", "Source", "map_rows"]
+__all__ = ["OutputColumn", "RowPlan", "Source", "keep_policies", "map_rows"]
 
 NO_OPERATOR = Operator("")
 """The operator of a plan without dead letters."""
@@ -56,21 +55,32 @@ class RowPlan:
     letter_schema: str = ""
 
 
-def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime = RUNTIME) -> Iterator[pa.RecordBatch]:
     """Turn input batches into output batches. Raises the errors of the policies and of the streams."""
-    engine = RowEngine(plan.calls, open_stream, ordered=plan.ordered, most_bytes=WHOLE_BYTES)
+    engine = RowEngine(plan.calls, runtime, ordered=plan.ordered, most_bytes=WHOLE_BYTES)
     keepers = [PolicyKeeper(planned.call, planned.columns) for planned in plan.calls]
-    letters = _Letters(plan)
+    letters = _Letters(plan, runtime)
     try:
         for completed in engine.run(batches):
-            for keeper, errors in zip(keepers, completed.errors, strict=True):
-                keeper.look(completed.table, errors)
+            keep_policies(plan.calls, keepers, completed)
             yield from _output(plan, letters.sort_out(completed)).to_batches()
         for keeper in keepers:
             keeper.finish()
         letters.commit()
     finally:
         letters.abort()
+
+
+def keep_policies(calls: Sequence[PlannedCall], keepers: Sequence[PolicyKeeper], completed: Completed) -> None:
+    """Show each keeper its outcomes, but not those of rows that became a dead letter of a call among its arguments."""
+    width, shown = completed.table.num_columns, completed.table
+    removed: list[set[int]] = []
+    for index, (planned, keeper, errors) in enumerate(zip(calls, keepers, completed.errors, strict=True)):
+        before = set().union(*(removed[inner] for inner in planned.values(width)))
+        own = {row: error for row, error in errors.items() if row not in before} if before else errors
+        keeper.look(shown, own, len(before))
+        removed.append(before.union(errors) if keeper.policy.on_error is OnError.DEAD_LETTER else before)
+        shown = shown.append_column(f"value_{index}", completed.values[index])
 
 
 def _output(plan: RowPlan, completed: Completed) -> pa.Table:
@@ -88,9 +98,8 @@ def _output(plan: RowPlan, completed: Completed) -> pa.Table:
 class _Letters:
     """The dead-letter files of the task: one per directory that a call names."""
 
-    def __init__(self, plan: RowPlan) -> None:
+    def __init__(self, plan: RowPlan, runtime: Runtime) -> None:
         self._plan = plan
-        task = current_task()
         self._writers: list[DeadLetterWriter | None] = []
         by_path: dict[str, DeadLetterWriter] = {}
         for planned in plan.calls:
@@ -99,7 +108,7 @@ class _Letters:
                 self._writers.append(None)
                 continue
             if path not in by_path:
-                by_path[path] = DeadLetterWriter(path, plan.operator, task, plan.letter_schema)
+                by_path[path] = DeadLetterWriter(path, plan.operator, plan.letter_schema, runtime)
             self._writers.append(by_path[path])
 
     def sort_out(self, completed: Completed) -> Completed:

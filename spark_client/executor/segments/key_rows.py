@@ -1,6 +1,7 @@
 """Rows sorted by key, in tables of whole keys. If a key has more rows than a bundle, it is returned in parts."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +30,9 @@ class KeyRows(NamedTuple):
 
 
 def rows_by_key(
-    batches: Iterator[pa.RecordBatch], keys: Sequence[int], bounds: AggregateOptions, most_bytes: int = BUNDLE_BYTES
-) -> Iterator[KeyRows]:
+    batches: Iterator[pa.RecordBatch], keys: Sequence[int], bounds: AggregateOptions, most_bytes: int = BUNDLE_BYTES,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[KeyRows]:  # fmt: skip
     """The same rows in the same order. No table is empty.
 
     Args:
@@ -38,6 +40,7 @@ def rows_by_key(
         keys: Positions of the columns of the key; without any, all rows are of one key.
         bounds: Rows of a bundle, and how long the first of them may wait.
         most_bytes: Bytes of a bundle.
+        clock: Measures how long rows wait.
 
     """
     held: pa.Table | None = None
@@ -57,7 +60,7 @@ def rows_by_key(
         if table.num_rows:
             yield KeyRows(table, starts)
 
-    for more in tables_of(batches, room, bounds.allow_latency, bundle_bytes=most_bytes):
+    for more in tables_of(batches, room, bounds.allow_latency, bundle_bytes=most_bytes, clock=clock):
         table = more if held is None else pa.concat_tables([held, more])
         starts = run_starts([table.column(key) for key in keys], table.num_rows)
         last = int(starts[-1])

@@ -42,6 +42,9 @@ class Accounts:
         statistics.skipped += result.skipped
         statistics.calls += result.calls
         statistics.retries += result.retries
+        statistics.cache_hits += result.cache_hits
+        statistics.cache_misses += result.cache_misses
+        statistics.cache_shared += result.cache_shared
         statistics.bytes_in += size
 
     def refused(self, rows: int) -> None:

@@ -85,7 +85,7 @@ class CallStream:
         seconds = call.config.connect_seconds
         timeout = call.timeout
         try:
-            self._connection = self._connector.connect(clock() + seconds, max(seconds, timeout))
+            self._connection = self._connector.connect(clock() + seconds, clock() + max(seconds, timeout))
         except BaseException as error:
             self._accounts.end_span(type(error).__name__)
             raise
@@ -290,9 +290,10 @@ class CallStream:
         # If the server is lost now, only the comparison of counts is skipped.
         with contextlib.suppress(TransportLost, StreamError):
             self._end_connection()
-        deadline = self._clock() + self._connection.options.timeout
+        now = self._clock()
+        opened = now + max(self.call.config.connect_seconds, self.call.timeout)
         try:
-            connection = self._connector.connect(deadline, max(self.call.config.connect_seconds, self.call.timeout))
+            connection = self._connector.connect(now + self._connection.options.timeout, opened)
         except ServerUnavailable as unavailable:
             error = RowError(ErrorCode.SERVER_UNAVAILABLE, str(unavailable), attempts=0, retryable=True)
             return self._refused(chunk, error)
@@ -337,7 +338,7 @@ class CallStream:
                 return self._give_up(f"function {self.call.spec.key}: the server was lost: {problem}")
             try:
                 self._sleep(pause)
-                self._connection = self._connector.connect(deadline, deadline - now - pause)
+                self._connection = self._connector.connect(deadline, deadline)
             except ServerUnavailable as unavailable:
                 return [] if self._done else self._give_up(f"{unavailable} (the server was lost: {problem})")
             if self._done:  # closed meanwhile

@@ -68,8 +68,8 @@ class Connector:
         if (opening := self._opening) is not None:
             opening.close(cancel=True)
 
-    def connect(self, deadline: float, open_seconds: float) -> Connection:
-        """Open a stream on one of the servers. A function's `open` hook may take up to `open_seconds`.
+    def connect(self, deadline: float, open_deadline: float) -> Connection:
+        """Open a stream on one of the servers. A function's `open` hook may take until `open_deadline`.
 
         Servers are tried in rounds, each once per round. The first message of a server must arrive within its share of
         the time until the deadline, so that a server that hangs does not use up the time of the others. If another
@@ -92,6 +92,7 @@ class Connector:
                 tried.add(connection.server)
                 if self._closed:  # `close` was called before `_opening` was set
                     connection.close(cancel=True)
+                open_seconds = open_deadline - self._clock()
                 first = open_seconds if len(servers) == 1 else self._share(deadline, len(servers - tried) + 1)
                 connection.open(open_seconds, first)
                 return connection

@@ -205,7 +205,7 @@ class Connection:
         except TransportLost:
             if not self._given_up:
                 raise
-            raise TransportLost(f"the server has said nothing for {self._silent_after:.3g} s") from None
+            raise TransportLost(f"the server has said nothing for {round(self._silent_after, 2):.4g} s") from None
         finally:
             self._waiting_since = None
         self._last_message = self._clock()

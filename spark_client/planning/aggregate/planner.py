@@ -89,10 +89,13 @@ class _Planner:
 
     def _shown(self, merged: DataFrame) -> DataFrame:
         """The result under the names that the user gave."""
+        remotes = self._query.remotes
+        if self._query.sets is None and not any(remote.keeps_errors for remote in remotes):
+            return merged.toDF(*self._query.key_names, *(remote.name for remote in remotes))
         columns = [
             F.col(key).alias(name) for key, name in zip(self._query.group_keys, self._query.key_names, strict=False)
         ]
-        for remote in self._query.remotes:
+        for remote in remotes:
             columns.append(F.col(remote.accumulator).alias(remote.name))
             if remote.call.policy.on_error is OnError.COLUMN:
                 columns.append(F.col(remote.error).alias(error_column(remote.name)))

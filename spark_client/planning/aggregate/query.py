@@ -15,7 +15,7 @@ from remote_udf.segments import AppliedField
 from spark_client.base.calls import AggregateCall
 from spark_client.base.changelogs import kind_column, require_retract
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import hidden, identifiers_of
+from spark_client.base.identifiers import hidden, identifiers_of, unique_names
 from spark_client.base.types import arrow_type
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
@@ -154,10 +154,7 @@ class AggregateQuery:
     @property
     def unique_key_names(self) -> list[str]:
         """The names of the key columns that the function sees."""
-        seen: list[str] = []
-        for index, name in enumerate(self.key_names):
-            seen.append(f"{name}_{index}" if name in seen else name)
-        return seen
+        return unique_names(self.key_names)
 
     @property
     def shown_key_names(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from spark_client.base.identifiers import hidden, identifiers_of, quoted
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.query import AggregateQuery
 from spark_client.planning.key_columns import require_sorting, sorts
+from spark_client.planning.scans import selected
 from spark_client.planning.sort_directions import is_direction
 
 __all__ = ["Rows"]
@@ -37,8 +38,8 @@ class Rows:
             extra[hidden(f"order_{index}")] = column_of(column)
         # Select all columns of the frame first, because the order may refer to any of them. Spark prunes the rest.
         conditions = [column.alias(name) for name, column in self._query.conditions.items()]
-        frame = self._query.frame.select("*", *conditions) if conditions else self._query.frame
-        base = frame.select("*", *(column.alias(name) for name, column in extra.items()))
+        frame = selected(self._query.frame, "*", *conditions) if conditions else self._query.frame
+        base = selected(frame, "*", *(column.alias(name) for name, column in extra.items()))
         if self._query.sets is not None:
             base = self._expanded(base)
         keys = self._query.group_keys
@@ -51,7 +52,7 @@ class Rows:
         sorted_by = (name for name in order if isinstance(name, str)) if chained else ()
         done = {*self._query.keys, *sorted_by}
         own = [*self._query.conditions, *(name for name in extra if name not in done)]
-        return base.select(*self._passed_columns(), *keys, *own)
+        return selected(base, *self._passed_columns(), *keys, *own)
 
     def _types_of_keys(self, base: DataFrame) -> list[T.DataType]:
         keys = self._query.group_keys

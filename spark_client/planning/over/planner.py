@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from remote_udf.options import OnError
 from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import error_column, hidden, identifiers_of, quoted
+from spark_client.base.identifiers import error_column, hidden, identifiers_of, quoted, unique_names
 from spark_client.base.types import arrow_type, spark_type
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
@@ -38,7 +38,7 @@ def add_over(frame: DataFrame, calls: Mapping[str, OverExpression]) -> DataFrame
     """Return `frame` with a column per call. A column of the same name is replaced in its position."""
     names = {name: hidden(f"over_{index}") for index, name in enumerate(calls)}
     wide = plan_over(frame, {names[name]: call for name, call in calls.items()})
-    wide, passed = _told_apart(frame, wide)
+    wide, passed = _renamed(frame, wide)
     same = identifiers_of(frame).key
     left = {same(name): name for name in calls}
     columns: list[Column] = []
@@ -86,7 +86,7 @@ def select_over(
     return wide, chosen
 
 
-def _told_apart(frame: DataFrame, wide: DataFrame) -> tuple[DataFrame, list[Column]]:
+def _renamed(frame: DataFrame, wide: DataFrame) -> tuple[DataFrame, list[Column]]:
     """Rename the columns of `frame` in `wide` to unique names; also return columns that restore the names."""
     width = len(frame.columns)
     passed = [hidden(f"passed_{position}") for position in range(width)]
@@ -249,7 +249,7 @@ class _Operator:
             )
 
     def _partition_names(self) -> Sequence[str]:
-        return self._frame.select(*self._window.partition).columns if self._window.partition else []
+        return unique_names(self._frame.select(*self._window.partition).columns) if self._window.partition else []
 
 
 def _check_offsets(call: OverExpression, type_: T.DataType) -> None:

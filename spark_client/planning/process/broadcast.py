@@ -1,7 +1,6 @@
 """Processes broadcast tables: the function receives their rows first, and all keys read the resulting state."""
 
 import dataclasses
-import time
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +12,7 @@ from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.process.failures import require_success
 from spark_client.executor.process.plan import ProcessPlan
 from spark_client.executor.process.segment_batches import Before, Segments, after
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME
 from spark_client.planning.process.inputs import ProcessInput
 
 __all__ = ["broadcast_state"]
@@ -58,12 +57,11 @@ def _processed(call: ProcessTableCall, number: int, rows: pa.Table, before: Befo
         call=call, keys=(), key_names=(), table=0, row_kind=None, time=1 if process.on_time else None,
         rows=tuple(range(first, len(names))), output=(), schema=pa.schema([]), by_key=False,
     )  # fmt: skip
-    segments = Segments(
-        plan, pa.Table.from_arrays(columns, names=names), np.zeros(1, np.int64), int(time.time() * 1000), before, None,
-        [None] * len(process.tables),
-    )  # fmt: skip
+    now = int(RUNTIME.now() * 1000)
+    table = pa.Table.from_arrays(columns, names=names)
+    segments = Segments(plan, table, np.zeros(1, np.int64), now, before, None, [None] * len(process.tables))
     planned = PlannedCall(call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-    engine = RowEngine([planned], open_stream, ordered=True, merging=False)
+    engine = RowEngine([planned], RUNTIME, ordered=True, merging=False)
     try:
         completed = engine.exchange(segments.batch())
         require_success(segments, completed)

@@ -1,8 +1,6 @@
-"""Runs calls over whole rows: plans remote calls as mapInArrow operators.
+"""Runs calls over whole rows: plans all remote calls of a `select` or `with_columns` as one mapInArrow operator.
 
-An operator makes all calls that are possible at that point; a call with another call among its arguments is made by
-a later operator. Between operators, the results of calls are in hidden columns. The last operator puts every column
-into its final position.
+The engine passes the values of a call on to the calls that have it among their arguments.
 """
 
 import dataclasses
@@ -29,6 +27,7 @@ from spark_client.functions.scalar import column_of, plan_call
 from spark_client.planning.argument_types import require_arguments
 from spark_client.planning.operators import apply_operator
 from spark_client.planning.over.planner import with_hidden_over
+from spark_client.planning.scans import renamed, selected
 
 __all__ = ["plan_select", "plan_with_columns"]
 
@@ -42,10 +41,10 @@ class _Node:
     name: str | None
     written: ColumnCall
     call: ScalarCall
-    level: int = 0
+    index: int = 0
+    """Its position among the calls of the operator, behind those among its arguments."""
     arguments: list["int | str | _Node"] = dataclasses.field(default_factory=list)
     """Per argument: the column of the base frame, by position or name, or the call whose value it is."""
-    hidden: str = ""
 
     @property
     def error_name(self) -> str:
@@ -171,12 +170,10 @@ class _Planner:
         for argument in written.arguments:
             inner = call_of(argument)
             if inner is not None:
-                nested = self.node(None, inner)
-                node.level = max(node.level, nested.level + 1)
-                node.arguments.append(nested)
+                node.arguments.append(self.node(None, inner))
             else:
                 node.arguments.append(self._argument(argument))
-        node.hidden = self._new_name()
+        node.index = len(self._nodes)
         self._nodes.append(node)
         self._by_column[written] = node
         return node
@@ -191,22 +188,19 @@ class _Planner:
         """
         if not self._nodes:
             return frame.select(*passed)
-        base = frame.select(*passed, *(column.alias(name) for name, column in self._expressions.items()))
+        base = selected(frame, *passed, *(column.alias(name) for name, column in self._expressions.items()))
         names = [(titles or {}).get(position, name) for position, name in enumerate(base.columns)]
         output = [_name_of(source, of, names) for source, of in items]
         if titles or not self._name_columns(names):
-            base = base.toDF(*(_passed(i) if i < width else name for i, name in enumerate(names)))
+            base = renamed(base, *(_passed(i) if i < width else name for i, name in enumerate(names)))
         # Files of dead letters are also read by name, so their names must be unique.
         twice = self._identifiers.repeated(names[:width])
         letter = tuple(_passed(i) if self.same(names[i]) in twice else names[i] for i in range(width))
-        last = max(node.level for node in self._nodes)
-        for level in range(last):
-            base = self._operator(base, letter, level, None)
         rename = not self._name_columns(output)
         final = [
             (_passed(i) if rename else name, *item) for i, (name, item) in enumerate(zip(output, items, strict=True))
         ]
-        base = self._operator(base, letter, last, final)
+        base = self._operator(base, letter, final)
         return base.toDF(*output) if rename else base
 
     def _name_columns(self, names: Sequence[str]) -> bool:
@@ -228,25 +222,15 @@ class _Planner:
         return hidden(len(self._nodes) + len(self._expressions))
 
     def _operator(
-        self,
-        frame: DataFrame,
-        letter: tuple[str, ...],
-        level: int,
-        final: "Sequence[tuple[str, Source, int | _Node]] | None",
+        self, frame: DataFrame, letter: tuple[str, ...], final: "Sequence[tuple[str, Source, int | _Node]]"
     ) -> DataFrame:
-        """One mapInArrow with the calls of a level. `letter` names the columns that a dead letter contains.
+        """The mapInArrow that makes all calls and returns the `final` columns, by name.
 
-        The last operator returns the `final` columns, by name. The others return all columns, with the results of their
-        calls in hidden columns.
+        `letter` names the columns that a dead letter contains.
         """
-        width, nodes = len(letter), [node for node in self._nodes if node.level == level]
         fields = frame.schema.fields
-        place = {field.name: width + index for index, field in enumerate(fields[width:])}
-        ordered = not all(_output_mode(node.call) is OutputMode.UNORDERED for node in nodes)
-        planned = [self._planned(node, place, fields, ordered) for node in nodes]
-        if final is None:
-            final = [(field.name, Source.INPUT, index) for index, field in enumerate(fields)]
-            final += [(_hidden_name(source, each), source, each) for each in nodes for source, _ in _columns_of(each)]
+        ordered = not all(_output_mode(node.call) is OutputMode.UNORDERED for node in self._nodes)
+        planned = [self._planned(node, fields, ordered) for node in self._nodes]
         columns: list[OutputColumn] = []
         schema: list[StructField] = []
         for name, source, of in final:
@@ -254,20 +238,16 @@ class _Planner:
                 columns.append(OutputColumn(name, Source.INPUT, of))
                 schema.append(StructField(name, fields[of].dataType, True, fields[of].metadata))
                 continue
-            if of in nodes:
-                columns.append(OutputColumn(name, source, nodes.index(of)))
-            else:
-                columns.append(OutputColumn(name, Source.INPUT, place[_hidden_name(source, of)]))
-            schema.append(
-                StructField(name, spark_type(of.written.spec.result if source is Source.VALUE else ERROR_TYPE))
-            )
-        operator, letters = Operator(self._operation, level, _DRIVER), self._letter_schema(letter, fields, nodes)
+            columns.append(OutputColumn(name, source, of.index))
+            type_ = of.written.spec.result if source is Source.VALUE else ERROR_TYPE
+            schema.append(StructField(name, spark_type(type_)))
+        operator, letters = Operator(self._operation, _DRIVER), self._letter_schema(letter, fields)
         plan = RowPlan(tuple(planned), tuple(columns), letter, ordered, operator, letters)
         return apply_operator(frame, map_rows, plan, StructType(schema))
 
-    def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField], nodes: Sequence[_Node]) -> str:
+    def _letter_schema(self, names: Sequence[str], fields: Sequence[StructField]) -> str:
         """Spark's schema of the dead letters as JSON; empty if no call writes dead letters. Raises PlanError."""
-        if all(node.call.policy.on_error is not OnError.DEAD_LETTER for node in nodes):
+        if all(node.call.policy.on_error is not OnError.DEAD_LETTER for node in self._nodes):
             return ""
         own = [StructField(field.name, spark_type(field.type)) for field in LETTER_COLUMNS]
         taken = {self.same(field.name) for field in own}
@@ -280,26 +260,22 @@ class _Planner:
         given = [StructField(name, field.dataType) for name, field in zip(names, fields, strict=False)]
         return StructType([*given, *own]).json()
 
-    def _planned(
-        self, node: _Node, place: Mapping[str, int], fields: Sequence[StructField], ordered: bool
-    ) -> PlannedCall:
+    def _planned(self, node: _Node, fields: Sequence[StructField], ordered: bool) -> PlannedCall:
         """The call with the positions of its arguments. Checks the types of the arguments."""
-        columns = [
-            argument
-            if isinstance(argument, int)
-            else place[argument.hidden if isinstance(argument, _Node) else argument]
-            for argument in node.arguments
-        ]
-        blocking = [inner for inner in node.arguments if isinstance(inner, _Node) and inner.has_error]
-        require_arguments(node.written.spec, [fields[column] for column in columns])
+        place = {field.name: index for index, field in enumerate(fields)}
+        columns: list[int] = []
+        given: list[StructField] = []
+        for argument in node.arguments:
+            if isinstance(argument, _Node):
+                columns.append(len(fields) + argument.index)
+                given.append(StructField(argument.written.spec.name, spark_type(argument.written.spec.result)))
+            else:
+                columns.append(argument if isinstance(argument, int) else place[argument])
+                given.append(fields[columns[-1]])
+        require_arguments(node.written.spec, given)
         mode = OutputMode.ORDERED if ordered else OutputMode.UNORDERED
         call = dataclasses.replace(node.call, options={**node.call.options, "output-mode": mode.value})
-        errors = tuple(place[_hidden_name(Source.ERROR, inner)] for inner in blocking)
-        return PlannedCall(call, tuple(columns), errors)
-
-
-def _hidden_name(source: Source, node: _Node) -> str:
-    return error_column(node.hidden) if source is Source.ERROR else node.hidden
+        return PlannedCall(call, tuple(columns))
 
 
 def _passed(position: int) -> str:

@@ -265,8 +265,8 @@ def test_a_hot_key_is_read_no_faster_than_it_is_aggregated(transport):
             yield as_table([(1, i, None) for i in range(start, start + 50)]).to_batches()[0]
 
     class Counting(Opening):
-        def __call__(self, call, schema):
-            stream = super().__call__(call, schema)
+        def opened(self, call, schema):
+            stream = super().opened(call, schema)
             submit, sent = stream.submit, [0]
 
             def counted(chunk):

@@ -16,6 +16,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.executor.aggregate.bundles import PartialPlan
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from udf_server.aggregate.declaration import declare_aggregate
 
@@ -164,14 +165,15 @@ def call_of(
     )
 
 
-class Opening:
+class Opening(Runtime):
     """Opens streams over a transport, and records them."""
 
     def __init__(self, transport: Any) -> None:
+        super().__init__(self.opened)
         self._transport = transport
         self.streams: list[CallStream] = []
 
-    def __call__(self, call: Any, schema: pa.Schema) -> CallStream:
+    def opened(self, call: Any, schema: pa.Schema) -> CallStream:
         checked_segments(call.spec, schema)
         self.streams.append(CallStream(call, schema, TaskInfo(), self._transport))
         return self.streams[-1]

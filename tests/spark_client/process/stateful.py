@@ -19,6 +19,7 @@ from spark_client.executor.process.state.packing import PACKED_SCHEMA, packed
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.testing import LocalTransport
 from udf_server.process.declaration import declare_process
@@ -31,7 +32,10 @@ def at(seconds):
     return EPOCH + datetime.timedelta(seconds=seconds)
 
 
-def state_plan(function, *, order_by=(), buckets=3, rows_first=False, schema=ROW, **options):
+def state_plan(
+    function: Any, *, order_by: Any = (), buckets: int = 3, rows_first: bool = False, schema: pa.Schema = ROW,
+    **options: Any,
+) -> tuple[StatePlan, Any]:  # fmt: skip
     """A call of a function with one table of `k`, `v`, `ts`, by key and time."""
     declared = declare_process(function)
     name = declared.spec.process.tables[0].name
@@ -96,7 +100,7 @@ class Store:
 
 
 class Times:
-    def __init__(self, watermark, now):
+    def __init__(self, watermark: int, now: int) -> None:
         self.watermark, self.now = watermark, now
 
     def getCurrentWatermarkInMs(self):
@@ -120,7 +124,7 @@ class Stream:
     def micro_batch(self, rows, watermark=0, now=0):
         """Rows `(k, v, seconds)`, the watermark in milliseconds; gives back the rows of the result."""
         store, times, found = self.store, Times(watermark, now), []
-        processor = BucketProcessor(self.plan, self.opened)
+        processor = BucketProcessor(self.plan, Runtime(self.opened))
         processor.init(store)
         for bucket, packed_batches in self._packed_batches(rows).items():
             store.bucket = bucket

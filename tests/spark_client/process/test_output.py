@@ -20,6 +20,7 @@ from spark_client.executor.process.output import BATCH_BYTES, cast
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.processing import map_processed
 from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.testing import FaultyTransport, LocalTransport
 from udf_server import ArgumentTrait, StateHint, ValueView
@@ -120,7 +121,7 @@ def processed(plan, transport, rows):
         return CallStream(call, arguments, TaskInfo(), transport, sleep=lambda seconds: None)
 
     assert config
-    return map_processed(plan, iter([batch]), opened)
+    return map_processed(plan, iter([batch]), Runtime(opened))
 
 
 def repeated(rows):

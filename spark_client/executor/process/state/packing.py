@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_client.executor.packed_batches import written
 from spark_client.executor.segments.keys import combined
-from spark_client.executor.stream.task import current_task
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["PACKED_SCHEMA", "bucket_of", "packed"]
 
@@ -26,9 +26,9 @@ def bucket_of(hashes: Integers, buckets: int) -> Integers:
     return (hashes.view(np.uint64) >> np.uint64(32)).astype(np.int64) % buckets
 
 
-def packed(buckets: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def packed(buckets: int, batches: Iterable[pa.RecordBatch], runtime: Runtime = RUNTIME) -> Iterator[pa.RecordBatch]:
     """Pack rows, whose last column is the hash of their key, by bucket. Rows of a bucket keep their order."""
-    part = current_task().partition
+    part = runtime.task().partition
     for place, batch in enumerate(batches):
         if not batch.num_rows:
             continue

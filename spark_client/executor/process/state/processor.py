@@ -1,6 +1,5 @@
 """BucketProcessor: Spark's stateful processor for buckets of keys of a process table function."""
 
-import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 
 from remote_udf.segments import KEY
 from spark_client.executor.engine.groups import Completed
-from spark_client.executor.engine.row_engine import OpenStream, PlannedCall, RowEngine
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.packed_batches import read, written
 from spark_client.executor.process.failures import require_segments
 from spark_client.executor.process.output import cast
@@ -21,7 +20,7 @@ from spark_client.executor.process.state.entries import page_schema
 from spark_client.executor.process.state.pages import NEVER, Pages
 from spark_client.executor.process.state.plan import StatePlan
 from spark_client.executor.segments.keys import combined
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
 __all__ = ["BucketProcessor"]
 
@@ -38,9 +37,9 @@ class BucketProcessor(StatefulProcessor):
     Each bucket has one timer in Spark, for the earliest timer of its keys.
     """
 
-    def __init__(self, plan: StatePlan, opening: OpenStream = open_stream) -> None:
+    def __init__(self, plan: StatePlan, runtime: Runtime = RUNTIME) -> None:
         self._plan = plan
-        self._opening = opening
+        self._runtime = runtime
         self._engine: RowEngine | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -84,7 +83,7 @@ class BucketProcessor(StatefulProcessor):
         if self._engine is None:
             plan = self._plan.plan
             planned = PlannedCall(plan.call, tuple(range(len(plan.segments))), names=tuple(plan.segments.names))
-            self._engine = RowEngine([planned], self._opening, ordered=True, merging=False, piecewise=True)
+            self._engine = RowEngine([planned], self._runtime, ordered=True, merging=False, piecewise=True)
             self._engine.open(plan.segments)
         return self._engine
 
@@ -110,7 +109,7 @@ class BucketProcessor(StatefulProcessor):
                 yield completed
 
         # Without a watermark Spark provides no time, so the clock of this machine is used.
-        now = times.getCurrentProcessingTimeInMs() if plan.has_watermark else int(time.time() * 1000)
+        now = times.getCurrentProcessingTimeInMs() if plan.has_watermark else int(self._runtime.now() * 1000)
         moment = Moment(before, watermark, now)
         work = BucketWork(plan, pages, due, moment, engine.bundles().size, exchange)
         yield from work.run(self._arrived(table))

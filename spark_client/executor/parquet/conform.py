@@ -1,0 +1,160 @@
+"""Converts columns of Parquet files to the types that Spark gives them.
+
+As in Spark's own reader, types are widened, never narrowed, and a field that a file does not have is null.
+"""
+
+import datetime
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_client.base.errors import ReadFailed
+
+__all__ = ["conformed", "named", "require_one_calendar"]
+
+_FIRST_DATE = pa.scalar(datetime.date(1582, 10, 15), pa.date32())
+_FIRST_TIMESTAMP = datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)
+"""From here on, values mean the same in the calendar of old files and in Spark's; Spark has the same limits."""
+
+_WIDER = {
+    pa.int8(): (pa.int16(), pa.int32(), pa.int64(), pa.float64()),
+    pa.int16(): (pa.int32(), pa.int64(), pa.float64()),
+    pa.int32(): (pa.int64(), pa.float64(), pa.duration("us")),
+    pa.int64(): (pa.duration("us"),),
+    pa.uint8(): (pa.int16(), pa.int32(), pa.int64()),
+    pa.uint16(): (pa.int32(), pa.int64()),
+    pa.uint32(): (pa.int64(),),
+    pa.uint64(): (pa.decimal128(20, 0),),
+    pa.float32(): (pa.float64(),),
+    pa.date64(): (pa.date32(),),
+}
+
+
+def conformed(array: pa.Array, type_: pa.DataType, where: str, *, case_sensitive: bool) -> pa.Array:
+    """The column with the given type.
+
+    Args:
+        array: The column as pyarrow reads it.
+        type_: The type that Spark gives the column.
+        where: The column and its file, for errors.
+        case_sensitive: Whether fields whose names differ in case are different.
+
+    Raises:
+        ReadFailed: Spark would have to narrow or reinterpret the values.
+    """
+    found = array.type
+    if found == type_:
+        return array
+    if isinstance(array, pa.ExtensionArray):
+        return conformed(array.storage, type_, where, case_sensitive=case_sensitive)
+    if pa.types.is_dictionary(found):
+        return conformed(array.dictionary_decode(), type_, where, case_sensitive=case_sensitive)
+    if pa.types.is_struct(type_) and pa.types.is_struct(found):
+        return _struct(array, type_, where, case_sensitive=case_sensitive)
+    if pa.types.is_map(type_) and pa.types.is_map(found):
+        whole = _from_zero(array)
+        keys = conformed(whole.keys, type_.key_type, f"{where}.key", case_sensitive=case_sensitive)
+        items = conformed(whole.items, type_.item_type, f"{where}.value", case_sensitive=case_sensitive)
+        return pa.MapArray.from_arrays(whole.offsets, keys, items, type_, mask=_nulls(whole))
+    if pa.types.is_list(type_) and _is_list(found):
+        whole = _from_zero(array if pa.types.is_list(found) else array.cast(pa.list_(found.value_field)))
+        values = conformed(whole.values, type_.value_type, f"{where}.element", case_sensitive=case_sensitive)
+        return pa.ListArray.from_arrays(whole.offsets, values, type_, mask=_nulls(whole))
+    if not _fits(found, type_):
+        raise ReadFailed(
+            f"{where}: the file has type {found}, and Spark reads the column as {type_}, for which values would have "
+            "to be narrowed or reinterpreted; read these files by spark.read.parquet, or write the file again"
+        )
+    return array.cast(type_)
+
+
+def named(names: Mapping[str, int], fields: list[str], name: str, where: str, *, case_sensitive: bool) -> int | None:
+    """The position of the field that Spark reads under `name`; None if there is none.
+
+    `names` are the positions of `fields`. Raises ReadFailed if several fields differ in case only.
+    """
+    if case_sensitive:
+        return names.get(name)
+    same = [position for position, field in enumerate(fields) if field.lower() == name.lower()]
+    if len(same) > 1:
+        found = ", ".join(fields[position] for position in same)
+        raise ReadFailed(f"{where}: {name!r} is ambiguous, because the file has {found}; set spark.sql.caseSensitive")
+    return same[0] if same else None
+
+
+def require_one_calendar(array: pa.Array, where: str) -> None:
+    """Raise ReadFailed if a value of a file in the hybrid calendar means something else in Spark's calendar."""
+    for leaf in _leaves(array):
+        if pa.types.is_date(leaf.type):
+            first: pa.Scalar = _FIRST_DATE
+        elif pa.types.is_timestamp(leaf.type) and leaf.type.tz is not None:
+            first = pa.scalar(_FIRST_TIMESTAMP, leaf.type)
+        else:
+            continue
+        least = pc.min(leaf)
+        if least.is_valid and pc.less(least, first).as_py():
+            raise ReadFailed(
+                f"{where}: the file may have been written in the hybrid calendar of Spark 2, in which {least} is "
+                "another day; read these files by spark.read.parquet, or write them again by Spark 3 or later"
+            )
+
+
+def _struct(array: pa.StructArray, type_: pa.StructType, where: str, *, case_sensitive: bool) -> pa.StructArray:
+    parts, fields = array.flatten(), [field.name for field in array.type]
+    names = {name: position for position, name in enumerate(fields)}
+    columns = []
+    for field in type_:
+        position = named(names, fields, field.name, where, case_sensitive=case_sensitive)
+        if position is None:
+            columns.append(pa.nulls(len(array), field.type))
+        else:
+            inner = f"{where}.{field.name}"
+            columns.append(conformed(parts[position], field.type, inner, case_sensitive=case_sensitive))
+    return pa.StructArray.from_arrays(columns, fields=list(type_), mask=_nulls(array))
+
+
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    if pa.types.is_struct(array.type):
+        parts = array.flatten()
+    elif pa.types.is_map(array.type):
+        parts = array.flatten().flatten()
+    elif pa.types.is_list(array.type):
+        parts = [array.flatten()]
+    else:
+        yield array
+        return
+    for part in parts:
+        yield from _leaves(part)
+
+
+def _from_zero(array: pa.Array) -> pa.Array:
+    """The array with offsets that begin at its own beginning, which `from_arrays` requires if there are nulls."""
+    return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
+
+
+def _nulls(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
+
+
+def _fits(found: pa.DataType, type_: pa.DataType) -> bool:
+    if type_ in _WIDER.get(found, ()):
+        return True
+    if pa.types.is_decimal(type_) and pa.types.is_decimal(found):
+        whole = type_.precision - type_.scale
+        return found.scale <= type_.scale and found.precision - found.scale <= whole
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(type_):
+        # A time without zone may be read as one in UTC. Spark refuses the reverse, and reads no nanoseconds.
+        return found.unit != "ns" and (found.tz is None or type_.tz is not None)
+    if type_ == pa.int64():
+        return pa.types.is_duration(found) or (pa.types.is_timestamp(found) and found.unit == "ns")
+    if pa.types.is_time64(type_):
+        return pa.types.is_time64(found) and found.unit == "us"
+    bytes_ = pa.types.is_binary(found) or pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found)
+    if pa.types.is_binary(type_):
+        return bytes_
+    return pa.types.is_string(type_) and (bytes_ or pa.types.is_large_string(found))

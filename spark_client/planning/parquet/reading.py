@@ -1,0 +1,136 @@
+"""Plans scans of Parquet files.
+
+Spark finds the files, the types and the partition columns, so that they are those of `spark.read.parquet`. Workers then
+read the files by pyarrow.
+"""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from remote_udf.errors import UnsupportedType
+from spark_client.base.errors import PlanError
+from spark_client.base.identifiers import Identifiers, column_named, identifiers_of
+from spark_client.base.types import arrow_type
+from spark_client.executor.parquet.footers import Calendars
+from spark_client.executor.parquet.scan import ScanColumn, ScanPlan
+from spark_client.planning.key_columns import sorts
+from spark_client.planning.parquet.splits import SplitSizes, tasks_of
+from spark_client.planning.passed_columns import passed_type
+from spark_client.planning.scans import RowFilter, Scan, remember_scan
+
+__all__ = ["plan_scan"]
+
+_LISTED = ("path", "modificationTime", "length", "content")
+"""The columns of Spark's source `binaryFile`, which has a row per file."""
+_MUST_BE_FALSE = (
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.parquet.fieldId.read.enabled",
+    "spark.sql.parquet.int96TimestampConversion",
+)
+"""Settings by which Spark's reader does what workers do not."""
+_IN_METADATA = ("__CHAR_VARCHAR_TYPE_STRING", "EXISTS_DEFAULT")
+"""Metadata by which Spark changes the values of a column: it pads CHAR, and fills in default values."""
+_REBASE, _REBASE_INT96 = "spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead"
+_MOST, _OPEN_COST = "spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes"
+_FEWEST, _PARALLELISM = "spark.sql.files.minPartitionNum", "spark.sql.leafNodeDefaultParallelism"
+
+
+def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | None = None) -> DataFrame:
+    """Return Spark's DataFrame of the files, and record its scan. Raises PlanError, and any error of Spark."""
+    frame = spark.read.parquet(*paths)
+    schema = frame.schema
+    if condition is not None:
+        frame = frame.where(condition.sql)
+    for name in _MUST_BE_FALSE:
+        if (spark.conf.get(name) or "").lower() == "true":
+            raise PlanError(f"read_parquet: workers cannot read files as {name}=true requires; use spark.read.parquet")
+    identifiers = identifiers_of(spark)
+    listing = spark.read.format("binaryFile").load(list(paths))
+    partitions = [name for name in listing.columns if name not in _LISTED]
+    for part in [] if condition is None else condition.of_files(partitions):
+        listing = listing.where(part)
+    files = listing.select(
+        F.col("_metadata.file_path"), F.col("_metadata.file_size"), *map(column_named, partitions)
+    ).toArrow()  # fmt: skip
+    _require_no_such_partition(files, schema.names, identifiers)
+    columns = _columns(schema, listing.schema, partitions, identifiers)
+    expression, used = (None, ()) if condition is None else condition.of_rows(tuple(columns.values()), partitions)
+    most, open_cost = (_bytes(spark.conf.get(name) or "") for name in (_MOST, _OPEN_COST))
+    sizes = SplitSizes(most, open_cost, _parallelism(spark))
+    plan = ScanPlan(
+        files=files,
+        tasks=tasks_of(files.column(1).to_pylist(), sizes),
+        columns=tuple(columns.values()),
+        output=(),
+        calendars=Calendars(
+            datetimes=spark.conf.get(_REBASE) == "CORRECTED", int96=spark.conf.get(_REBASE_INT96) == "CORRECTED"
+        ),
+        case_sensitive=identifiers.case_sensitive,
+        condition=expression,
+        condition_columns=used,
+    )
+    places = {name: position for position, name in enumerate(columns)}
+    return remember_scan(frame, Scan(plan, tuple((name, places.get(name)) for name in schema.names)))
+
+
+def _columns(
+    schema: T.StructType, listed: T.StructType, partitions: Sequence[str], identifiers: Identifiers
+) -> Mapping[str, ScanColumn]:
+    """The columns that workers can read, by name."""
+    at = {identifiers.key(name): position for position, name in enumerate(partitions, 2)}
+    types = {identifiers.key(field.name): field.dataType for field in listed}
+    columns = {}
+    for field in schema:
+        key = identifiers.key(field.name)
+        partition = at.get(key)
+        if any(mark in field.metadata for mark in _IN_METADATA):
+            continue
+        if partition is not None and types[key] != field.dataType:
+            continue
+        try:
+            type_ = arrow_type(passed_type(field.dataType), f"column {field.name!r}")
+        except UnsupportedType:
+            continue
+        columns[field.name] = ScanColumn(field.name, type_, partition, sorts(field.dataType))
+    return columns
+
+
+def _require_no_such_partition(files: pa.Table, names: Sequence[str], identifiers: Identifiers) -> None:
+    """Raise PlanError if a column of the listing hides a partition column of the same name."""
+    hidden = identifiers.keys(_LISTED) & identifiers.keys(names)
+    if not hidden:
+        return
+    for path in files.column(0).to_pylist():
+        for folder in posixpath.dirname(unquote(path)).split("/"):
+            name, is_partition, _ = folder.partition("=")
+            if is_partition and identifiers.key(name) in hidden:
+                raise PlanError(f"read_parquet: a partition column must not be named {name!r}; use spark.read.parquet")
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """The number of tasks that Spark wants for a read."""
+    given = spark.conf.get(_FEWEST, None) or spark.conf.get(_PARALLELISM, None)
+    if given:
+        return int(given)
+    # A session of Spark Connect has no SparkContext that could be asked; a range has a partition for each core.
+    last = (
+        spark.range(1 << 16).select(F.spark_partition_id().alias("number")).agg(F.max("number").alias("last")).first()
+    )
+    return 1 if last is None else int(last["last"]) + 1
+
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _bytes(text: str) -> int:
+    """The number of bytes that Spark reads in `128MB`, `134217728b` or `1g`."""
+    lower = text.strip().lower()
+    digits = lower.rstrip("bkmgt")
+    return int(digits) * _UNITS[lower[len(digits) :].removesuffix("b")]

@@ -1,0 +1,141 @@
+"""Parts of `read_parquet` that need no Spark: types, calendars, row groups, splits and file systems."""
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_client.base.errors import ReadFailed
+from spark_client.executor.files import located
+from spark_client.executor.parquet.conform import conformed
+from spark_client.executor.parquet.footers import Calendars, row_groups
+from spark_client.executor.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
+from spark_client.planning.parquet.splits import SplitSizes, tasks_of
+
+
+def widened(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    return conformed(array, type_, "column 'x' of file f", case_sensitive=False)
+
+
+@pytest.mark.parametrize(
+    ("array", "type_"),
+    [
+        (pa.array([1, None], pa.int8()), pa.int64()),
+        (pa.array([2**32 - 1], pa.uint32()), pa.int64()),
+        (pa.array([2**64 - 1], pa.uint64()), pa.decimal128(20, 0)),
+        (pa.array(["a", None]).dictionary_encode(), pa.string()),
+        (pa.array([b"ab", None], pa.binary(2)), pa.binary()),
+        (pa.array([[1], None, []], pa.large_list(pa.int32())), pa.list_(pa.int64())),
+        (pa.array([{"A": 1}, None]), pa.struct([("a", pa.int64())])),
+        (pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int8())), pa.map_(pa.string(), pa.int16())),
+    ],
+)
+def test_values_are_kept_when_types_are_widened(array, type_):
+    # A slice shows whether offsets are respected.
+    for part in (array, pa.concat_arrays([array, array]).slice(len(array))):
+        found = widened(part, type_)
+        assert found.type == type_
+        assert [str(each) for each in found.to_pylist()] == [
+            str(each).replace("'A'", "'a'") for each in part.to_pylist()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("found", "type_"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.float64(), pa.float32()),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (pa.decimal128(10, 3), pa.decimal128(10, 2)),
+        (pa.string(), pa.int64()),
+        (pa.int64(), pa.timestamp("us", "UTC")),
+    ],
+)
+def test_values_are_never_narrowed(found, type_):
+    with pytest.raises(ReadFailed, match=r"column 'x' of file f: the file has type .* and Spark reads the column as"):
+        widened(pa.nulls(1, found), type_)
+
+
+def test_a_field_that_a_struct_does_not_have_is_null():
+    found = widened(pa.array([{"b": 1}, None]), pa.struct([("a", pa.string()), ("B", pa.int64())]))
+    assert found.to_pylist() == [{"a": None, "B": 1}, None]
+
+
+def test_fields_that_differ_in_case_only_are_ambiguous():
+    array = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "A"])
+    with pytest.raises(ReadFailed, match=r"'a' is ambiguous, because the file has a, A"):
+        widened(array, pa.struct([("a", pa.int64()), ("b", pa.int64())]))
+
+
+SIZES = st.lists(st.integers(1, 1 << 32), max_size=12)
+
+
+@given(SIZES, st.integers(1, 64), st.sampled_from([0, 1, 1 << 22]))
+def test_splits_cover_every_byte_once(sizes, parallelism, open_cost):
+    tasks = tasks_of(sizes, SplitSizes(1 << 27, open_cost, parallelism))
+    splits = sorted(split for task in tasks for split in task)
+    for file, size in enumerate(sizes):
+        own = [split for split in splits if split.file == file]
+        assert [split.start for split in own] == [0, *(split.end for split in own[:-1])]
+        assert own[-1].end == size
+    assert all(task for task in tasks)
+
+
+def test_every_row_group_belongs_to_one_split(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": list(range(5000))}), path, row_group_size=300)
+    size, metadata = path.stat().st_size, pq.read_metadata(path)
+    for step in (size, 4000, 777, 50):
+        found = [row_groups(metadata, size, start, min(start + step, size)) for start in range(0, size, step)]
+        assert sorted(group for groups in found for group in groups) == list(range(17))
+
+
+def test_uris_are_located_in_their_file_system(tmp_path):
+    (tmp_path / "a b%20=ü.txt").write_text("local")
+    system, path = located((tmp_path / "a b%20=ü.txt").as_uri())
+    assert system.open_input_file(path).read() == b"local"
+    fsspec.filesystem("memory").pipe("/folder/a b.txt", b"in memory")
+    system, path = located("memory:///folder/a%20b.txt")
+    assert system.open_input_file(path).read() == b"in memory"
+
+
+def plan_of(path: str, size: int, **changes: object) -> ScanPlan:
+    files = pa.table({"path": [path], "size": [size], "day": pa.array([7], pa.int32())})
+    columns = (ScanColumn("x", pa.int64()), ScanColumn("day", pa.int32(), 2), ScanColumn("gone", pa.string()))
+    plan = {"tasks": ((Split(0, 0, size),),), "output": (0, 1, 2), "case_sensitive": False, **changes}
+    return ScanPlan(files=files, columns=columns, calendars=Calendars(datetimes=True, int96=True), **plan)
+
+
+def read(plan: ScanPlan) -> pa.Table:
+    return pa.Table.from_batches(read_splits(plan, iter([pa.record_batch({"id": [0]})])))
+
+
+def test_values_of_directories_and_nulls_are_added(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": [1, 2]}), path)
+    plan = plan_of(path.as_uri(), path.stat().st_size)
+    assert read(plan).to_pydict() == {"0": [1, 2], "1": [7, 7], "2": [None, None]}
+    only_directories = plan_of(path.as_uri(), path.stat().st_size, output=(1,))
+    assert read(only_directories).to_pydict() == {"0": [7, 7]}
+
+
+def test_a_batch_of_wide_rows_has_few_of_them(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": ["a" * 100_000 + str(row) for row in range(200)]}), path, compression="none")
+    plan = plan_of(path.as_uri(), path.stat().st_size, output=(0,))
+    plan = ScanPlan(**{**vars(plan), "columns": (ScanColumn("x", pa.string()),)})
+    batches = list(read_splits(plan, iter([pa.record_batch({"id": [0]})])))
+    assert sum(batch.num_rows for batch in batches) == 200
+    assert max(batch.nbytes for batch in batches) < 10 << 20
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text"])
+def test_a_damaged_file_is_named(tmp_path, damage):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": [1, 2]}), path)
+    whole = path.read_bytes()
+    path.write_bytes({"empty": b"", "cut": whole[:-10], "text": b"PAR1 is not enough PAR1"}[damage])
+    with pytest.raises(ReadFailed, match=rf"file file://{tmp_path}/x.parquet cannot be read: "):
+        read(plan_of(path.as_uri(), path.stat().st_size))
