@@ -7,13 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.aggregate import run_aggregate
+from benchmarks.cache import run_cache
 from benchmarks.charts import write_chart
 from benchmarks.growth import run_growth
 from benchmarks.limits import run_limits
+from benchmarks.parquet import run_parquet
 from benchmarks.peers.suite import run_peers
+from benchmarks.planning import run_planning
 from benchmarks.process import run_process
 from benchmarks.results import Results
 from benchmarks.scalar import run_scalar
+from benchmarks.udfbench.suite import run_udfbench
 from benchmarks.window import run_window
 
 SUITES: dict[str, Callable[[Results, bool], None]] = {
@@ -21,9 +25,13 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "aggregate": run_aggregate,
     "window": run_window,
     "process": run_process,
+    "parquet": run_parquet,
     "peers": run_peers,
     "growth": run_growth,
     "limits": run_limits,
+    "planning": run_planning,
+    "cache": run_cache,
+    "udfbench": run_udfbench,
 }
 
 

@@ -5,13 +5,15 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.synchronize import Event
+from typing import Any
 
 import pyarrow as pa
 
 from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
+from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME
 from spark_client.functions.directory import Functions, list_functions
 
 __all__ = ["Client", "process_of_calls"]
@@ -32,13 +34,20 @@ class Client:
         assert rows == sum(batch.num_rows for batch in batches)
         return elapsed
 
+    def values(self, function: str, batches: Sequence[pa.RecordBatch], **options: str) -> list[Any]:
+        """The values of the function."""
+        return [value for each in self._completed(function, batches, options) for value in each.values[0].to_pylist()]
+
     def _answers(self, function: str, batches: Sequence[pa.RecordBatch], options: dict[str, str]) -> Iterator[int]:
+        return (each.table.num_rows for each in self._completed(function, batches, options))
+
+    def _completed(
+        self, function: str, batches: Sequence[pa.RecordBatch], options: dict[str, str]
+    ) -> Iterator[Completed]:
         spec = self._functions.find(function)
         columns = tuple(range(batches[0].num_columns))
         call = ScalarCall(spec, len(columns), options, "benchmark", self._config)
-        engine = RowEngine([PlannedCall(call, columns)], open_stream, ordered=True)
-        for completed in engine.run(iter(batches)):
-            yield completed.table.num_rows
+        return RowEngine([PlannedCall(call, columns)], RUNTIME, ordered=True).run(iter(batches))
 
 
 @contextlib.contextmanager

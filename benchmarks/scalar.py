@@ -5,6 +5,7 @@ from benchmarks.memory import measure_memory
 from benchmarks.results import Results
 from benchmarks.rows import measure_dispatch, measure_neighbours, measure_waiting
 from benchmarks.server import server_process
+from benchmarks.several_calls import measure_several_calls
 from benchmarks.spark import local_spark
 
 __all__ = ["run_scalar"]
@@ -19,4 +20,5 @@ def run_scalar(results: Results, quick: bool) -> None:
         measure_vectorized(results, quick, spark, server)
         measure_look_ups(results, quick, spark, server)
         measure_stragglers(results, quick, spark, server)
+        measure_several_calls(results, quick, spark, server)
         measure_memory(results, quick, spark, server)

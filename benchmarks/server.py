@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,9 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def server_process(plugin: Path = FUNCTIONS, *, one_core: bool = False) -> Iterator[ServerProcess]:
+def server_process(
+    plugin: Path = FUNCTIONS, *, one_core: bool = False, settings: Sequence[str] = ()
+) -> Iterator[ServerProcess]:
     """Runs a server on a free TCP port until the block ends.
 
     With `one_core` it is pinned to the last available core, and this process to the others, so that
@@ -40,7 +42,7 @@ def server_process(plugin: Path = FUNCTIONS, *, one_core: bool = False) -> Itera
     cores = sorted(os.sched_getaffinity(0))
     command = [
         sys.executable, "-m", "udf_server", "serve", "--plugin", str(plugin), "--no-entry-points",
-        "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin",
+        "--port", "0", "--metrics-port", "0", "--log-level", "warning", "--stop-with-stdin", *settings,
     ]  # fmt: skip
     with tempfile.TemporaryFile("w+") as log:  # the audit log has a line per stream
         try:

@@ -1,0 +1,110 @@
+"""Runs the queries of UDFBench with our functions and with PySpark's own, alternately, after checking the rows."""
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.results import Results
+from benchmarks.server import ServerProcess, server_process
+from benchmarks.spark import TASKS, local_spark, run_query
+from benchmarks.udfbench.data import make_files, make_tables
+from benchmarks.udfbench.local import PREFIX, register_local
+from benchmarks.udfbench.queries import LOCAL, QUERIES
+from spark_client import RemoteSession, connect
+
+__all__ = ["run_udfbench"]
+
+PLUGIN = Path(__file__).with_name("plugin.py")
+ENOUGH_SECONDS = 400
+"""After this time queries are not repeated, so that the suite ends within ten minutes on a slow machine."""
+
+Cpu = Mapping[str, float]
+
+
+def run_udfbench(results: Results, quick: bool) -> None:
+    """Measures every query, and adds the worst and the geometric mean of the ratios."""
+    began = time.monotonic()
+    artifacts = 400 if quick else 20_000
+    with local_spark() as spark, server_process(PLUGIN) as server, tempfile.TemporaryDirectory() as folder:
+        spark.conf.set("spark.sql.shuffle.partitions", str(TASKS))
+        make_tables(spark, artifacts)
+        register_local(spark)
+        files = make_files(Path(folder), artifacts)
+        remote = connect(spark, server.target)
+        ratios = {}
+        for name in QUERIES:
+            repetitions = 1 if quick or time.monotonic() - began > ENOUGH_SECONDS else 3
+            ratios[name] = _measure(results, name, _sides(spark, remote, name, files), server, repetitions)
+    worst = max(ratios, key=lambda name: ratios[name])
+    results.add("worst_wall_ratio_vs_pyspark", ratios[worst], f"seconds of ours over PySpark's own: {worst}")
+    mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+    results.add("geomean_wall_ratio_vs_pyspark", mean, f"over {len(ratios)} queries")
+
+
+def _sides(
+    spark: SparkSession, remote: RemoteSession, name: str, files: Mapping[str, str]
+) -> Mapping[str, Callable[[], DataFrame]]:
+    ours = QUERIES[name].replace("@", "")
+    theirs = LOCAL.get(name, QUERIES[name]).replace("@", PREFIX)
+    for file, path in files.items():
+        ours, theirs = ours.replace(f"{{{file}}}", path), theirs.replace(f"{{{file}}}", path)
+    return {"ours": lambda: remote.sql(ours), "theirs": lambda: spark.sql(theirs)}
+
+
+def _measure(
+    results: Results, name: str, sides: Mapping[str, Callable[[], DataFrame]], server: ServerProcess, repetitions: int
+) -> float:
+    """Measures from the text to the last row, planning included."""
+    rows = {side: _rows(query()) for side, query in sides.items()}  # this also warms both sides up
+    if rows["ours"] != rows["theirs"]:
+        first = next((pair for pair in zip(*rows.values(), strict=False) if pair[0] != pair[1]), "their number")
+        raise RuntimeError(f"{name}: the sides have different rows: {first}")
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    cpu: dict[str, dict[str, float]] = {side: {} for side in sides}
+    for _ in range(repetitions):
+        for side, query in sides.items():
+            before, start = _cpu(server), time.perf_counter()
+            run_query(query())
+            seconds[side].append(time.perf_counter() - start)
+            for process, used in _cpu(server).items():
+                cpu[side][process] = cpu[side].get(process, 0.0) + (used - before[process]) / repetitions
+    ours, theirs = (statistics.median(seconds[side]) for side in ("ours", "theirs"))
+    results.add(f"{name}_wall_ratio", ours / theirs, f"{ours:.2f} s and {theirs:.2f} s, {len(rows['ours']):,} rows")
+    total = {side: sum(used.values()) for side, used in cpu.items()}
+    shown = ", ".join(f"{process} {cpu['ours'][process]:.2f}/{cpu['theirs'][process]:.2f}" for process in cpu["ours"])
+    results.add(f"{name}_cpu_ratio", total["ours"] / max(total["theirs"], 0.01), f"CPU seconds by process: {shown}")
+    return ours / theirs
+
+
+def _rows(frame: DataFrame) -> list[str]:
+    """The rows in an order of their own; sums of floats may differ in the last digits."""
+    return sorted(
+        repr(tuple(float(f"{value:.9g}") if isinstance(value, float) else value for value in row))
+        for row in frame.collect()
+    )
+
+
+def _cpu(server: ServerProcess) -> Cpu:
+    """The CPU seconds of each process so far. Workers that ended count with the process that started them."""
+    used = {"driver": _own(psutil.Process()), "jvm": 0.0, "workers": 0.0, "server": server.cpu_seconds()}
+    for child in psutil.Process().children(recursive=True):
+        if child.pid == server.process.pid:
+            continue
+        try:
+            times, java = child.cpu_times(), child.name() == "java"
+        except psutil.NoSuchProcess:
+            continue
+        used["jvm" if java else "workers"] += times.user + times.system
+        used["workers"] += 0.0 if java else times.children_user + times.children_system
+    return used
+
+
+def _own(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
