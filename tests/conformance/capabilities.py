@@ -61,10 +61,10 @@ class Capabilities:
     """All capabilities, and the reasons for fields that are not checked."""
 
     def __init__(self, path: Path = FILE) -> None:
-        told = tomllib.loads(path.read_text())
-        self.all = [Capability(**each) for each in told.get("capability", ())]
-        self.streams = [(each["refusal"], each["reason"]) for each in told.get("stream", ())]
-        self.fields = {each["name"]: each["reason"] for each in told.get("field", ())}
+        document = tomllib.loads(path.read_text())
+        self.all = [Capability(**each) for each in document.get("capability", ())]
+        self.streams = [(each["refusal"], each["reason"]) for each in document.get("stream", ())]
+        self.fields = {each["name"]: each["reason"] for each in document.get("field", ())}
 
     def of(self, case: Case) -> list[Capability]:
         """The capabilities that the case needs."""

@@ -91,15 +91,15 @@ class Case:
     def error(self) -> str | None:
         """The gist of the message that is expected; None if no error is."""
         inside = self.expected.get("error") or {}
-        told = self.expected.get("message_contains") or (
+        found = self.expected.get("message_contains") or (
             inside if isinstance(inside, str) else inside.get("message_contains")
         )
-        return self.expectation.get("expected_error") or told
+        return self.expectation.get("expected_error") or found
 
     @property
     def modes(self) -> frozenset[str]:
         """What the case asks for: "batch", "stream" or both; empty if it does not say."""
         config = self.config
-        told = self.mode or config.get("mode") or config.get("runtime_mode") or config.get("execution.runtime-mode")
+        found = self.mode or config.get("mode") or config.get("runtime_mode") or config.get("execution.runtime-mode")
         known = {"both": {"batch", "stream"}, "streaming": {"stream"}, "batch": {"batch"}}
-        return frozenset(known.get(str(told).lower(), ()))
+        return frozenset(known.get(str(found).lower(), ()))

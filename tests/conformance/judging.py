@@ -5,10 +5,10 @@ from typing import Any
 
 from tests.conformance import judging_columns, judging_errors, judging_rows
 from tests.conformance.allowances import exact_calls
+from tests.conformance.expectation import Expectation
 from tests.conformance.facts import holds
 from tests.conformance.judging_rows import counted
 from tests.conformance.observation import Observation
-from tests.conformance.told import Told
 from tests.conformance.values import same
 from tests.conformance.verdict import Status, Verdict
 
@@ -22,43 +22,43 @@ SLACK_MS = 20.0
 
 def judge(expectation: Mapping[str, Any], seen: Observation) -> Verdict:
     """Compares an observation with the expectation, which has the shape of the case's file."""
-    told, verdict = Told(expectation), Verdict()
+    expected, verdict = Expectation(expectation), Verdict()
     verdict.notes += seen.notes
     verdict.problems += seen.contradictions
     verdict.compared += seen.compared
     # The field says how to read the others.
-    told.note("expected.ordered", "expected.final_rows_ordered")
-    _kind(told, verdict)
-    if judging_errors.judge_error(told, seen, verdict):
-        judging_rows.judge_rows(told, seen, verdict)
-        judging_columns.judge_columns(told, seen, verdict)
-    _calls(told, seen, verdict)
-    _elapsed(told, seen, verdict)
-    _late(told, seen, verdict)
+    expected.note("expected.ordered", "expected.final_rows_ordered")
+    _kind(expected, verdict)
+    if judging_errors.judge_error(expected, seen, verdict):
+        judging_rows.judge_rows(expected, seen, verdict)
+        judging_columns.judge_columns(expected, seen, verdict)
+    _calls(expected, seen, verdict)
+    _elapsed(expected, seen, verdict)
+    _late(expected, seen, verdict)
     for name, found in seen.found.items():
-        wanted = told.peek(name, _NOTHING)
+        wanted = expected.peek(name, _NOTHING)
         if wanted is not _NOTHING:
-            _mirrored(told, verdict, name, wanted, found)
-    _facts(told, seen, verdict)
-    verdict.unchecked = [*told.unchecked, *_modes(seen, verdict)]
-    verdict.waived = frozenset(told.waived)
+            _mirrored(expected, verdict, name, wanted, found)
+    _facts(expected, seen, verdict)
+    verdict.unchecked = [*expected.unchecked, *_modes(seen, verdict)]
+    verdict.waived = frozenset(expected.waived)
     if seen.refusal and not verdict.problems:
         verdict.decided = Status.NOT_APPLICABLE
         verdict.notes.append(seen.refusal)
     return verdict
 
 
-def _kind(told: Told, verdict: Verdict) -> None:
-    kind = told.take("expected.kind")
+def _kind(expected: Expectation, verdict: Verdict) -> None:
+    kind = expected.take("expected.kind")
     if kind is None:
         return
-    calls = isinstance(told.peek("expected.calls"), list)
-    rows = any(told.peek(f"expected.{name}") is not None for name in ("rows", "changes", "final_rows", "columns"))
-    message = told.peek("expected.message_contains") is not None
+    calls = isinstance(expected.peek("expected.calls"), list)
+    rows = any(expected.peek(f"expected.{name}") is not None for name in ("rows", "changes", "final_rows", "columns"))
+    message = expected.peek("expected.message_contains") is not None
     fits = {
         "rows": rows, "error": message, "plan": not message, "changelog": rows,
-        "bundle_calls": calls, "combine": told.peek("expected.parts") is not None,
-        "sequencing": told.peek("expected.steps") is not None,
+        "bundle_calls": calls, "combine": expected.peek("expected.parts") is not None,
+        "sequencing": expected.peek("expected.steps") is not None,
     }  # fmt: skip
     if not fits.get(kind, True):
         verdict.problems.append(f"expected.kind is {kind!r}, which is not what the other fields assert")
@@ -73,10 +73,10 @@ def _modes(seen: Observation, verdict: Verdict) -> list[str]:
     return [f"mode: {mode}" for mode in sorted(seen.modes - ran)]
 
 
-def _calls(told: Told, seen: Observation, verdict: Verdict) -> None:
-    counted(told, seen, verdict, "expected.invocations", "calls", "{0} calls where {1} are expected")
-    counted(told, seen, verdict, "expected.max_open_calls", "max_open", "{0} calls open at once, {1} expected")
-    text = told.peek("expected.calls")
+def _calls(expected: Expectation, seen: Observation, verdict: Verdict) -> None:
+    counted(expected, seen, verdict, "expected.invocations", "calls", "{0} calls where {1} are expected")
+    counted(expected, seen, verdict, "expected.max_open_calls", "max_open", "{0} calls open at once, {1} expected")
+    text = expected.peek("expected.calls")
     allowed = None
     if text is not None and not isinstance(text, list):
         allowed = exact_calls(str(text), seen.units, seen.written_calls)
@@ -85,42 +85,42 @@ def _calls(told: Told, seen: Observation, verdict: Verdict) -> None:
     least, most = allowed
     wanted = str(most) if least == most else f"{least} to {most}"
     counted(
-        told, seen, verdict, "expected.calls", "calls", f"{{0}} calls where {{1!r}} allows {wanted}",
+        expected, seen, verdict, "expected.calls", "calls", f"{{0}} calls where {{1!r}} allows {wanted}",
         lambda calls, _: least <= calls <= most,
     )  # fmt: skip
 
 
-def _elapsed(told: Told, seen: Observation, verdict: Verdict) -> None:
+def _elapsed(expected: Expectation, seen: Observation, verdict: Verdict) -> None:
     counted(
-        told, seen, verdict, "expected.minimum_elapsed_ms", "elapsed_ms", "took {0:.0f} ms, expected at least {1} ms",
-        lambda took, least: took + SLACK_MS >= float(least),
+        expected, seen, verdict, "expected.minimum_elapsed_ms", "elapsed_ms",
+        "took {0:.0f} ms, expected at least {1} ms", lambda took, least: took + SLACK_MS >= float(least),
     )  # fmt: skip
 
 
-def _late(told: Told, seen: Observation, verdict: Verdict) -> None:
-    counted(told, seen, verdict, "expected.late_rows_dropped", "late_rows", "{0} late rows dropped, {1} expected")
-    nulls = told.peek("expected.null_time_rows_dropped")
+def _late(expected: Expectation, seen: Observation, verdict: Verdict) -> None:
+    counted(expected, seen, verdict, "expected.late_rows_dropped", "late_rows", "{0} late rows dropped, {1} expected")
+    nulls = expected.peek("expected.null_time_rows_dropped")
     if nulls is not None and seen.null_times is not None and not verdict.problems:
-        told.note("expected.null_time_rows_dropped")
+        expected.note("expected.null_time_rows_dropped")
         verdict.compared += 1
         if nulls != seen.null_times:
             verdict.problems.append(f"{seen.null_times} rows without a time came in and did not come out, not {nulls}")
 
 
-def _mirrored(told: Told, verdict: Verdict, name: str, wanted: Any, found: Any) -> None:
+def _mirrored(expected: Expectation, verdict: Verdict, name: str, wanted: Any, found: Any) -> None:
     """Compares the fields that both have, and notes them."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key, value in wanted.items():
             if key in found:
-                _mirrored(told, verdict, f"{name}.{key}", value, found[key])
+                _mirrored(expected, verdict, f"{name}.{key}", value, found[key])
         return
     if _are_mappings(wanted) and _are_mappings(found):
         if len(wanted) != len(found):
             verdict.problems.append(f"{name}: {len(wanted)} expected, found {len(found)}")
         for one, other in zip(wanted, found, strict=False):
-            _mirrored(told, verdict, name, one, other)
+            _mirrored(expected, verdict, name, one, other)
         return
-    told.note(name)
+    expected.note(name)
     verdict.compared += 1
     if name in _UNORDERED and isinstance(wanted, list):
         wanted, found = sorted(wanted, key=str), sorted(found, key=str)
@@ -132,16 +132,16 @@ def _are_mappings(values: Any) -> bool:
     return isinstance(values, Sequence) and bool(values) and all(isinstance(each, Mapping) for each in values)
 
 
-def _facts(told: Told, seen: Observation, verdict: Verdict) -> None:
-    fact = told.peek("expected_fact")
+def _facts(expected: Expectation, seen: Observation, verdict: Verdict) -> None:
+    fact = expected.peek("expected_fact")
     if fact is None or any(run.failure for run in seen.runs):
         if fact is not None and seen.runs and not verdict.problems:
             failed = next(run.failure for run in seen.runs if run.failure)
             verdict.problems.append(f"expected {fact!r}; the query failed: {failed.message}")
         return
-    known, wrong = holds(str(fact), seen, script="steps" in told.raw)
+    known, wrong = holds(str(fact), seen, script="steps" in expected.raw)
     if known:
-        told.note("expected_fact")
+        expected.note("expected_fact")
         verdict.compared += 1
         if wrong:
             verdict.problems.append(wrong)

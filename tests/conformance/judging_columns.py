@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.conformance.column_types import UnknownType, parse_type
+from tests.conformance.expectation import Expectation
 from tests.conformance.observation import Observation, Run
-from tests.conformance.told import Told
 from tests.conformance.verdict import Verdict
 
 __all__ = ["judge_columns"]
@@ -16,30 +16,30 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _BROKEN = ("float", "double")
 
 
-def judge_columns(told: Told, seen: Observation, verdict: Verdict) -> None:
+def judge_columns(expected: Expectation, seen: Observation, verdict: Verdict) -> None:
     """Compares the columns of every run that has some."""
     runs = [run for run in seen.runs if run.columns is not None]
     for name in _FIELDS:
-        wanted = told.peek(name)
+        wanted = expected.peek(name)
         if wanted is not None and runs:
-            told.note(name, f"{name}.name", f"{name}.type", f"{name}.compare")
+            expected.note(name, f"{name}.name", f"{name}.type", f"{name}.compare")
             for run in runs:
-                _columns(told, seen, run, name, [_column(each) for each in wanted], verdict)
-    types = told.peek("expected.types")
+                _columns(expected, seen, run, name, [_column(each) for each in wanted], verdict)
+    types = expected.peek("expected.types")
     if isinstance(types, list) and runs:
-        told.note("expected.types")
+        expected.note("expected.types")
         for run in runs:
-            _columns(told, seen, run, "expected.types", [(None, str(each)) for each in types], verdict)
+            _columns(expected, seen, run, "expected.types", [(None, str(each)) for each in types], verdict)
 
 
-def _column(told: Any) -> tuple[str | None, str | None]:
-    if isinstance(told, Mapping):
-        return told.get("name"), told.get("type")
-    return str(told), None
+def _column(expected: Any) -> tuple[str | None, str | None]:
+    if isinstance(expected, Mapping):
+        return expected.get("name"), expected.get("type")
+    return str(expected), None
 
 
 def _columns(
-    told: Told,
+    expected: Expectation,
     seen: Observation,
     run: Run,
     field: str,
@@ -55,9 +55,9 @@ def _columns(
         origin = _origin(place, own, run.named or seen.named, seen.starred)
         if [n.lower() for n, _ in columns].count(own.lower()) > 1 or origin == "expression":
             # The engine names expressions and duplicate columns; the case has the name of its sink.
-            told.waived.add((field, place))
+            expected.waived.add((field, place))
         elif name is not None and name.lower() != own.lower() and origin == "column":
-            told.leave(f"{field}.name")
+            expected.leave(f"{field}.name")
         elif name is not None and name.lower() != own.lower():
             verdict.problems.append(f"{run.how}: column {place} is called {own!r}, expected {name!r}")
         if type_ is not None and not _fits(type_, ddl):

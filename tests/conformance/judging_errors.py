@@ -2,9 +2,9 @@
 
 import re
 
+from tests.conformance.expectation import Expectation
 from tests.conformance.messages import compared
 from tests.conformance.observation import Failure, Observation
-from tests.conformance.told import Told
 from tests.conformance.verdict import Verdict
 
 __all__ = ["judge_error"]
@@ -15,9 +15,9 @@ _OWN = re.compile(r"\b(function's own|own|original|user's) (error|exception|mess
 _PLANNING = re.compile(r"plan|valid|construct|compil|declar|registr", re.IGNORECASE)
 
 
-def judge_error(told: Told, seen: Observation, verdict: Verdict) -> bool:
+def judge_error(expected: Expectation, seen: Observation, verdict: Verdict) -> bool:
     """Whether the case expects no error and there was none, so that rows are to be judged."""
-    wanted = next((str(told.take(name)) for name in _MESSAGES if told.peek(name) is not None), None)
+    wanted = next((str(expected.take(name)) for name in _MESSAGES if expected.peek(name) is not None), None)
     failures = [(run, run.failure) for run in seen.runs if run.failure is not None]
     if wanted is None:
         for run, failure in failures[:1]:
@@ -33,15 +33,15 @@ def judge_error(told: Told, seen: Observation, verdict: Verdict) -> bool:
     for _, failure in failures:
         verdict.compared += 1
         _message(wanted, failure, seen, verdict)
-        _phase(told, failure, verdict)
-    _beside(told, seen, verdict)
+        _phase(expected, failure, verdict)
+    _beside(expected, seen, verdict)
     return False
 
 
 def _message(wanted: str, failure: Failure, seen: Observation, verdict: Verdict) -> None:
     message = failure.message
-    for own, told in seen.names.items():
-        message = re.sub(rf"(?<!\w){re.escape(own)}(@\w+)?(?!\w)", told, message)
+    for own, expected in seen.names.items():
+        message = re.sub(rf"(?<!\w){re.escape(own)}(@\w+)?(?!\w)", expected, message)
     if _OWN.search(wanted):
         if not any(text in message for text in seen.own_messages if text):
             verdict.wording = (wanted, short(message), "the function's own message")
@@ -51,27 +51,27 @@ def _message(wanted: str, failure: Failure, seen: Observation, verdict: Verdict)
         verdict.wording = (wanted, short(message), lacks)
 
 
-def _phase(told: Told, failure: Failure, verdict: Verdict) -> None:
-    name = next((name for name in _PHASES if told.peek(name) is not None), None)
+def _phase(expected: Expectation, failure: Failure, verdict: Verdict) -> None:
+    name = next((name for name in _PHASES if expected.peek(name) is not None), None)
     if name is None:
         return
-    text = str(told.take(name))
+    text = str(expected.take(name))
     if failure.planning != (_PLANNING.search(text) is not None):
         when = "while the query was planned" if failure.planning else "while the query ran"
         verdict.problems.append(f"expected the error at {text}; it came {when}")
 
 
-def _beside(told: Told, seen: Observation, verdict: Verdict) -> None:
+def _beside(expected: Expectation, seen: Observation, verdict: Verdict) -> None:
     """Notes `where` if it says that the text is of a cause: the compared message contains the causes, too."""
-    if told.peek("expected.where") is not None and "cause" in str(told.peek("expected.where")):
-        told.note("expected.where")
+    if expected.peek("expected.where") is not None and "cause" in str(expected.peek("expected.where")):
+        expected.note("expected.where")
 
 
 def short(error: str) -> str:
     """Returns one line of at most 400 characters, without the frames of tracebacks."""
     if "Traceback (most recent call last)" in error:
-        told = [each for each in error.splitlines() if not re.match(r"\s|\s*$|.*Traceback \(most", each)]
-        error = "\n".join(told) or error
+        expected = [each for each in error.splitlines() if not re.match(r"\s|\s*$|.*Traceback \(most", each)]
+        error = "\n".join(expected) or error
     line = " ".join(error.split())
     return line if len(line) < 400 else f"{line[:400]}..."
 

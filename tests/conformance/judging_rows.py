@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.conformance.compare import difference, end_state
+from tests.conformance.expectation import Expectation, ExpectedRow
 from tests.conformance.observation import Emitted, Observation, Run
-from tests.conformance.told import Told, ToldRow
 from tests.conformance.verdict import Verdict
 
 __all__ = ["counted", "judge_rows"]
@@ -18,99 +18,99 @@ __all__ = ["counted", "judge_rows"]
 _MOMENT = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d*?)0*$")
 
 
-def judge_rows(told: Told, seen: Observation, verdict: Verdict) -> None:
+def judge_rows(expected: Expectation, seen: Observation, verdict: Verdict) -> None:
     """Compares the rows of every run, depending on the fields of the case."""
     ran = [run for run in seen.runs if run.rows is not None]
     if ran:
         # These fields say how to read the rows; the comparison takes them into account.
-        told.note("expected.changelog", "materialized")
+        expected.note("expected.changelog", "materialized")
     for run in ran:
-        wrong = _compared(told, seen, run, verdict)
+        wrong = _compared(expected, seen, run, verdict)
         if wrong is not None:
             verdict.problems.append(f"{run.how}{f' with {run.under}' if run.under else ''}: {wrong}")
     counted(
-        told, seen, verdict, "rows_emitted_before_restart", "before_restart",
+        expected, seen, verdict, "rows_emitted_before_restart", "before_restart",
         "{0} rows before the restart, {1} expected",
     )  # fmt: skip
 
 
 def counted(
-    told: Told, seen: Observation, verdict: Verdict, field: str, attribute: str, wrong: str,
+    expected: Expectation, seen: Observation, verdict: Verdict, field: str, attribute: str, wrong: str,
     fits: Callable[[Any, Any], bool] = operator.eq,
 ) -> None:  # fmt: skip
     """Compares a count of each run with a field of the case; `wrong` formats the found and the expected count."""
-    wanted = told.peek(field)
+    wanted = expected.peek(field)
     found = [(run, getattr(run, attribute)) for run in seen.runs if getattr(run, attribute) is not None]
     if wanted is None or not found:
         return
-    told.note(field)
+    expected.note(field)
     for run, value in found:
         verdict.compared += 1
         if not fits(value, wanted):
             verdict.problems.append(f"{run.how}: {wrong.format(value, wanted)}")
 
 
-def _compared(told: Told, seen: Observation, run: Run, verdict: Verdict) -> str | None:
+def _compared(expected: Expectation, seen: Observation, run: Run, verdict: Verdict) -> str | None:
     assert run.rows is not None
     if run.how == "changelog":
-        return _changes(told, run, verdict)
-    steps = told.peek("expected.steps")
+        return _changes(expected, run, verdict)
+    steps = expected.peek("expected.steps")
     if isinstance(steps, list) and steps and "after_event" in steps[0]:
-        return _after_events(told, run, verdict)
-    if run.how == "batch" and told.peek("batch_window_rows") is not None:
-        rows: Sequence[ToldRow] | None = told.rows("batch_window_rows")
-    elif run.how == "batch" and told.peek("expected.batch_window_rows") is not None:
-        rows = told.rows("expected.batch_window_rows")
-    elif told.peek("expected.final_rows") is not None:
-        rows = told.rows("expected.final_rows")
-    elif told.peek("expected.rows") is not None:
-        rows = told.rows("expected.rows")
-    elif told.peek("expected.changes") is not None:
-        changes = told.rows("expected.changes") or []
-        told.note("expected.changes.kind", "expected.changes.row_kind")
-        rows = [ToldRow(row) for row in end_state((each.kind or "+I", each.values) for each in changes)]
+        return _after_events(expected, run, verdict)
+    if run.how == "batch" and expected.peek("batch_window_rows") is not None:
+        rows: Sequence[ExpectedRow] | None = expected.rows("batch_window_rows")
+    elif run.how == "batch" and expected.peek("expected.batch_window_rows") is not None:
+        rows = expected.rows("expected.batch_window_rows")
+    elif expected.peek("expected.final_rows") is not None:
+        rows = expected.rows("expected.final_rows")
+    elif expected.peek("expected.rows") is not None:
+        rows = expected.rows("expected.rows")
+    elif expected.peek("expected.changes") is not None:
+        changes = expected.rows("expected.changes") or []
+        expected.note("expected.changes.kind", "expected.changes.row_kind")
+        rows = [ExpectedRow(row) for row in end_state((each.kind or "+I", each.values) for each in changes)]
     else:
         return None
-    return _rows(told, seen, run, list(rows or ()), verdict)
+    return _rows(expected, seen, run, list(rows or ()), verdict)
 
 
-def _rows(told: Told, seen: Observation, run: Run, rows: list[ToldRow], verdict: Verdict) -> str | None:
+def _rows(expected: Expectation, seen: Observation, run: Run, rows: list[ExpectedRow], verdict: Verdict) -> str | None:
     assert run.rows is not None
     kinds = any(row.kind is not None for row in rows)
     found = list(run.rows)
     ordered = bool(
-        told.peek("expected.final_rows_ordered") if told.peek("expected.final_rows") is not None
-        else told.peek("expected.ordered") is True
+        expected.peek("expected.final_rows_ordered") if expected.peek("expected.final_rows") is not None
+        else expected.peek("expected.ordered") is True
     )  # fmt: skip
     ordered = ordered and run.how != "stream"
-    if kinds and (run.has_kinds or all(row.kind in (None, "+I") for row in rows)) and not told.peek("materialized"):
-        told.note("expected.rows.kind", "expected.rows.row_kind")
+    if kinds and (run.has_kinds or all(row.kind in (None, "+I") for row in rows)) and not expected.peek("materialized"):
+        expected.note("expected.rows.kind", "expected.rows.row_kind")
         wanted = [[row.kind or "+I", *_read(row.values, run)] for row in rows]
         have = [[each.kind, *_shown(each.values)] for each in found]
     else:
         state: Any = [(row.kind or "+I", row.values) for row in rows]
         if any(kind != "+I" for kind, _ in state):
-            told.note("expected.rows.kind", "expected.rows.row_kind")
+            expected.note("expected.rows.kind", "expected.rows.row_kind")
             state = [("+I", row) for row in end_state(state)]
         wanted = [_read(values, run) for _, values in state]
         if run.has_kinds:
             found = [Emitted(row) for row in end_state((each.kind, each.values) for each in found)]
         have = [_shown(each.values) for each in found]
     if any(row.phase for row in rows) and any(each.phase for each in found) and len(wanted) == len(rows):
-        told.note("expected.rows.phase")
+        expected.note("expected.rows.phase")
         wanted = [[*values, row.phase] for values, row in zip(wanted, rows, strict=True)]
         have = [[*values, each.phase] for values, each in zip(have, found, strict=True)]
     verdict.compared += max(len(wanted), len(have))
     return difference(wanted, have, ordered=ordered, truncated=seen.truncated)
 
 
-def _changes(told: Told, run: Run, verdict: Verdict) -> str | None:
+def _changes(expected: Expectation, run: Run, verdict: Verdict) -> str | None:
     """Compares the changes of each key in order. Keys are spread over partitions, so the order between keys is free."""
-    name = "expected.changes" if told.peek("expected.changes") is not None else "expected.rows"
-    rows = told.rows(name)
+    name = "expected.changes" if expected.peek("expected.changes") is not None else "expected.rows"
+    rows = expected.rows(name)
     if rows is None or run.rows is None:
         return None
-    told.note(f"{name}.kind", f"{name}.row_kind")
+    expected.note(f"{name}.kind", f"{name}.row_kind")
     wanted, found = _by_key(rows, run), _by_key(run.rows, run)
     verdict.compared += len(rows)
     for key in dict.fromkeys((*wanted, *found)):
@@ -120,24 +120,24 @@ def _changes(told: Told, run: Run, verdict: Verdict) -> str | None:
     return None
 
 
-def _by_key(rows: Sequence[ToldRow | Emitted], run: Run) -> defaultdict[str, list[list[Any]]]:
+def _by_key(rows: Sequence[ExpectedRow | Emitted], run: Run) -> defaultdict[str, list[list[Any]]]:
     grouped: defaultdict[str, list[list[Any]]] = defaultdict(list)
     for row in rows:
-        values = _read(row.values, run) if isinstance(row, ToldRow) else list(row.values)
+        values = _read(row.values, run) if isinstance(row, ExpectedRow) else list(row.values)
         grouped[str(tuple(str(value) for value in values[: run.keys]))].append([row.kind or "+I", *values])
     return grouped
 
 
-def _after_events(told: Told, run: Run, verdict: Verdict) -> str | None:
+def _after_events(expected: Expectation, run: Run, verdict: Verdict) -> str | None:
     """Compares rows by the event after which they were emitted; the order of rows of one event is free."""
     assert run.rows is not None
-    steps = told.take("expected.steps") or []
-    told.note(
+    steps = expected.take("expected.steps") or []
+    expected.note(
         "expected.steps.rows", "expected.steps.rows.row", "expected.steps.rows.values", "expected.steps.rows.kind"
     )
     timed = all(each.after is not None for each in run.rows)
     if timed:
-        told.note("expected.steps.after_event")
+        expected.note("expected.steps.after_event")
     wanted = [
         [*([step["after_event"]] if timed else []), each.get("kind", "+I"), *_read(each.get("row"), run)]
         for step in steps for each in step["rows"]

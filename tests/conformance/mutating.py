@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.conformance.expectation import Expectation
 from tests.conformance.messages import facts_of
-from tests.conformance.told import Told
 
 __all__ = ["mutations"]
 
@@ -22,7 +22,7 @@ def mutations(
     expectation: Mapping[str, Any], waived: frozenset[tuple[str, int]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields pairs of the altered field, and the altered expectation."""
-    fields = Told(expectation).fields
+    fields = Expectation(expectation).fields
     for path, value in _places(expectation, ()):
         name = ".".join(str(part) for part in path if not isinstance(part, int))
         if path[-1] in _READING or not any(each == name or each.startswith(f"{name}.") for each in fields):
@@ -100,10 +100,10 @@ def _listed(fact: str) -> list[str]:
 
 
 def _is_ordered(path: tuple[Any, ...], expectation: Mapping[str, Any]) -> bool:
-    told = Told(expectation)
+    expected = Expectation(expectation)
     if path == ("expected", "rows"):
-        return told.peek("expected.ordered") is True and not told.peek("expected.final_rows")
-    return path == ("expected", "final_rows") and told.peek("expected.final_rows_ordered") is True
+        return expected.peek("expected.ordered") is True and not expected.peek("expected.final_rows")
+    return path == ("expected", "final_rows") and expected.peek("expected.final_rows_ordered") is True
 
 
 def _message(text: str) -> Iterator[tuple[str, Any]]:

@@ -16,8 +16,8 @@ from tests.conformance.cases import Case, FunctionWords, Table
 from tests.conformance.checking import CaseError, described, listed, mapping, named, one_of, text
 from tests.conformance.column_types import UnknownType, parse_type
 from tests.conformance.compare import Change
+from tests.conformance.expectation import KINDS, asserted
 from tests.conformance.statements import statements_of
-from tests.conformance.told import KINDS, asserted
 from tests.conformance.values import parse_value
 
 __all__ = ["CaseFile", "load_folder"]
@@ -88,7 +88,7 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
         for place, each in enumerate(functions)
     )
     setup = [text(f"setup[{number}]", each) for number, each in enumerate(setup)]
-    told = statements_of(
+    statements = statements_of(
         text("query", item.get("query") or ""),
         setup,
         words,
@@ -97,13 +97,13 @@ def _case(item: Mapping[str, Any], file: str, shared: Mapping[str, Any]) -> Case
     return Case(
         id=text("id", item.get("id")),
         file=file,
-        query=told.query,
+        query=statements.query,
         functions=words,
         tables=tuple(_table(name, table) for name, table in _tables(item, shared).items()),
         expectation=asserted(item),
-        config={**mapping("config", item.get("config") or {}), **told.config},
+        config={**mapping("config", item.get("config") or {}), **statements.config},
         variants=tuple(mapping(f"config_variants[{number}]", each) for number, each in enumerate(variants)),
-        setup=tuple(told.setup),
+        setup=tuple(statements.setup),
         mode=one_of("mode", item.get("mode") or "", ("", *MODES)),
         raw=item,
     )

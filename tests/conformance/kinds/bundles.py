@@ -13,7 +13,7 @@ from spark_client import Window, connect
 from spark_client.base.calls import AggregateCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
-from spark_client.executor.stream.opening import open_stream
+from spark_client.executor.stream.runtime import RUNTIME
 from tests.conformance.binding import Bound
 from tests.conformance.cases import Case
 from tests.conformance.environment import Environment
@@ -55,7 +55,7 @@ def _applied(spec: FunctionSpec, target: str, segments: Sequence[Mapping[str, An
     applied = tuple(field for field in AppliedField if each_row or field is not AppliedField.UPDATED_VALUES)
     call = AggregateCall(spec, len(spec.parameters), {}, uuid.uuid4().hex, config, applied=applied)
     batch = _batch(spec, segments)
-    engine = RowEngine([PlannedCall(call, (0, 1, 2), names=(KEY, ACCUMULATORS, ROWS))], open_stream, ordered=True)
+    engine = RowEngine([PlannedCall(call, (0, 1, 2), names=(KEY, ACCUMULATORS, ROWS))], RUNTIME, ordered=True)
     try:
         completed = engine.exchange(batch)
     finally:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["KINDS", "Told", "ToldRow", "asserted"]
+__all__ = ["KINDS", "Expectation", "ExpectedRow", "asserted"]
 
 KINDS = ("rows", "changelog", "error", "plan", "bundle_calls", "combine", "sequencing", "semantics")
 """What `expected.kind` may say."""
@@ -21,7 +21,7 @@ _GIVEN = (
 
 
 @dataclass(frozen=True)
-class ToldRow:
+class ExpectedRow:
     """`kind` and `phase` are None if the case does not state them."""
 
     values: Sequence[Any]
@@ -37,7 +37,7 @@ def asserted(raw: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class Told:
+class Expectation:
     """An expectation. The name of a field is its keys joined with dots; places in lists do not count."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Told:
         """Marks a field as not comparable, even if it was read."""
         self._left.add(name)
 
-    def rows(self, name: str) -> list[ToldRow] | None:
+    def rows(self, name: str) -> list[ExpectedRow] | None:
         """Returns the rows of a field, or None if the case has none. This does not check kinds and phases."""
         given = self.take(name)
         if given is None:
@@ -84,10 +84,12 @@ class Told:
         return sorted((self.fields - self._noted) | self._left)
 
 
-def _row(row: Any) -> ToldRow:
+def _row(row: Any) -> ExpectedRow:
     if isinstance(row, Mapping):
-        return ToldRow(row.get("values", row.get("row")) or (), row.get("kind", row.get("row_kind")), row.get("phase"))
-    return ToldRow(row)
+        return ExpectedRow(
+            row.get("values", row.get("row")) or (), row.get("kind", row.get("row_kind")), row.get("phase")
+        )
+    return ExpectedRow(row)
 
 
 def _leaves(value: Any, name: str) -> Iterator[str]:
