@@ -72,9 +72,12 @@ def _failed(error: Exception) -> Outcome:
 
 
 def normal(found: Any) -> Any:
-    """Convert a value so that results are equal exactly if the values are the same: NaN is NaN, -0.0 is not 0.0."""
+    """Convert a value so that results are equal exactly if the values are the same: NaN is NaN, -0.0 is not 0.0.
+
+    Twelve digits of a double count: the last ones depend on the order in which numbers such as averages are added.
+    """
     if isinstance(found, float):
-        return f"{found!r}f"
+        return f"{found:.12g}f"
     if isinstance(found, Decimal):
         return f"{found}d"
     if isinstance(found, VariantVal):

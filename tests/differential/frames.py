@@ -7,7 +7,7 @@ from tests.differential.both import Both, both, joined
 from tests.differential.cases import Case, draw_settings, draw_tables
 from tests.differential.choices import Choices
 from tests.differential.expressions import Scope, condition, expression, scope_of
-from tests.differential.imitations import Aggregate, aggregates_of
+from tests.differential.imitations import IDENTITIES, Aggregate, aggregates_of
 from tests.differential.plugin.suffixes import SUFFIXES
 from tests.differential.tables import Table, quoted
 from tests.differential.values import ORDERABLE
@@ -48,9 +48,10 @@ class _Drawing:
         type_ = self.draw.of(("bigint", *(field.type for field in self.scope.fields if field.type in SUFFIXES)))
         argument = both("F.expr({})", repr(self.text(type_)))
         for _ in range(self.draw.between(1, depth)):
-            name = self.draw.of(("same", "vsame", "dsame")) + "_" + SUFFIXES[type_]
+            name = self.draw.of(tuple(IDENTITIES))
+            repeated = ", ".join([argument.sparks] * IDENTITIES[name])
             argument = Both(
-                f"remote.function({name!r})({argument.ours})", f"F.coalesce({argument.sparks}, {argument.sparks})"
+                f"remote.function({name + '_' + SUFFIXES[type_]!r})({argument.ours})", f"F.coalesce({repeated})"
             )
         self.scope.tags.add("scalar")
         return argument

@@ -7,7 +7,13 @@ from tests.differential.choices import Choices
 from tests.differential.plugin.of_any_type import COMPARED, LISTED
 from tests.differential.plugin.suffixes import SUFFIXES
 
-__all__ = ["AGGREGATES", "Aggregate", "aggregates_of", "identity"]
+__all__ = ["AGGREGATES", "IDENTITIES", "Aggregate", "aggregates_of", "identity"]
+
+IDENTITIES = {"same": 2, "vsame": 1, "dsame": 3}
+"""Remote functions that return their argument, by the number of times that Spark's `coalesce` has it.
+
+Each has an expression of its own: expressions that are equal in Spark only would be one key of CUBE there, two here.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,5 +67,6 @@ def aggregates_of(types: set[str]) -> list[Aggregate]:
 
 def identity(draw: Choices, type_: str, argument: Both) -> Both:
     """A remote function that returns its argument; Spark's equivalent is also a call, and not a name."""
-    name = draw.of(("same", "vsame", "dsame")) + "_" + SUFFIXES[type_]
-    return Both(f"{name}({argument.ours})", f"coalesce({argument.sparks}, {argument.sparks})")
+    name = draw.of(tuple(IDENTITIES))
+    repeated = ", ".join([argument.sparks] * IDENTITIES[name])
+    return Both(f"{name}_{SUFFIXES[type_]}({argument.ours})", f"coalesce({repeated})")

@@ -108,7 +108,10 @@ def ordered_by(
         scope.tags.add("ORDER BY")
         first = draw.of([*(field.text for field in fields if field.type in ORDERABLE), *others, both("1")])
         if draw.chance(30) and fields and scope.remote:
-            numbers = [field for field in fields if field.type == "bigint"]
+            # A name of several items refers to a column below them, which may have another type.
+            bare = [item.ours.lower() for (item, _), name in zip(items, names, strict=True) if name is None]
+            unnamed = {*bare, *(text.rpartition(".")[2] for text in bare)}
+            numbers = [field for field in fields if field.type == "bigint" and field.text.ours.lower() not in unnamed]
             first = (
                 Both(
                     f"same_bigint({numbers[0].text.ours})",

@@ -92,7 +92,7 @@ class SqlFuzzer:
             return x
 
         functions = [f.spec, declare_aggregate(Total).spec, declare_process(Counted).spec]
-        self.names = FunctionNames(_NoSession(), Functions(functions))
+        self.names = FunctionNames(_NoSession(), Functions(functions), {})
 
     def run(self, tries):
         for number in range(tries):
