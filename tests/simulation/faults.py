@@ -1,11 +1,22 @@
 """What goes wrong in a world: connections, links and servers."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.simulation.scenario import Fault
+from tests.simulation.functions import later
+from tests.simulation.scenario import SERVER_FAULTS, Fault
+from udf_server.base.functions import Function
 
 __all__ = ["heal", "inject"]
 
+MESSAGE_BYTES = 800
+"""A message that takes more ends a server that is out of memory."""
+OTHER_FUNCTIONS: tuple[Callable[[Sequence[Function]], Sequence[Function]], ...] = (
+    lambda functions: (*functions, later),
+    lambda functions: (*functions[1:], later),
+    lambda functions: functions[1:],
+)
+"""What a deployment makes of the functions of a server, of which `slow` is the first."""
 DROPS = {"hole": (True, True), "hole-to-server": (True, False), "hole-to-client": (False, True)}
 
 
@@ -13,7 +24,7 @@ def inject(world: Any, fault: Fault) -> None:
     """Begin a fault; what ends by itself ends after its seconds."""
     world.scheduler.note("fault", f"{fault.kind} server{fault.server} task{fault.client} {fault.seconds:.3f} s")
     server = world.servers[fault.server]
-    if fault.kind in ("crash", "freeze", "drain", "slow-server"):
+    if fault.kind in SERVER_FAULTS:
         _server(world, fault, server)
         return
     for link in world.network.links_of(server.address):
@@ -32,9 +43,23 @@ def _server(world: Any, fault: Fault, server: Any) -> None:
     elif fault.kind == "drain":
         server.drain(fault.seconds)
         world.restart_later(server, fault.seconds + 0.5)
+    elif fault.kind == "out-of-memory":
+        server.memory = MESSAGE_BYTES
+        after(fault.seconds, setattr, server, "memory", None)
+    elif fault.kind == "deployment" and not world.scenario.jobs:
+        _deploy(server, OTHER_FUNCTIONS[round(fault.seconds * 1_000) % len(OTHER_FUNCTIONS)](server.functions))
+        after(fault.seconds * 0.9, _deploy, server, server.functions)
     else:
         server.crash()
         world.restart_later(server, fault.seconds)
+
+
+def _deploy(server: Any, functions: Sequence[Function]) -> None:
+    """Restart the server with these functions, unless it has them."""
+    if server.offered != functions:
+        server.offered = functions
+        server.crash()
+        server.start()
 
 
 def _link(world: Any, fault: Fault, link: Any) -> None:
@@ -65,13 +90,14 @@ def heal(world: Any) -> None:
         link.drop(False, False)
         link.latency, link.bytes_per_second = (0.0001, 0.002), 1e9
     for server, lasting in zip(world.servers, ("", *world.scenario.lasting), strict=True):
-        if server.running and server.service.draining:
+        if server.running and server.ending:
             server.crash()
         if not server.running:
             server.start()
         elif server.process.frozen:
             server.process.thaw()
-        server.process.slow = 1.0
+        _deploy(server, server.functions)
+        server.process.slow, server.memory = 1.0, None
         if lasting == "crash":
             server.crash()
         elif lasting == "freeze":

@@ -12,7 +12,7 @@ import pyarrow as pa
 import udf_server as udf
 from tests.simulation.threads import SimulatedThreads
 
-__all__ = ["FUNCTIONS", "Behaviour", "Rows", "active", "value_of"]
+__all__ = ["SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "later", "value_of"]
 
 FOREVER = 1e7
 
@@ -31,10 +31,14 @@ class Behaviour:
 class Rows:
     """The behaviours of the rows of one world, and how often each was called."""
 
-    def __init__(self, crash: Callable[[Any], object]) -> None:
-        """`crash` ends the server of a process."""
+    def __init__(self, crash: Callable[[Any], object], ended: Callable[[int, Any, float, float], object]) -> None:
+        """`crash` ends the server of a process. `ended` is told when the coroutine of a row has begun and ended."""
         self.behaviours: dict[int, Behaviour] = {}
         self.calls: Counter[int] = Counter()
+        self.first_called: dict[int, float] = {}
+        self.served: Counter[tuple[Any, int]] = Counter()
+        """Process and task to the number of calls of `slow`."""
+        self.ended = ended
         self._crash = crash
 
     def called(self, x: int, process: Any) -> tuple[float, Exception | None]:
@@ -65,11 +69,22 @@ def value_of(x: int) -> int:
 @udf.scalar
 async def slow(x: int) -> int:
     loop: Any = asyncio.get_running_loop()
-    seconds, error = active[-1].called(x, loop.process)
-    await asyncio.sleep(seconds)
+    rows, process, began = active[-1], loop.process, loop.time()
+    seconds, error = rows.called(x, process)
+    rows.first_called.setdefault(x, began)
+    rows.served[process, x // 1_000 - 1] += 1
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        rows.ended(x, process, began, loop.time())
     if error is not None:
         raise error
     return value_of(x)
+
+
+@udf.scalar(name="slow", version="2")
+async def later(x: int) -> int:
+    return -x
 
 
 @udf.scalar
@@ -96,4 +111,4 @@ def vectorized(x: pa.Int64Array) -> pa.Int64Array:
     return pa.array(values, pa.int64())
 
 
-FUNCTIONS = (slow, threaded, vectorized)
+SCALAR_FUNCTIONS = (slow, threaded, vectorized)

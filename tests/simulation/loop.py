@@ -7,6 +7,7 @@ loop that is driven from outside, so that there is no selector and nothing to pa
 
 import asyncio
 import contextvars
+import weakref
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -19,10 +20,11 @@ __all__ = ["SimulatedLoop"]
 
 STEP_SECONDS = 10e-6
 """What an iteration of the loop takes."""
+FEW = 50
 
 
 class _Task(asyncio.Task[Any]):
-    """A task whose hash is its number, so that a set of tasks has the same order in every run."""
+    """A task whose hash is its number in the world, so that a set of tasks has the same order in every run."""
 
     number: int
 
@@ -36,9 +38,6 @@ class _Task(asyncio.Task[Any]):
 
     def __hash__(self) -> int:
         return self.number
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -54,8 +53,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._step_due = False
         self._busy_until = 0.0
         self._posted_until = 0.0
-        self._tasks = 0
         self._stopped = threads.event()
+        self.watch: Callable[[], object] | None = None
+        """Called after each iteration."""
+        self._tasks: list[weakref.ref[_Task]] = []
+        self._most_tasks = FEW
+        """Number of tasks at which those that are done are forgotten."""
 
     def time(self) -> float:
         return self._scheduler.clock()
@@ -89,7 +92,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         # What one thread posts arrives in order, and later than at once.
         due = max(self._posted_until, self._scheduler.now + self.process.switch_seconds())
         self._posted_until = due
-        self._scheduler.at(due, self.process, self._add, handle)
+        self._scheduler.at(due, self.process, self._arrive, handle)
         return handle
 
     def call_later(
@@ -101,7 +104,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self.process.after(max(when - self.time(), 0.0), self._add, handle)
+        self.process.after(max(when - self.time(), 0.0), self._arrive, handle)
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -111,8 +114,17 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coroutine: Any, **keywords: Any) -> "asyncio.Task[Any]":
-        self._tasks += 1
-        return _Task(coroutine, number=self._tasks, loop=self, **keywords)
+        task = _Task(coroutine, number=self._scheduler.next_number(), loop=self, **keywords)
+        if len(self._tasks) >= self._most_tasks:
+            self._tasks = [weakref.ref(task) for task in self.tasks()]
+            self._most_tasks = 2 * len(self._tasks) + FEW
+        self._tasks.append(weakref.ref(task))
+        return task
+
+    def tasks(self) -> list["_Task"]:
+        """The tasks of this loop that are not done. `asyncio.all_tasks` looks at those of every world so far."""
+        tasks = (reference() for reference in self._tasks)
+        return [task for task in tasks if task is not None and not task.done()]
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
         future = self.create_future()
@@ -169,20 +181,40 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self._schedule_step()
         return handle
 
+    def _arrive(self, handle: asyncio.Handle) -> None:
+        """Add what a timer or another thread has for this loop. If the loop is idle, it runs now."""
+        if handle.cancelled() or self._closed:
+            return
+        self._ready.append(handle)
+        if self._running and not self._step_due:
+            self._step()
+
     def _schedule_step(self) -> None:
         if not self._step_due and self._running and self._ready:
             self._step_due = True
             self._scheduler.at(self._busy_until, self.process, self._step)
 
     def _step(self) -> None:
+        """Run iterations until nothing is ready or something else comes first."""
         self._step_due = False
         if not self._running:
             return
         if self._busy_until > self._scheduler.now:
             self._schedule_step()
             return
-        self._busy_until = self._scheduler.now + STEP_SECONDS * self.process.slow
         events._set_running_loop(self)
+        try:
+            self._iterate()
+            while self._ready and self._running and self.process.alive and self._scheduler.pass_to(self._busy_until):
+                self._iterate()
+        finally:
+            events._set_running_loop(None)
+        self._schedule_step()
+
+    def _iterate(self) -> None:
+        self._busy_until = self._scheduler.now + STEP_SECONDS * self.process.slow
+        # No step is scheduled meanwhile, because what is ready afterwards follows at once, or is scheduled then.
+        self._step_due = True
         try:
             for _ in range(len(self._ready)):
                 if not self._ready or not self.process.alive:
@@ -191,8 +223,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 if not handle.cancelled():
                     handle._run()
         finally:
-            events._set_running_loop(None)
-        self._schedule_step()
+            self._step_due = False
+        if self.watch is not None:
+            self.watch()
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

@@ -3,10 +3,8 @@
 They are applied only here. A mutant that nothing finds shows what the simulation cannot see.
 """
 
-import contextlib
-import dataclasses
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -18,10 +16,13 @@ from spark_client.executor.stream.connecting import Connector
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.silence import SilenceWatch
+from tests.simulation.job_mutants import JOB_MUTANTS
+from tests.simulation.mutant import Mutant
 from tests.simulation.scenario import drawn
 from tests.simulation.world import run
-from udf_server.base.fairness import Party
+from udf_server.base.fairness import FairQueue, Party
 from udf_server.hosting.executors import ThreadExecutor
+from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import Turns
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.batches import RowBatch
@@ -29,6 +30,7 @@ from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Output
 from udf_server.runners.pool import CoroutinePool
 from udf_server.runners.retries import RetryPolicy
+from udf_server.runners.runner import Runner
 from udf_server.runners.threaded_rows import ThreadedRows
 from udf_server.runners.vectorized import Vectorized
 from udf_server.streams.accounting import RowAccounts
@@ -37,27 +39,11 @@ from udf_server.streams.background import Background
 from udf_server.streams.heartbeats import Heartbeats
 from udf_server.streams.outbox import Outbox
 
-__all__ = ["MOST_SEEDS", "MUTANTS", "Mutant", "found_at"]
+__all__ = ["MOST_SEEDS", "MUTANTS", "found_at"]
 
 MOST_SEEDS = 200
 """Each mutant is found within this number of seeds of both modes."""
 MOST_CPU_SECONDS = 30.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Mutant:
-    """A planted bug: `patch` makes what replaces a method from the method."""
-
-    what: str
-    owner: Any
-    method: str
-    patch: Callable[[Any], Any]
-
-    @contextlib.contextmanager
-    def planted(self) -> Iterator[None]:
-        original = self.owner.__dict__[self.method]
-        with mock.patch.object(self.owner, self.method, self.patch(original)):
-            yield
 
 
 def _nothing(original: Any) -> Any:
@@ -143,6 +129,11 @@ def _wakes_no_parked(original: Any) -> Any:
     return lambda self: None if self._parked else original(self)
 
 
+def _errors_of_functions(original: Any) -> Any:
+    # Not all errors: a coroutine that a world closes at its end would retry that for ever.
+    return lambda self, error: isinstance(error, ValueError) or original(self, error)
+
+
 def _one_attempt_fewer(original: Any) -> Any:
     return lambda self, error, attempts: original(self, error, attempts + 1)
 
@@ -181,6 +172,22 @@ def _share_is_all(original: Any) -> Any:
     return lambda self, deadline, servers: 1e6
 
 
+def _latest(original: Any) -> Any:
+    return lambda self, name, version="", **keywords: original(self, name, "", **keywords)
+
+
+def _whole_timeout(original: Any) -> Any:
+    return lambda self, batch: self.options.timeout
+
+
+def _asks_again(original: Any) -> Any:
+    return lambda self, holder: not self.busy and original(self, holder)
+
+
+def _most_served_first(original: Any) -> Any:
+    return lambda self, cost: original(self, -cost)
+
+
 def _no_progress(original: Any) -> Any:
     async def watch(self: Any, *arguments: Any) -> None:
         self.progress_seconds = 1e9
@@ -196,6 +203,7 @@ MUTANTS = (
     Mutant("the counts of a connection are not reset", Accounts, "start_connection", _nothing),
     Mutant("a server that hangs is not noticed", Connection, "check_silence", _nothing),
     Mutant("a server that hangs gets the whole time to connect", Connector, "_share", _share_is_all),
+    Mutant("a stream gets the latest version of its function", Registry, "find", _latest),
     Mutant("a refusal that passes is final", connection, "read_error", _final),
     Mutant("a closed connection does not end its requests", Connection, "close", _without_end),
     Mutant("a connection that is lost while its stream moves stays open", CallStream, "_end_connection", _left_open),
@@ -208,18 +216,24 @@ MUTANTS = (
     Mutant("a lost stream stays in the fair queue", Party, "close", _nothing),
     Mutant("background tasks outlive their stream", Background, "cancel", _nothing),
     Mutant("a worker keeps its place after its rows", Turns, "leave", _nothing),
+    Mutant("a worker loses its turn at the end of a batch", Turns, "enter", _asks_again),
     Mutant("parked workers are not woken", CoroutinePool, "_wake", _wakes_no_parked),
     Mutant("idle threads are not woken", ThreadExecutor, "_staff", _no_notice),
     Mutant("the next batch of a vectorized function is not started", Vectorized, "_leave", _nothing),
     Mutant("deadlines of coroutines are not checked", AsyncRows, "tick", _nothing),
     Mutant("deadlines of threads are not checked", ThreadedRows, "tick", _nothing),
+    Mutant("a deadline begins again after a replay", Runner, "timeout_of", _whole_timeout),
+    Mutant("the caller that was served most comes first", FairQueue, "pop", _most_served_first),
+    Mutant("the limit of a stream's rows is ignored", RowAccounts, "_has_room", _returns(True)),
+    Mutant("the limits of all streams are ignored", Admission, "_full", _nothing),
     Mutant("every fifth result is lost", Outbox, "emit", _every_fifth_lost),
     Mutant("no heartbeat is sent", Heartbeats, "watch", _no_progress),
-    Mutant("a fatal error is retried", RetryPolicy, "worthwhile", _returns(True)),
+    Mutant("a fatal error is retried", RetryPolicy, "worthwhile", _errors_of_functions),
     Mutant("one attempt too few is made", RetryPolicy, "delay", _one_attempt_fewer),
     Mutant("an error becomes a null", RowBatch, "fail", _null_instead),
     Mutant("after halving, values are one row late", Outcomes, "settle", _one_row_late),
     Mutant("the server counts failed rows as good", Output, "failed", _no_failures),
+    *JOB_MUTANTS,
 )
 
 

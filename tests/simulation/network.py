@@ -115,7 +115,7 @@ class Network:
         return self.links[key]
 
     def links_of(self, server: str) -> list[Link]:
-        return [link for (_, address), link in sorted(self.links.items()) if address == server]
+        return [self.links[key] for key in sorted(key for key in self.links if key[1] == server)]
 
     def cut(self, link: Link, *, client: bool = True, server: bool = True) -> None:
         """Break the connections of a link. An end that does not notice at once does so by its keepalive."""
@@ -128,6 +128,12 @@ class Network:
         for link in self.links_of(address):
             for stream in list(link.streams):
                 stream.cut(client=True, server=False)
+
+    def hang_up(self, client: str) -> None:
+        """The process of a client has ended: its host says so to every server."""
+        for (name, _), link in sorted(self.links.items()):
+            if name == client:
+                self.cut(link)
 
     def stall(self, link: Link) -> None:
         """Have the keepalive of both ends look whether the other one answers."""

@@ -1,18 +1,33 @@
 """What must hold in every world, whatever goes wrong."""
 
-import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from remote_udf.errors import ErrorCode
+from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.outcomes import RowError
 from spark_client.base.errors import ServerUnavailable
 from tests.simulation.functions import value_of
 
-__all__ = ["Violation", "check_attempt", "check_calls", "check_leftovers", "check_probe"]
+__all__ = [
+    "Violation",
+    "allowed_codes",
+    "check_attempt",
+    "check_calls",
+    "check_deadline",
+    "check_jobs",
+    "check_leftovers",
+    "check_probe",
+    "check_streams",
+    "may_fail",
+]
 
 FAULTY = {ErrorCode.SERVER_UNAVAILABLE, ErrorCode.TIMEOUT}
 """Errors that every row may get if servers or networks fail."""
+
+
+SLACK_SECONDS = 0.5
+"""A server looks for deadlines at least this often, or twenty times per timeout."""
 
 
 class Violation(AssertionError):
@@ -22,7 +37,7 @@ class Violation(AssertionError):
 def check_attempt(world: Any, attempt: Any) -> None:
     """The outcomes of one attempt at a task. Raises Violation."""
     name, error = attempt.worker.process.name, attempt.error
-    if error is not None and (not isinstance(error, ServerUnavailable) or not may_fail(world)):
+    if error is not None and not _expected(world, error):
         raise Violation(f"{name} failed: {type(error).__name__}: {error}")
     found = [x for x, _ in attempt.outcomes]
     if attempt.plan.ordered and found != list(attempt.xs[: len(found)]):
@@ -36,20 +51,34 @@ def check_attempt(world: Any, attempt: Any) -> None:
         for outcome in outcomes:
             _check_outcome(world, attempt, x, outcome)
     if error is None:
-        _check_counts(name, attempt)
-    for stream in attempt.streams:
+        check_streams(world, name, attempt.streams)
+
+
+def check_streams(world: Any, name: str, streams: Any) -> None:
+    """The streams of a task that has ended well. Raises Violation."""
+    for stream in streams:
+        statistics = stream.statistics
+        if statistics.rows != statistics.ok + statistics.failed + statistics.skipped:
+            raise Violation(f"{name}: the statistics do not add up: {statistics}")
         if stream.replays and not may_fail(world):
             raise Violation(f"{name}: rows were sent again although nothing failed")
-        if stream.unanswered and error is None:
+        if stream.unanswered:
             raise Violation(f"{name}: {stream.unanswered} rows are unanswered at the end")
+
+
+def _expected(world: Any, error: Exception) -> bool:
+    """Whether a task may fail with this error."""
+    if isinstance(error, StreamError) and error.code in (ErrorCode.UNKNOWN_VERSION, ErrorCode.UNKNOWN_FUNCTION):
+        return any(fault.kind == "deployment" for fault in world.scenario.faults)
+    return isinstance(error, ServerUnavailable) and may_fail(world)
 
 
 def may_fail(world: Any) -> bool:
     """Whether servers or networks fail in this world, or servers are full."""
     scenario = world.scenario
-    return bool(scenario.faults or scenario.limits) or any(
-        each.kind == "crash" for each in world.rows.behaviours.values()
-    )
+    # A task may run when the lasting faults begin. Three servers that hang may use up a short `connect_seconds`.
+    failing = any((scenario.faults, any(scenario.lasting), scenario.limits, scenario.losses, scenario.crashes))
+    return failing or any(each.kind == "crash" for each in world.rows.behaviours.values())
 
 
 def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
@@ -79,21 +108,31 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
         raise Violation(f"{where} was called {outcome.attempts} times, but its error is final")
 
 
-def _check_counts(name: str, attempt: Any) -> None:
-    for stream in attempt.streams:
-        statistics = stream.statistics
-        if statistics.rows != statistics.ok + statistics.failed + statistics.skipped:
-            raise Violation(f"{name}: the statistics do not add up: {statistics}")
-
-
-def check_probe(attempt: Any) -> None:
+def check_probe(world: Any, attempt: Any) -> None:
     """A task that begins when a server and the way to it are healthy gets every value. Raises Violation."""
     name = attempt.worker.process.name
+    if isinstance(attempt.error, ServerUnavailable) and world.servers[0].process is not world.healthy:
+        return  # a row has ended the server, perhaps when it was its turn to be tried, while the others hang
     if attempt.error is not None:
         raise Violation(f"{name}: the probe failed: {attempt.error}")
     for x, (outcome,) in attempt.outcomes:
         if isinstance(outcome, RowError):
             raise Violation(f"{name}: row {x} of the probe failed with {outcome.code}: {outcome.message}")
+
+
+def check_deadline(world: Any, x: int, process: Any, began: float, ended: float) -> None:
+    """A coroutine ends when its row's deadline has passed, also of a row that was sent again. Raises Violation."""
+    attempt = next((each for each in reversed(world.attempts) if x in each.xs), None)
+    if attempt is None or attempt.plan.functions != ("slow",) or process.was_frozen or not process.alive:
+        return
+    timeout = limit = attempt.plan.timeout
+    for stream in attempt.streams:
+        at, waited = stream._span.replayed
+        if world.rows.first_called[x] < at <= began and attempt.number == 0:
+            limit = timeout - waited  # it was in flight when its server was lost
+    if ended - began > limit + timeout / 10 + SLACK_SECONDS:
+        name = attempt.worker.process.name
+        raise Violation(f"{name}: a call of row {x} took {ended - began:.3f} s; its deadline was {limit:.3f} s away")
 
 
 def check_calls(world: Any) -> None:
@@ -105,16 +144,41 @@ def check_calls(world: Any) -> None:
         streams = sum(1 + stream.replays for stream in attempt.streams)
         for x in attempt.xs:
             allowed[x] += streams * attempt.plan.attempts
+    for job in world.application.jobs:
+        if job.plan.kind == "letters" and "vectorized" not in job.plan.calls.functions:
+            mine = [each for each in world.application.attempts if job.name in each.info.job]
+            streams = sum(1 + stream.replays for attempt in mine for stream in attempt.streams)
+            allowed.update(dict.fromkeys(job.xs, streams * job.plan.calls.attempts))
     for x, most in allowed.items():
         if world.rows.calls[x] > most:
             raise Violation(f"row {x} was called {world.rows.calls[x]} times; attempts and replays explain {most}")
 
 
+def allowed_codes(world: Any, kinds: Iterable[str]) -> list[str]:
+    """The codes of errors that a segment may have whose rows are of these kinds."""
+    # The rows of a bundle share its deadline.
+    codes = [ErrorCode.TIMEOUT, *([ErrorCode.SERVER_UNAVAILABLE] if may_fail(world) else [])]
+    if not {"flaky", "error"}.isdisjoint(kinds):
+        codes.append(ErrorCode.FUNCTION_ERROR)
+    return [code.value for code in codes]
+
+
+def check_jobs(world: Any) -> None:
+    """Every job has its results, each row once. Raises Violation."""
+    for job in world.application.jobs:
+        if job.error is None:
+            job.check()
+
+
 def check_leftovers(world: Any) -> None:
     """Nothing is held after the end. Raises Violation."""
     for worker in world.workers:
-        if threads := [thread.name for thread in worker.process.threads]:
+        if worker.process.alive and (threads := [thread.name for thread in worker.process.threads]):
             raise Violation(f"{worker.process.name}: threads are left: {threads}")
+        if worker.process.alive and (watched := len(worker.watch._watched)):
+            raise Violation(f"{worker.process.name}: {watched} connections are still watched")
+    if files := world.files.abandoned():
+        raise Violation(f"temporary files are left: {files}")
     for server in world.servers:
         if not server.running or server.process.frozen:
             continue
@@ -126,10 +190,14 @@ def check_leftovers(world: Any) -> None:
         held = {function: rows for function, rows in admission._rows.items() if rows}
         if held or admission.bytes:
             raise Violation(f"{server.process.name}: admission holds {admission.bytes} bytes and rows {held}")
+        if service._by_caller or admission.rooms._waiting:
+            raise Violation(f"{server.process.name}: callers {service._by_caller} or rooms of ended streams are left")
         for hosted in server.host.hosted():
+            if (threads := hosted._thread_executor) is not None and threads.waiting:
+                raise Violation(f"{server.process.name}: {threads.waiting} jobs of ended streams are left")
             executor = hosted.running_executor
             if executor is not None and (executor.turns._holders or executor.turns._queue.groups):
                 raise Violation(f"{server.process.name}: streams that have ended hold turns of {hosted.spec.key}")
         for loop in server.loops:
-            if tasks := [task.get_name() for task in asyncio.all_tasks(loop) if not task.done()]:
+            if tasks := loop.tasks():
                 raise Violation(f"{server.process.name}: {len(tasks)} tasks are left")

@@ -1,19 +1,29 @@
 """A scenario is everything that a seed decides about a world: servers, tasks, rows and faults. It is plain data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.functions import Behaviour
+from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import AdmissionLimits
 
-__all__ = ["PROBE", "Fault", "Scenario", "TaskPlan", "drawn"]
+__all__ = ["EXECUTORS", "PROBE", "SERVER_FAULTS", "Fault", "JobPlan", "Scenario", "TaskPlan", "drawn"]
 
 NAMES = ("slow", "threaded", "vectorized")
 LINK_FAULTS = ("cut", "half-client", "half-server", "hole", "hole-to-server", "hole-to-client", "slow-link", "late")
-SERVER_FAULTS = ("crash", "freeze", "drain", "slow-server")
+SERVER_FAULTS = ("crash", "freeze", "drain", "slow-server", "out-of-memory", "deployment")
 LIMITED = 0.2
 """Share of the worlds of mode `safety` whose servers have small limits."""
+FEW_CALLS, MOST_CALLS = 10, 10_000
+"""With fewer calls in flight than the first, several tasks wait for one function of one server."""
 RESTART_SECONDS = (0.05, 8.0)
+APPLICATIONS = 0.25
+"""Share of the worlds with an application instead of tasks."""
+JOB_ROWS = 30
+"""The most rows of a job."""
+EXECUTORS = 2
+"""Of an application."""
+JOBS = ("letters", "aggregate", "process", "stream", "stream")
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,16 @@ class Fault:
     server: int
     client: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a server."""
+
+    admission: AdmissionLimits
+    streams: StreamLimits
+    calls: int
+    """Rows in flight of a function, over all streams."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +67,23 @@ class TaskPlan:
 
 
 @dataclass(frozen=True)
+class JobPlan:
+    """A job of a Spark application, or a streaming query. `calls` has its rows, and the options of its calls."""
+
+    kind: str
+    calls: TaskPlan
+    partitions: int
+    reducers: int
+    keys: int
+    bundle_rows: int
+    speculates_after: float
+    """A task that takes longer gets a second attempt."""
+    micro_batches: int
+    keeps_errors: bool
+    """Whether a key that fails has an error, so that its job goes on."""
+
+
+@dataclass(frozen=True)
 class Scenario:
     seed: int
     mode: str
@@ -57,8 +94,14 @@ class Scenario:
     """When the last fault is over."""
     lasting: tuple[str, ...] = ()
     """In mode `liveness`: what is wrong from then on with each server but the first one."""
-    limits: AdmissionLimits | None = None
-    """In mode `safety`: limits of each server that are so small that it refuses streams and rows."""
+    jobs: tuple[JobPlan, ...] = ()
+    """The jobs of an application, instead of tasks. They run at the same time, in the same executors."""
+    losses: tuple[int, ...] = ()
+    """An executor of the application is lost soon after it begins these attempts."""
+    crashes: tuple[int, ...] = ()
+    """The driver crashes soon after this many attempts have ended."""
+    limits: "Limits | None" = None
+    """In mode `safety`: limits of each server that are so small that it refuses streams and rows wait."""
 
 
 PROBE = TaskPlan(
@@ -81,14 +124,83 @@ def drawn(seed: int, mode: str) -> Scenario:
     if mode == "liveness":
         lasting = tuple(random.choice(("", "", "crash", "freeze", "hole")) for _ in range(servers - 1))
     limits = _limits(random) if mode == "safety" and random.random() < LIMITED else None
-    return Scenario(seed, mode, servers, tasks, faults, quiet, lasting, limits)
+    scenario = Scenario(seed, mode, servers, tasks, faults, quiet, lasting, limits=limits)
+    scenario = _application(Random(f"jobs {mode} {seed}"), scenario)
+    return _crowded(random, scenario) if limits is not None and scenario.tasks else scenario
 
 
-def _limits(random: Random) -> AdmissionLimits:
-    return AdmissionLimits(
+def _crowded(random: Random, scenario: Scenario) -> Scenario:
+    """The same scenario. If rows must wait for one another, they are those of several tasks, on one server."""
+    if scenario.limits is None or scenario.limits.calls >= FEW_CALLS:
+        return scenario
+    tasks = _crowd(random)
+    faults = tuple(replace(fault, server=0, client=fault.client % len(tasks)) for fault in scenario.faults)
+    return replace(scenario, servers=1, tasks=tasks, faults=faults)
+
+
+def _application(random: Random, scenario: Scenario) -> Scenario:
+    """The same scenario, perhaps with jobs in place of its tasks."""
+    if random.random() >= APPLICATIONS:
+        return scenario
+    jobs = tuple(_job(random, task) for task in scenario.tasks[:2])
+    numbers = [tuple(random.sample(range(12), random.choice((0, 0, 1, 2)))) for _ in range(2)]
+    faults = tuple(replace(fault, client=fault.client % EXECUTORS) for fault in scenario.faults)
+    limits = replace(scenario.limits, streams=StreamLimits(), calls=MOST_CALLS) if scenario.limits else None
+    return replace(
+        scenario, tasks=(), jobs=jobs, faults=faults, losses=numbers[0], crashes=numbers[1], limits=limits
+    )  # fmt: skip
+
+
+def _job(random: Random, calls: TaskPlan) -> JobPlan:
+    kind = random.choice(JOBS)
+    keeps_errors = kind == "aggregate" and random.random() < 0.5
+    # A job has several tasks, each of them several attempts.
+    calls = replace(calls, rows=calls.rows[:JOB_ROWS], pause=min(calls.pause, 0.05), begins=min(calls.begins, 1.0))
+    rows = list(calls.rows)
+    if kind != "letters":
+        # The rows of a bundle share its deadline.
+        most = calls.timeout / 4 / len(rows)
+        rows = [replace(row, seconds=min(row.seconds, most)) for row in rows]
+    if kind == "process" or (kind == "aggregate" and not keeps_errors):
+        # A row that always fails would fail the job.
+        rows = [replace(row, kind="flaky") if row.kind in ("error", "hang") else row for row in rows]
+    else:
+        place = random.randrange(len(rows))
+        rows[place] = replace(rows[place], kind="error")
+    if kind == "aggregate":
+        # A row that hangs would fail every key of its bundle.
+        rows = [replace(row, kind="flaky") if row.kind == "hang" else row for row in rows]
+    calls = replace(calls, rows=tuple(rows))
+    return JobPlan(
+        kind, calls, partitions=random.choice((1, 2)), reducers=random.choice((1, 2)),
+        keys=random.choice((1, 3, 10)), bundle_rows=random.choice((2, 10, 100)),
+        speculates_after=random.choice((0.1, 2.0, 1e6)), micro_batches=random.choice((1, 2, 3)),
+        keeps_errors=keeps_errors,
+    )  # fmt: skip
+
+
+def _crowd(random: Random) -> tuple[TaskPlan, ...]:
+    """Tasks that wait for the same function, which can take rows of all of them."""
+    plan = replace(PROBE, timeout=30.0, pause=0.0, capacity=20, batch_rows=100)
+    return tuple(
+        replace(plan, rows=tuple(_behaviour(random, 0.05, 0.02) for _ in range(80)))
+        for _ in range(random.choice((2, 3)))
+    )
+
+
+def _limits(random: Random) -> Limits:
+    admission = AdmissionLimits(
         function_rows=random.choice((1, 5, 50)), server_bytes=random.choice((1_000, 10_000, 2 << 30)),
         streams=random.choice((1, 2, 4_000)),
     )  # fmt: skip
+    calls = random.choice((2, 5, MOST_CALLS))
+    if calls < FEW_CALLS:
+        admission = AdmissionLimits()  # otherwise the rows of one stream would wait, not those of several
+    streams = StreamLimits(
+        unanswered_rows=random.choice((5, 20, 1_000_000)), unanswered_bytes=random.choice((1_000, 128 << 20)),
+        result_bytes=random.choice((100, 16 << 20)),
+    )  # fmt: skip
+    return Limits(admission, streams, calls)
 
 
 def _task(random: Random) -> TaskPlan:

@@ -41,7 +41,7 @@ class Process:
         self.scheduler = scheduler
         self.name = name
         self.alive = True
-        self.frozen = False
+        self.frozen = self.was_frozen = False
         self.slow = 1.0
         """Factor by which everything takes longer."""
         self.threads: dict[Any, None] = {}
@@ -63,7 +63,7 @@ class Process:
         self._held.clear()
 
     def freeze(self) -> None:
-        self.frozen = True
+        self.frozen = self.was_frozen = True
 
     def thaw(self) -> None:
         """Continue. What was held happens now, in its order."""
@@ -86,7 +86,9 @@ class Scheduler:
         self.trace: list[str] = []
         self._seed = seed
         self._heap: list[tuple[float, int, Event]] = []
-        self._made = 0
+        self._made = self._numbers = 0
+        self._until, self._limit = 0.0, 0
+        """The time and the number of events at which `run` ends."""
         self._failure: BaseException | None = None
         self.hub = greenlet.getcurrent()
         """What runs the events; simulated threads switch to it when they wait."""
@@ -98,6 +100,11 @@ class Scheduler:
     def random(self, name: str) -> Random:
         """A generator for what `name` decides."""
         return Random(f"{self._seed} {name}")
+
+    def next_number(self) -> int:
+        """A number that nothing else in this world has."""
+        self._numbers += 1
+        return self._numbers
 
     def note(self, who: str, what: str) -> None:
         """Add a line to the trace."""
@@ -117,14 +124,23 @@ class Scheduler:
         """End the run: `run` raises this."""
         self._failure = self._failure or error
 
+    def pass_to(self, when: float) -> bool:
+        """Whether nothing else happens until `when`: then it is that time, and what runs now may go on."""
+        if (self._heap and self._heap[0][0] <= when) or when > self._until or self.events >= self._limit:
+            return False
+        self.now = max(self.now, when)
+        self.events += 1
+        return self._failure is None
+
     def run(self, done: Callable[[], bool], until: float, most_events: int) -> bool:
         """Run events until `done`. Returns False if that is not so at a time, or after a number of events."""
-        limit = self.events + most_events
+        self._limit, self._until = self.events + most_events, until
+        heap, pop = self._heap, heapq.heappop
         while not done():
-            if not self._heap or self._heap[0][0] > until or self.events >= limit:
+            if not heap or heap[0][0] > until or self.events >= self._limit:
                 return False
-            when, number, event = heapq.heappop(self._heap)
-            self.now = max(self.now, when)
+            when, number, event = pop(heap)
+            self.now = when
             callback, process = event.callback, event.process
             if callback is None or not process.alive:
                 continue

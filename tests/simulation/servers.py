@@ -1,12 +1,14 @@
 """Simulated server processes: the real service, admission, runners, executors. They crash, freeze, drain, restart."""
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
 
+from tests.simulation.bounds import Bounds
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import WINDOW, ClientStream, Network, RpcLost
 from tests.simulation.scheduler import Process
@@ -23,7 +25,10 @@ from udf_server.streams.service import UdfService
 
 __all__ = ["SimulatedServer"]
 
-HEARTBEAT_SECONDS = 1.0
+RESTART_SECONDS = 0.5
+"""How long a server that has run out of memory is away."""
+BEAT_SECONDS = 5.0
+"""Interval at which idle streams are looked for. A real server does so every second, which finds nothing else."""
 
 
 class SimulatedServer:
@@ -32,15 +37,26 @@ class SimulatedServer:
     def __init__(
         self, network: Network, address: str, functions: Sequence[Function], *,
         limits: StreamLimits | None = None, admission: AdmissionLimits | None = None, host: HostLimits | None = None,
+        bounds: Bounds | None = None,
     ) -> None:  # fmt: skip
+        """`bounds` look at what it holds."""
         self.network, self.address, self.functions = network, address, functions
+        self.offered = functions
+        """The functions of the process that starts next."""
+        self.memory: int | None = None
+        """The bytes of a message that end the process, if it is out of memory."""
         self._limits, self._admission, self._host = limits or StreamLimits(), admission, host
+        self.bounds = bounds
+        self.metrics = ServerMetrics()
+        """Of all its processes: they are expensive to make, and nothing depends on them."""
         self.starts = 0
         self.ended: list[Any] = []
         """What belonged to processes that have ended. It is kept, so that no collector ends it during the run."""
 
     def start(self) -> None:
         self.starts += 1
+        self.ending = False
+        """Whether its process was asked to end. While it is frozen, it does not know."""
         scheduler = self.network.scheduler
         self.process = process = Process(scheduler, f"{self.address}#{self.starts}")
         self.threads = threads = SimulatedThreads(process)
@@ -50,6 +66,8 @@ class SimulatedServer:
 
         def new_loop() -> SimulatedLoop:
             self.loops.append(SimulatedLoop(process, threads))
+            if self.bounds is not None:
+                self.loops[-1].watch = functools.partial(self.bounds.look_at_turns, self)
             return self.loops[-1]
 
         def new_turns(calls: int) -> Turns:
@@ -57,18 +75,24 @@ class SimulatedServer:
 
         executors = Executors(threads, scheduler.clock, new_loop, new_turns)
         self.host = FunctionHost(
-            Registry([("simulated", function) for function in self.functions]), limits=self._host, executors=executors
+            Registry([("simulated", function) for function in self.offered]), limits=self._host, executors=executors
         )
-        self.metrics = ServerMetrics()
         self.admission = Admission(self._admission)
         self.service = UdfService(
             self.host, self.metrics, self._limits, admission=self.admission, clock=scheduler.clock,
             new_random=lambda: scheduler.random(f"jitter {process.name} {random.random()}"),
         )  # fmt: skip
+        if self.bounds is not None:
+            self.loop.watch = functools.partial(self.bounds.look, self)
         self.streams: dict[_ServerStream, None] = {}
         self.network.listening[self.address] = self
         self._beat()
         scheduler.note(self.address, f"starts as {process.name}")
+
+    def start_again(self) -> None:
+        """Start, unless something else has done so meanwhile."""
+        if not self.running:
+            self.start()
 
     @property
     def running(self) -> bool:
@@ -98,6 +122,7 @@ class SimulatedServer:
         """Shut down gracefully, as SIGTERM does: no new streams, and an end after the last one or the grace."""
         if self.process.alive:
             self.network.scheduler.note(self.address, f"drains for {grace:.3f} s")
+            self.ending = True
             self.loop.call_soon_threadsafe(self._drain, self.network.scheduler.now + grace)
 
     def _drain(self, until: float) -> None:
@@ -115,7 +140,7 @@ class SimulatedServer:
     def _beat(self) -> None:
         self.service.end_idle_streams()
         self.service.observe()
-        self.loop.call_later(HEARTBEAT_SECONDS, self._beat)
+        self.loop.call_later(BEAT_SECONDS, self._beat)
 
 
 class _ServerStream:
@@ -152,6 +177,11 @@ class _ServerStream:
 
     def receive(self, message: bytes | None) -> None:
         """A message has reached the server's host."""
+        server = self._server
+        if message is not None and server.memory is not None and len(message) > server.memory and server.running:
+            server.crash()
+            server.network.process.after(RESTART_SECONDS, server.start_again)
+            return
         self._server.loop.call_soon_threadsafe(self._put, message)
 
     def consumed(self) -> None:
@@ -177,6 +207,8 @@ class _ServerStream:
             yield message
 
     def _put(self, message: bytes | None) -> None:
+        if self._server.bounds is not None:
+            self._server.bounds.received(message)
         self._requests.append(message)
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)

@@ -1,35 +1,39 @@
 """Simulated Spark: each task runs in a process of its own, with the real engine, streams, transport and endpoints."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from remote_udf.outcomes import RowError
-from spark_client.base.calls import ScalarCall
+from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.listings import Listings
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.channels import Channels
 from spark_client.executor.stream.endpoints import Endpoints
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.executor.stream.transport import GrpcTransport
-from tests.simulation.functions import FUNCTIONS
+from tests.simulation.files import Files, SharedFiles
+from tests.simulation.functions import SCALAR_FUNCTIONS
 from tests.simulation.network import Network, SimulatedChannel
 from tests.simulation.scenario import TaskPlan
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import SimulatedThreads
 
-__all__ = ["Attempt", "SparkWorker"]
+__all__ = ["Attempt", "SparkWorker", "config_of", "options_of", "scalar_calls"]
 
-SPECS = {function.spec.name: function.spec for function in FUNCTIONS}
+SPECS = {function.spec.name: function.spec for function in SCALAR_FUNCTIONS}
 
 
 class SparkWorker:
     """A Python worker of Spark: one process with its channels, endpoints and watch, as the client has them."""
 
-    def __init__(self, network: Network, name: str, addresses: list[str]) -> None:
+    def __init__(self, network: Network, name: str, resolve: Callable[[], list[str]], files: SharedFiles) -> None:
+        """`resolve` returns the addresses of the servers, or raises OSError."""
         scheduler = network.scheduler
         self.process = Process(scheduler, name)
         self.threads = threads = SimulatedThreads(self.process)
@@ -38,10 +42,84 @@ class SparkWorker:
             lambda endpoint, security: SimulatedChannel(network, threads, endpoint.address, self.random)
         )
         self.endpoints = Endpoints(
-            "simulated", resolve=lambda _: [(address, "") for address in addresses], clock=scheduler.clock,
+            "simulated", resolve=lambda _: [(address, "") for address in resolve()], clock=scheduler.clock,
             rng=scheduler.random(f"endpoints {name}"),
         )  # fmt: skip
         self.watch = SilenceWatch(threads=threads, sleep=threads.sleep)
+        self.files = Files(files, threads, self.random)
+        self.listings = Listings(threads)
+
+    def runtime(self, task: TaskInfo, streams: list[CallStream]) -> Runtime:
+        """What a task uses of this process. The streams that it opens are added to `streams`."""
+        scheduler, threads = self.process.scheduler, self.threads
+
+        def opened(call: ScalarCall, schema: pa.Schema) -> CallStream:
+            transport = GrpcTransport(call.config, endpoints=self.endpoints, channels=self.channels)
+            stream = CallStream(
+                call, schema, task, transport, clock=scheduler.clock, threads=threads, watch=self.watch,
+                uniform=self.random.uniform, span=ReplaySpan(scheduler.clock),
+            )  # fmt: skip
+            streams.append(stream)
+            return stream
+
+        return Runtime(
+            opened, task=lambda: task, clock=scheduler.clock, now=scheduler.clock, threads=threads,
+            file_system=self.files.open, listings=self.listings,
+        )  # fmt: skip
+
+
+def config_of(plan: TaskPlan) -> ClientConfig:
+    return ClientConfig(
+        "simulated", connect_seconds=plan.connect_seconds, max_stream_seconds=plan.stream_seconds,
+        max_replays=plan.max_replays, shared_memory=False,
+    )  # fmt: skip
+
+
+def options_of(plan: TaskPlan) -> dict[str, str]:
+    """The options that calls of every kind have."""
+    return {
+        "timeout": f"{plan.timeout}s", "max-attempts": str(plan.attempts), "retry-strategy": "fixed-delay",
+        "fixed-delay": "20ms",
+    }  # fmt: skip
+
+
+def scalar_calls(plan: TaskPlan, policy: ErrorPolicy) -> tuple[PlannedCall, ...]:
+    """The scalar calls of a task with the first column of its input."""
+    options = {
+        **options_of(plan), "output-mode": "ordered" if plan.ordered else "unordered",
+        "buffer-capacity": str(plan.capacity),
+    }  # fmt: skip
+    return tuple(
+        PlannedCall(ScalarCall(SPECS[name], 1, options, f"call{index}", config_of(plan), policy), (0,))
+        for index, name in enumerate(plan.functions)
+    )
+
+
+class ReplaySpan:
+    """The span of a stream: it notes when rows were sent again last, and for how long they had waited then."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.replayed = (float("-inf"), 0.0)
+
+    def event(self, name: str, **attributes: Any) -> None:
+        if name == "replay":
+            self.replayed = self._clock(), attributes["waited"]
+
+    def set(self, **attributes: Any) -> None:
+        pass
+
+    def child(self, name: str, **attributes: Any) -> Any:
+        return self
+
+    def headers(self) -> list[tuple[str, str]]:
+        return []
+
+    def make_current(self) -> None:
+        pass
+
+    def end(self, error: str = "") -> None:
+        pass
 
 
 class Attempt:
@@ -71,22 +149,8 @@ class Attempt:
 
     def _run(self) -> None:
         worker, plan = self.worker, self.plan
-        config = ClientConfig(
-            "simulated", connect_seconds=plan.connect_seconds, max_stream_seconds=plan.stream_seconds,
-            max_replays=plan.max_replays, shared_memory=False,
-        )  # fmt: skip
-        options = {
-            "output-mode": "ordered" if plan.ordered else "unordered", "timeout": f"{plan.timeout}s",
-            "buffer-capacity": str(plan.capacity), "max-attempts": str(plan.attempts),
-            "retry-strategy": "fixed-delay", "fixed-delay": "20ms",
-        }  # fmt: skip
-        calls = [
-            PlannedCall(ScalarCall(SPECS[name], 1, options, f"call{index}", config), (0,))
-            for index, name in enumerate(plan.functions)
-        ]
-        engine = RowEngine(
-            calls, self._open, ordered=plan.ordered, clock=worker.process.scheduler.clock, threads=worker.threads
-        )
+        runtime = worker.runtime(TaskInfo(job="job", partition=self.number), self.streams)
+        engine = RowEngine(scalar_calls(plan, ErrorPolicy()), runtime, ordered=plan.ordered)
         for completed in engine.run(self._batches()):
             columns = [values.to_pylist() for values in completed.values]
             for row, x in enumerate(completed.table.column(0).to_pylist()):
@@ -102,16 +166,6 @@ class Attempt:
                 self.worker.threads.sleep(self.plan.pause)
             xs = self.xs[start : start + self.plan.batch_rows]
             yield pa.record_batch({"x": pa.array(list(xs), pa.int64())})
-
-    def _open(self, call: ScalarCall, schema: pa.Schema) -> CallStream:
-        worker = self.worker
-        transport = GrpcTransport(call.config, endpoints=worker.endpoints, channels=worker.channels)
-        stream = CallStream(
-            call, schema, TaskInfo(job="job", partition=self.number), transport, clock=worker.process.scheduler.clock,
-            threads=worker.threads, watch=worker.watch, uniform=worker.random.uniform,
-        )  # fmt: skip
-        self.streams.append(stream)
-        return stream
 
 
 def _shown(found: tuple[Any, ...]) -> str:

@@ -1,7 +1,7 @@
 """A world runs one scenario: servers, tasks and faults on one scheduler, then the oracles."""
 
-import asyncio
 import contextlib
+import functools
 import gc
 import hashlib
 import logging
@@ -11,21 +11,40 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.simulation.application import Application
+from tests.simulation.bounds import Bounds
 from tests.simulation.faults import heal, inject
-from tests.simulation.functions import FUNCTIONS, Rows, active
+from tests.simulation.files import SharedFiles
+from tests.simulation.functions import SCALAR_FUNCTIONS, Rows, active
+from tests.simulation.jobs import AggregateJob, LetterJob, ProcessJob
+from tests.simulation.keyed_functions import Counted, Totals
 from tests.simulation.network import Network
-from tests.simulation.oracles import Violation, check_attempt, check_calls, check_leftovers, check_probe
+from tests.simulation.oracles import (
+    Violation,
+    check_attempt,
+    check_calls,
+    check_deadline,
+    check_jobs,
+    check_leftovers,
+    check_probe,
+)
+from tests.simulation.queries import Query
 from tests.simulation.scenario import PROBE, Scenario
-from tests.simulation.scheduler import Scheduler
+from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.servers import SimulatedServer
 from tests.simulation.spark import Attempt, SparkWorker
+from udf_server.aggregate.declaration import declare_aggregate
+from udf_server.hosting.function_host import HostLimits
+from udf_server.process.declaration import declare_process
 
-__all__ = ["Result", "World", "run", "worlds"]
+__all__ = ["SETTLE_SECONDS", "Result", "World", "end", "run", "worlds"]
 
 MOST_SECONDS = 6_000.0
 MOST_EVENTS = 2_000_000
 LIVE_SECONDS = 3_000.0
 """In mode `liveness` everything has ended this long after the last fault."""
+FUNCTIONS = (*SCALAR_FUNCTIONS, declare_aggregate(Totals), declare_process(Counted))
+KINDS = {"letters": LetterJob, "aggregate": AggregateJob, "process": ProcessJob, "stream": Query}
 SETTLE_SECONDS = 100.0
 """Keepalives, abandoned connections and drained servers are over after this time."""
 MOST_ATTEMPTS = 4
@@ -56,16 +75,33 @@ class World:
         self.scenario = scenario
         self.scheduler = Scheduler(scenario.seed)
         self.network = Network(self.scheduler)
-        self.rows = Rows(self._crash)
+        self.rows = Rows(self._crash, self._ended)
         self.addresses = [f"server{index}" for index in range(scenario.servers)]
-        self.servers = [
-            SimulatedServer(self.network, address, FUNCTIONS, admission=scenario.limits) for address in self.addresses
-        ]
+        self.servers = [self._server(address) for address in self.addresses]
         self.workers: list[SparkWorker] = []
         self.attempts: list[Attempt] = []
-        self.left = len(scenario.tasks)
-        """Number of tasks that have not ended."""
+        self.left = len(scenario.tasks) + len(scenario.jobs)
+        """Number of tasks and jobs that have not ended."""
+        self.files = SharedFiles()
+        self.processes: list[Process] = []
+        """Processes that are neither servers nor workers."""
+        self.application = Application(
+            self, [KINDS[plan.kind](self, plan, number) for number, plan in enumerate(scenario.jobs)]
+        )
         self._restarts: dict[int, Any] = {}
+
+    def resolve(self) -> list[str]:
+        return self.addresses
+
+    def _server(self, address: str) -> SimulatedServer:
+        if (limits := self.scenario.limits) is None:
+            return SimulatedServer(self.network, address, FUNCTIONS)
+        tasks = self.scenario.tasks
+        bounds = Bounds(limits, self.rows, max(task.capacity for task in tasks)) if tasks else None
+        return SimulatedServer(
+            self.network, address, FUNCTIONS, limits=limits.streams, admission=limits.admission,
+            host=HostLimits(calls=limits.calls), bounds=bounds,
+        )  # fmt: skip
 
     def begin(self) -> None:
         for server in self.servers:
@@ -75,6 +111,8 @@ class World:
             for offset, behaviour in enumerate(plan.rows):
                 self.rows.behaviours[first_x + offset] = behaviour
             self.network.process.after(plan.begins, self._start_task, index, 0)
+        if self.scenario.jobs:
+            self.application.start()
         for fault in self.scenario.faults:
             self.network.process.after(fault.at, inject, self, fault)
         if self.scenario.mode == "liveness":
@@ -84,7 +122,8 @@ class World:
     def _become_quiet(self) -> None:
         """From now on the first server and the way to it are healthy. A new process and an old one must get on."""
         heal(self)
-        workers = [SparkWorker(self.network, "probe", self.addresses), *self.workers[:1]]
+        self.healthy = self.servers[0].process
+        workers = [SparkWorker(self.network, "probe", self.resolve, self.files), *self._old_workers()]
         self.left -= 2 - len(workers)
         for number, worker in enumerate(workers):
             first_x = 100_000 * (number + 1)
@@ -95,14 +134,18 @@ class World:
             self.workers.append(worker)
             worker.threads.start("probe", self._probe, attempt)
 
+    def _old_workers(self) -> list[SparkWorker]:
+        # An application may kill its workers at any time.
+        return [] if self.scenario.jobs else self.workers[:1]
+
     def _probe(self, attempt: Attempt) -> None:
         attempt.run()
         check_attempt(self, attempt)
-        check_probe(attempt)
+        check_probe(self, attempt)
         self.left -= 1
 
     def _start_task(self, index: int, number: int) -> None:
-        worker = SparkWorker(self.network, f"task{index}.{number}", self.addresses)
+        worker = SparkWorker(self.network, f"task{index}.{number}", self.resolve, self.files)
         attempt = Attempt(worker, self.scenario.tasks[index], number, 1_000 * (index + 1))
         self.workers.append(worker)
         self.attempts.append(attempt)
@@ -117,11 +160,23 @@ class World:
 
         worker.threads.start("task", body)
 
+    @functools.cached_property
+    def letters(self) -> list[dict[str, Any]]:
+        """The dead letters at the end."""
+        return self.files.letters()
+
+    def _ended(self, x: int, process: Any, began: float, ended: float) -> None:
+        """A coroutine of the function for a row has ended."""
+        try:
+            check_deadline(self, x, process, began, ended)
+        except Violation as violation:
+            self.scheduler.fail(violation)
+
     def restart_later(self, server: SimulatedServer, seconds: float) -> None:
         def restart() -> None:
             if not server.running:
                 server.start()
-            elif server.service.draining:  # it was frozen meanwhile
+            elif server.ending:  # it was frozen meanwhile
                 self.restart_later(server, 1.0)
 
         self.network.process.after(seconds, restart)
@@ -136,6 +191,7 @@ class World:
 
 def run(scenario: Scenario) -> Result:
     """Run a scenario to its end, within `worlds`. `Result.problem` is empty if every oracle is content."""
+    gc.collect()  # what is left of the world before: little, because `worlds` has frozen everything older
     world, result = World(scenario), Result(scenario)
     active.append(world.rows)
     try:
@@ -146,6 +202,7 @@ def run(scenario: Scenario) -> Result:
         world.scheduler.run(lambda: False, world.scheduler.now + SETTLE_SECONDS, MOST_EVENTS)
         check_leftovers(world)
         check_calls(world)
+        check_jobs(world)
     except Exception as error:
         result.problem = _described(error)
     finally:
@@ -153,9 +210,10 @@ def run(scenario: Scenario) -> Result:
         result.virtual_seconds = world.scheduler.now
         result.events = world.scheduler.events
         result.trace = world.scheduler.trace
-        result.replays = sum(stream.replays for attempt in world.attempts for stream in attempt.streams)
+        attempts: list[Any] = [*world.attempts, *world.application.attempts]
+        result.replays = sum(stream.replays for attempt in attempts for stream in attempt.streams)
         result.rows = sum(len(attempt.outcomes) for attempt in world.attempts)
-        _end(world)
+        end(world)
     return result
 
 
@@ -180,6 +238,7 @@ def worlds() -> Iterator[None]:
     level, hook, collecting = logging.root.manager.disable, sys.unraisablehook, gc.isenabled()
     logging.disable(logging.CRITICAL)
     gc.disable()
+    gc.freeze()
     sys.unraisablehook = lambda _: None
     try:
         with warnings.catch_warnings():
@@ -187,20 +246,21 @@ def worlds() -> Iterator[None]:
             yield
             gc.collect()
     finally:
+        gc.unfreeze()
         sys.unraisablehook = hook
         logging.disable(level)
         if collecting:
             gc.enable()
 
 
-def _end(world: World) -> None:
+def end(world: Any) -> None:
     """Stop every process, and unwind its threads: the collector does not see what their stacks hold."""
-    processes = [world.network.process, *(worker.process for worker in world.workers)]
+    processes = [world.network.process, *world.processes, *(worker.process for worker in world.workers)]
     for server in world.servers:
         server.crash()
         for process, host, loops in server.ended:
             processes.append(process)
-            for task in [task for loop in loops for task in asyncio.all_tasks(loop)]:
+            for task in [task for loop in loops for task in loop.tasks()]:
                 with contextlib.suppress(RuntimeError):  # it would like to wait for something
                     task.get_coro().close()
             for hosted in host.hosted():

@@ -1,0 +1,25 @@
+"""Mutant: a planted bug."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+__all__ = ["Mutant"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """A planted bug: `patch` makes what replaces a method from the method."""
+
+    what: str
+    owner: Any
+    method: str
+    patch: Callable[[Any], Any]
+
+    @contextlib.contextmanager
+    def planted(self) -> Iterator[None]:
+        original = self.owner.__dict__[self.method]
+        with mock.patch.object(self.owner, self.method, self.patch(original)):
+            yield

@@ -1,0 +1,123 @@
+"""Worlds whose servers share a cache: owners crash, leases expire, the store fails, clocks differ."""
+
+import asyncio
+import functools
+import random
+from typing import Any
+
+import pytest
+
+from tests.simulation import servers, spark
+from tests.simulation.scenario import drawn
+from tests.simulation.world import run, worlds
+from udf_server.cache.leases import LEASE_SECONDS
+from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.cache.store import Store, StoreError
+from udf_server.streams.service import UdfService
+
+SEEDS = 12
+"""Of each mode and store."""
+
+
+class Space:
+    """What the servers of one world share."""
+
+    def __init__(self, seed, failing):
+        self.random = random.Random(f"cache {seed}")
+        self.failing = failing
+        self.entries: dict[Any, Any] = {}
+        self.claims: dict[Any, Any] = {}
+        self.hits = self.taken_over = 0
+
+
+class SimulatedStore(Store):
+    """A store behind a network that is slow and may fail. A claim ends a lease after its server has crashed."""
+
+    shared = True
+
+    def __init__(self, space, clock):
+        self.space, self.clock = space, clock
+
+    async def _answer(self):
+        await asyncio.sleep(self.space.random.choice((0.0, 0.001, 0.05)))
+        if self.space.failing and self.space.random.random() < 0.2:
+            if self.space.random.random() < 0.3:
+                await asyncio.sleep(30)
+            raise StoreError("the store fails")
+
+    async def get(self, function, keys):
+        await self._answer()
+        now = self.clock()
+        found = [self.space.entries.get((function, key), (None, 0.0)) for key in keys]
+        values = [entry if until > now else None for entry, until in found]
+        self.space.hits += sum(value is not None for value in values)
+        return values
+
+    async def put(self, function, entries, seconds):
+        await self._answer()
+        for key, entry in entries:
+            self.space.entries[function, key] = entry, self.clock() + seconds
+            self.space.claims.pop((function, key), None)
+
+    async def claim(self, function, keys):
+        await self._answer()
+        me: Any = asyncio.get_running_loop()
+        granted = []
+        for key in keys:
+            owner, since = self.space.claims.get((function, key), (None, 0.0))
+            lost = owner is not None and not owner.alive and self.clock() > since + LEASE_SECONDS
+            self.space.taken_over += lost
+            mine = (function, key) not in self.space.entries and (owner in (None, me.process) or lost)
+            if mine:
+                self.space.claims[function, key] = me.process, self.clock()
+            granted.append(mine)
+        return granted
+
+    async def release(self, function, keys):
+        await self._answer()
+        me: Any = asyncio.get_running_loop()
+        for key in keys:
+            if self.space.claims.get((function, key), (None,))[0] is me.process:
+                del self.space.claims[function, key]
+
+    async def stats(self):
+        return []
+
+    async def clear(self, function=None):
+        return 0
+
+    async def export(self):
+        return
+        yield
+
+
+@pytest.mark.parametrize("failing", [False, True], ids=["works", "fails"])
+@pytest.mark.parametrize("mode", ["safety", "liveness"])
+def test_no_world_with_a_shared_cache_violates_an_oracle(mode, failing, monkeypatch):
+    current = []
+
+    def service(*arguments, clock, **others):
+        space, metrics = current[-1], arguments[1]
+        skew = space.random.uniform(-300, 300)
+        cache = OutcomeCache(SimulatedStore(space, clock), metrics, clock=clock, wall=lambda: 1e9 + clock() + skew)
+        return UdfService(*arguments, clock=clock, cache=cache, **others)
+
+    options_of = spark.options_of
+
+    @functools.wraps(options_of)
+    def with_cache(plan):
+        return {**options_of(plan), "cache-ttl": "1 h"}
+
+    monkeypatch.setattr(servers, "UdfService", service)
+    problems, hits = {}, 0
+    with worlds():
+        for seed in range(2_000, 2_000 + SEEDS):
+            current.append(Space(seed, failing))
+            with monkeypatch.context() as patch:
+                patch.setattr(spark, "options_of", with_cache)
+                result = run(drawn(seed, mode))
+            hits += current[-1].hits
+            if result.problem:
+                problems[seed] = result.problem
+    assert problems == {}
+    assert hits or failing or mode == "liveness", "tasks that run again find what was kept"
