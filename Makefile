@@ -50,11 +50,11 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 
 .PHONY: test
 test: jdk $(VENV)/.dev-stamp ## the tests but the long ones; TESTS=tests/spark for some of them
-	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile -m 'not long' $(TESTS)
+	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
 
 .PHONY: test-all
 test-all: jdk $(VENV)/.dev-stamp ## the tests and the long ones; names the slowest
-	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --durations=40 $(TESTS)
+	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=40 $(TESTS)
 
 .PHONY: unit
 unit: $(VENV)/.dev-stamp ## the fast tests: no Spark, no container, no browser, no process is started
@@ -105,7 +105,7 @@ monitoring: $(VENV)/.dev-stamp ## write the Grafana dashboard and the rules for 
 	@$(RUN) -m deploy
 
 .PHONY: bench
-bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, process, peers, growth, limits or all
+bench: jdk $(VENV)/.dev-stamp ## benchmarks: SUITE=scalar, aggregate, window, process, parquet, peers, growth, limits, cache or all
 	@$(RUN) -m benchmarks --suite $(SUITE)
 
 .PHONY: bench-quick
@@ -134,8 +134,12 @@ chaos: jdk $(VENV)/.dev-stamp ## faults on purpose, and the rows counted: SEED=7
 	@$(RUN) -m tests.chaos --seed $(SEED) --scale $(SCALE) --only '$(ONLY)'
 
 .PHONY: sim
-sim: $(VENV)/.dev-stamp ## deterministic simulation: SEEDS=10000, or SEED=12 MODE=liveness to repeat one, with its trace
-	@$(RUN) -m tests.simulation --seeds $(SEEDS) --mode $(MODE) $(if $(filter command line,$(origin SEED)),--seed $(SEED))
+sim: $(VENV)/.dev-stamp ## deterministic simulation: SEEDS=10000; SEED=12 MODE=liveness to repeat one; FLEET=1 for a fleet
+	@$(if $(FLEET),$(RUN) -m tests.simulation.fleet,$(RUN) -m tests.simulation --seeds $(SEEDS) --mode $(MODE) $(if $(filter command line,$(origin SEED)),--seed $(SEED)))
+
+.PHONY: matrix
+matrix: jdk $(VENV)/.dev-stamp ## unit tests and Spark jobs with each supported Python and PySpark: PYTHONS=3.11,3.13 PYSPARKS=4.1.4
+	@$(RUN) -m tests.packaging.matrix $(PYTHONS:%=--python %) $(PYSPARKS:%=--pyspark %)
 
 .PHONY: wheels
 wheels: $(VENV)/.dev-stamp ## wheels of the project and of its plugins, in dist/

@@ -38,7 +38,7 @@ async def shout(text: str) -> str:
 
 @udf.hookimpl
 def udf_functions() -> list[udf.Function]:
-    """What this plugin offers."""
+    """The functions of this plugin."""
     return [shout]
 '''
 
