@@ -278,7 +278,7 @@ folder, rows = sys.argv[1], int(sys.argv[2])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 def attempt():
-    writer = DeadLetterWriter(folder, Operator("operation"), TaskInfo())
+    writer = DeadLetterWriter(folder, Operator("operation"))
     try:
         for start in range(0, rows, 1000):
             table = pa.table({"x": range(start, start + 1000)})

@@ -12,6 +12,7 @@ from spark_client.base.calls import ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
@@ -111,7 +112,8 @@ class Job:
         )
         expected = first
         try:
-            for completed in RowEngine([PlannedCall(call, (0,))], open_stream, ordered=self._ordered).run(batches):
+            engine = RowEngine([PlannedCall(call, (0,))], Runtime(open_stream), ordered=self._ordered)
+            for completed in engine.run(batches):
                 if self._stopped:
                     break
                 rows = completed.table.column("x").to_numpy()

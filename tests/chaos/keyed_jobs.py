@@ -15,6 +15,7 @@ from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.executor.process.plan import OutputSource, ProcessPlan
 from spark_client.executor.process.processing import map_processed
 from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
@@ -30,13 +31,13 @@ ROW = pa.schema([("k", pa.int64()), ("x", pa.int64())])
 
 def aggregated(target, rows, keys):
     """Compute sum and count by key of x = 0, 1, ... with k = x % keys. The count shows lost and doubled rows."""
-    call, opening, streams = _opened(target, "totals", AggregateCall, applied=(AppliedField.ACCUMULATOR,))
+    call, runtime, streams = _opened(target, "totals", AggregateCall, applied=(AppliedField.ACCUMULATOR,))
     plan = PartialPlan((AggregateInput(call, (1,)),), (0,), ("k",), None, None, ("k", "total"))
     batches = _batches([(x % keys, x) for x in range(rows)])
 
     def count(tally):
         sums, counts = Counter(), Counter()
-        for batch in map_partial(plan, batches, opening):
+        for batch in map_partial(plan, batches, runtime):
             for row in batch.to_pylist():
                 sums[row["k"]] += row["total"][0]
                 counts[row["k"]] += row["total"][1]
@@ -51,7 +52,7 @@ def aggregated(target, rows, keys):
 
 def processed(target, rows, keys):
     """Each row returns with its number within its key; at the end of the input a timer emits the number of rows."""
-    call, opening, streams = _opened(target, "numbered", ProcessTableCall)
+    call, runtime, streams = _opened(target, "numbered", ProcessTableCall)
     process = plan_process_call(call.spec, {"rows": TableGiven(ROW, ["k"], ())}, {}, [])
     call = ProcessTableCall(**{**vars(call), "process": process})
     plan = ProcessPlan(
@@ -67,7 +68,7 @@ def processed(target, rows, keys):
 
     def count(tally):
         found = Counter()
-        for batch in map_processed(plan, batches, opening):
+        for batch in map_processed(plan, batches, runtime):
             found.update(tuple(row.values()) for row in batch.to_pylist())
         expected = Counter()
         for key in range(keys):
@@ -83,7 +84,7 @@ def processed(target, rows, keys):
 
 
 def _opened(target, function, kind, **more):
-    """The call, the function that opens its streams, and the list of opened streams."""
+    """The call, the runtime that opens its streams, and the list of opened streams."""
     config = ClientConfig(target, connect_seconds=60.0)
     spec, streams = list_functions(config).find(function), []
 
@@ -91,7 +92,7 @@ def _opened(target, function, kind, **more):
         streams.append(CallStream(call, schema, TaskInfo(), transport_for(config)))
         return streams[-1]
 
-    return kind(spec, 1, SIZE, "chaos", config, **more), opening, streams
+    return kind(spec, 1, SIZE, "chaos", config, **more), Runtime(opening), streams
 
 
 def _batches(rows):

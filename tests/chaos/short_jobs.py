@@ -12,6 +12,7 @@ from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.stream.call_stream import CallStream
+from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.executor.stream.transport import transport_for
 from spark_client.functions.directory import list_functions
@@ -58,9 +59,9 @@ def lettered(target, rows, rng):
         for start in range(0, rows, BATCH_ROWS)
     )
     with tempfile.TemporaryDirectory() as folder:
-        writer = DeadLetterWriter(folder, Operator("operation"), TaskInfo())
+        writer = DeadLetterWriter(folder, Operator("operation"))
         try:
-            for completed in RowEngine([PlannedCall(call, (0,))], opening, ordered=True).run(batches):
+            for completed in RowEngine([PlannedCall(call, (0,))], Runtime(opening), ordered=True).run(batches):
                 errors = completed.errors[0]
                 failed = sorted(errors)
                 if failed:

@@ -35,6 +35,36 @@ def mutants() -> str:
     return table(("planted bug", "seeds until it was found", "mode"), rows)
 
 
+def fleet() -> str:
+    """What the scenarios of a fleet measured last, with its size."""
+    rows = [json.loads(line) for line in (ROOT / "tests/simulation/fleet/measures.jsonl").read_text().splitlines()]
+    head = (
+        "scenario", "phase", "streams, most / mean", "rows, most / mean", "waiting 50 %", "90 %", "99 %", "most",
+        "streams opened", "in the busiest 2 s", "failed rows",
+    )  # fmt: skip
+    shown = [
+        (
+            row["scenario"], row["phase"], *(str(row[key] or "") for key in ("streams_uneven", "rows_uneven")),
+            *(f"{seconds:g} s" for seconds in row["waits"]),
+            *(str(row[key]) for key in ("opened", "most_opened", "failed_rows")),
+        )
+        for row in rows
+    ]  # fmt: skip
+    size = f"With {rows[0]['clients']:,} clients and {rows[0]['servers']} servers:"
+    return f"{size}\n\n{table(head, shown)}"
+
+
+def compatibility() -> str:
+    """What `make matrix` wrote, a row for each Python and PySpark."""
+    cells = json.loads((ROOT / "docs/compatibility.json").read_text())
+    results = {(cell["python"], cell["pyspark"], cell["tests"]): cell["result"] for cell in cells}
+    rows = [
+        (python, pyspark, results.get((python, pyspark, "spark"), ""), results.get((python, pyspark, "unit"), ""))
+        for python, pyspark in sorted({(cell["python"], cell["pyspark"]) for cell in cells})
+    ]
+    return table(("Python", "PySpark", "tests with Spark", "unit tests"), rows)
+
+
 def server_options() -> str:
     return _options(SCALAR_OPTIONS)
 
