@@ -8,7 +8,7 @@ from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunctio
 from udf_server.aggregate.bundle import Bundle
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
 from udf_server.base.context import CallContext
-from udf_server.base.errors import DeclarationError, PluginError, RetryableError
+from udf_server.base.errors import DeclarationError, Failure, PluginError, RetryableError, RowErrors
 from udf_server.base.functions import Function
 from udf_server.plugins.hookspecs import hookimpl
 from udf_server.process.base import ProcessTableFunction, StateHint
@@ -27,6 +27,7 @@ __all__ = [
     "CallContext",
     "ChangelogMode",
     "DeclarationError",
+    "Failure",
     "Function",
     "ListView",
     "MapView",
@@ -35,6 +36,7 @@ __all__ = [
     "ProcessTableFunction",
     "RetryableError",
     "Row",
+    "RowErrors",
     "RowKind",
     "StateHint",
     "ValueView",

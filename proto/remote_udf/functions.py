@@ -40,6 +40,12 @@ class Execution(StrEnum):
     ASYNC_ROWS = "async-rows"
     THREADED_ROWS = "threaded-rows"
     VECTORIZED = "vectorized"
+    BATCHED = "batched"
+
+    @property
+    def by_batch(self) -> bool:
+        """Whether one call of the function has many rows."""
+        return self in (Execution.VECTORIZED, Execution.BATCHED)
 
 
 class NullCall(StrEnum):
@@ -212,6 +218,7 @@ _EXECUTIONS = {
     Execution.ASYNC_ROWS: pb.EXECUTION_ASYNC_ROWS,
     Execution.THREADED_ROWS: pb.EXECUTION_THREADED_ROWS,
     Execution.VECTORIZED: pb.EXECUTION_VECTORIZED,
+    Execution.BATCHED: pb.EXECUTION_BATCHED,
 }
 
 

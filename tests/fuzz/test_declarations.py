@@ -40,8 +40,8 @@ ODD = st.one_of(
 )  # fmt: skip
 KEYWORDS = st.dictionaries(
     st.sampled_from([
-        "name", "version", "description", "parameters", "returns", "vectorized", "deterministic", "nulls", "timeout",
-        "max_attempts", "retry_strategy", "nonsense",
+        "name", "version", "description", "parameters", "returns", "vectorized", "batched", "deterministic", "nulls",
+        "timeout", "max_attempts", "retry_strategy", "nonsense",
     ]), ODD, max_size=4,
 )  # fmt: skip
 MEMBERS = st.dictionaries(

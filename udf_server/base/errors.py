@@ -3,6 +3,8 @@
 RemoteUdfError                  (remote_udf.errors)
 ├── RetryableError              a function asks to be called again for this row
 │   └── CircuitOpen             a guard did not call the function, because the latest calls have all failed
+├── Failure                     one row of a call has failed; it may be returned in place of the row's value
+├── RowErrors                   some rows of a call have failed, each with its own error
 ├── PluginError                 a plugin cannot be used; the server does not start
 │   ├── DeclarationError        a function is declared wrongly; its author must change it
 │   ├── PluginImportError       a plugin's code could not be imported
@@ -12,11 +14,15 @@ RemoteUdfError                  (remote_udf.errors)
 └── FunctionBlocked             a function holds more threads than it may lose; the server must be restarted
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from remote_udf.errors import RemoteUdfError
 
 __all__ = [
     "CircuitOpen",
     "DeclarationError",
+    "Failure",
     "FunctionBlocked",
     "FunctionClash",
     "InvalidConfig",
@@ -24,6 +30,7 @@ __all__ = [
     "PluginError",
     "PluginImportError",
     "RetryableError",
+    "RowErrors",
 ]
 
 
@@ -37,6 +44,33 @@ class RetryableError(RemoteUdfError):
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class Failure(RemoteUdfError):
+    """The outcome of a row that failed. A list function returns it in place of the row's value; it can also be raised.
+
+    The caller sees `message`. With `retryable`, the row alone is called again, as after a RetryableError.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class RowErrors(RemoteUdfError):
+    """Raise it from a function that is called for many rows when only some of them have failed.
+
+    `errors` has the exception of each failed row by its position in the call. `values` is what the function would
+    have returned: one value per row, of which those of failed rows are ignored. Without `values`, the other rows are
+    called again.
+    """
+
+    def __init__(self, errors: Mapping[int, BaseException], values: Any = None) -> None:
+        first = next((f", such as row {row}: {error!r}" for row, error in errors.items()), "")
+        super().__init__(f"{len(errors)} rows failed{first}")
+        self.errors = errors
+        self.values = values
 
 
 class CircuitOpen(RetryableError):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from remote_udf.errors import ErrorCode, capped
 from remote_udf.outcomes import RowError
+from udf_server.base.errors import Failure
 
 __all__ = ["describe", "row_error", "traceback_of"]
 
@@ -13,12 +14,14 @@ _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def describe(error: BaseException) -> str:
-    """Describe an exception as `ValueError: text`, or by its class alone if it has no text."""
+    """Describe an exception as `ValueError: text`, or by its class alone if it has no text; a Failure by its text."""
     try:
         text = str(error)
     except Exception:
         text = "(its text cannot be shown)"
     name = type(error).__name__
+    if isinstance(error, Failure) and text:
+        return text
     return f"{name}: {text}" if text else name
 
 
@@ -35,11 +38,11 @@ def traceback_of(error: BaseException) -> str:
 
 
 def row_error(error: BaseException, attempts: int, *, retryable: bool, with_traceback: bool = True) -> RowError:
-    """The outcome of a row whose last attempt raised `error`."""
+    """The outcome of a row whose last attempt raised `error`, or whose error the function returned."""
     return RowError(
         ErrorCode.FUNCTION_ERROR,
         describe(error),
         attempts,
         retryable,
-        capped(traceback_of(error)) if with_traceback else "",
+        capped(traceback_of(error)) if with_traceback and error.__traceback__ is not None else "",
     )

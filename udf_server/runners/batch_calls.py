@@ -15,10 +15,13 @@ import pyarrow as pa
 
 from remote_udf.functions import NullCall
 from remote_udf.options import OutputMode
+from udf_server.base.errors import RowErrors
+from udf_server.runners.calling import Calling
 from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
 from udf_server.runners.outputs import Output, Taken
 from udf_server.runners.retries import RetryPolicy
+from udf_server.runners.returned import Returned
 from udf_server.runners.runner import RunnerSetup
 from udf_server.runners.work import Work
 
@@ -32,6 +35,7 @@ class BatchCalls:
         """`most_rows` is the maximum number of rows of a call. No call begins after `stop` is set."""
         self._setup = setup
         self._function = setup.function
+        self._calling = Calling(setup.function, setup.arguments.targets)
         self._retry = retry
         self._most_rows = most_rows
         self._stop = stop
@@ -40,7 +44,7 @@ class BatchCalls:
     async def run(self, work: Work) -> bool:
         """Call the function for one batch and send the outcomes. Returns False if the batch was given up."""
         try:
-            columns, is_async = self._prepare(work), self._function.is_async
+            columns = self._prepare(work)
             steps = isolate(work.outcomes, self._retry, self._most_rows, self._setup.timeout_error)
             answer: Answer | None = None
             failure: BaseException | None = None
@@ -57,9 +61,9 @@ class BatchCalls:
                         if work.abandoned:
                             break
                         self._tell_retry(work, step, failure)
-                        result = await self._call(work, columns, step) if is_async else self._call(work, columns, step)
-                        answer, failure = (result, None), None
-                        del result
+                        returned = await self._attempt(work, columns, step)
+                        answer, failure = (returned, None), next(iter(returned.failed.values()), None)
+                        del returned
                 except BaseException as error:
                     answer, failure = (None, error), error
                 if work.told and not work.abandoned:
@@ -109,7 +113,7 @@ class BatchCalls:
     def _tell_retry(self, work: Work, call: Call, failure: BaseException | None) -> None:
         if failure is not None and call.attempt > 1:
             first = work.batch.first_row
-            self._setup.retried(first, first + call.first, call.attempt - 1, failure)
+            self._setup.retried(first, first + call.rows[0], call.attempt - 1, failure)
 
     def _prepare(self, work: Work) -> list[pa.Array]:
         """The arguments of the rows that are called."""
@@ -129,21 +133,41 @@ class BatchCalls:
         self._setup.began(batch.first_row)
         return columns
 
-    def _call(self, work: Work, columns: Sequence[pa.Array], call: Call) -> Any:
-        arguments: list[Any] = [column.slice(call.first, call.rows) for column in columns]
+    async def _attempt(self, work: Work, columns: Sequence[pa.Array], call: Call) -> Returned:
+        """Call the function once. Raises what it raises, except RowErrors, and WrongResult."""
+        try:
+            arguments = self._calling.arguments(columns, call.rows)
+        except RowErrors as refused:
+            return self._calling.named(refused, len(call.rows), called=False)
+        try:
+            result = self._call(work, columns, call, arguments)
+            return self._returned(work, call, await result if self._function.is_async else result)
+        except RowErrors as named:
+            return self._calling.named(named, len(call.rows))
+
+    def _returned(self, work: Work, call: Call, result: Any) -> Returned:
+        # A function that emits has sent the outcomes of the first rows, and returns those of the others.
+        rows = len(call.rows) - max(work.outcomes.sent - call.rows[0], 0)
+        return self._calling.returned(result, rows) if rows else Returned(None)
+
+    def _call(self, work: Work, columns: Sequence[pa.Array], call: Call, arguments: list[Any]) -> Any:
         if self._function.emits:
             return self._function.call(self._emission(work, call), *arguments)
         if self._function.context_parameter is None:
             return self._function.call(*arguments)
-        first = call.first if work.called is None else int(work.called[call.first])
+        if not isinstance(call.rows, range):
+            places = pa.array(call.rows, pa.int64())
+            columns = [column.take(places) for column in columns]
+        offset = call.rows[0] if isinstance(call.rows, range) else 0
+        first = call.rows[0] if work.called is None else int(work.called[call.rows[0]])
         row = work.batch.first_row + first
-        context = self._setup.call_context(row, call.rows, call.attempt, work.deadline, columns, call.first)
+        context = self._setup.call_context(row, len(call.rows), call.attempt, work.deadline, columns, offset)
         return self._function.call_with(arguments, context)
 
     def _emission(self, work: Work, call: Call) -> Emission | None:
         if not self._setup.takes_parts:
             return None
-        return Emission(work, call.first, self._setup.writer, functools.partial(self._setup.post, self._deliver))
+        return Emission(work, call.rows[0], self._setup.writer, functools.partial(self._setup.post, self._deliver))
 
     def _send_settled(self, work: Work) -> Iterator[None]:
         """Send outcomes before the next call if they are large or the client is slow. Yields as `_send` does."""

@@ -5,9 +5,8 @@ Threads and coroutines drive the same generator.
 """
 
 import dataclasses
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,10 +14,9 @@ from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe, row_error
-from udf_server.base.values import Failures
 from udf_server.runners.outputs import Taken, error_bytes
 from udf_server.runners.retries import RetryPolicy
-from udf_server.runners.returned import MalformedResult, WrongResult, returned_array
+from udf_server.runners.returned import MalformedResult, RefusedArgument, Returned, WrongResult
 from udf_server.runners.runner import TRACEBACKS_PER_BATCH
 
 __all__ = ["Answer", "Call", "Outcomes", "Step", "Wait", "advanced", "isolate"]
@@ -26,10 +24,9 @@ __all__ = ["Answer", "Call", "Outcomes", "Step", "Wait", "advanced", "isolate"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call the function for the `rows` rows from `first` on."""
+    """Call the function for these rows, in ascending order. They are a range if they are consecutive."""
 
-    first: int
-    rows: int
+    rows: Sequence[int]
     attempt: int
 
 
@@ -41,8 +38,8 @@ class Wait:
 
 
 Step = Call | Wait
-Answer = tuple[Any, BaseException | None]
-"""For a Call: what the function returned, and what it raised. For a Wait: an error if the deadline is earlier."""
+Answer = tuple[Returned | None, BaseException | None]
+"""For a Call: what the function returned, or what it raised. For a Wait: an error if the deadline is earlier."""
 
 
 @dataclass
@@ -64,7 +61,7 @@ class Outcomes:
     bytes: int = 0
     """The approximate bytes of the outcomes that are settled and were not taken."""
 
-    def settle(self, first: int, values: pa.Array, failures: Failures, attempts: int) -> None:
+    def settle(self, first: int, values: pa.Array, failures: Mapping[int, Exception], attempts: int) -> None:
         for row, error in failures.items():
             self.errors[first + row] = wrong = RowError(ErrorCode.RESULT_TYPE, describe(error), attempts)
             self.bytes += error_bytes(wrong)
@@ -72,10 +69,31 @@ class Outcomes:
         # If more calls follow, the values are copied: the function may reuse the memory of the array.
         self.slices[first] = values if len(values) == self.rows else pa.concat_arrays([values])
 
+    def settle_rows(
+        self, rows: Sequence[int], values: pa.Array, failures: Mapping[int, Exception], attempts: int
+    ) -> None:
+        """Do the same for rows that need not be consecutive; failures have the positions of the values."""
+        if isinstance(rows, range):
+            self.settle(rows[0], values, failures, attempts)
+            return
+        start = 0
+        for end in range(1, len(rows) + 1):
+            if end == len(rows) or rows[end] != rows[end - 1] + 1:
+                wrong = {place - start: error for place, error in failures.items() if start <= place < end}
+                self.settle(rows[start], values.slice(start, end - start), wrong, attempts)
+                start = end
+
     def fail(self, first: int, rows: int, error: RowError) -> None:
         self.errors.update(dict.fromkeys(range(first, first + rows), error))
         self.slices[first] = pa.nulls(rows, self.codec.type)
         self.bytes += rows * error_bytes(error)
+
+    def fail_rows(self, rows: Sequence[int], error: RowError) -> None:
+        if isinstance(rows, range):
+            self.fail(rows[0], len(rows), error)
+            return
+        for row in rows:
+            self.fail(row, 1, error)
 
     def fail_rest(self, error: RowError) -> None:
         """Set this error for every row that has no outcome yet."""
@@ -92,14 +110,18 @@ class Outcomes:
         self.parts = {row: count for row, count in self.parts.items() if row < first}
 
     def take(self) -> Taken:
-        """Remove and return the outcomes that are settled. Their rows are consecutive and follow those taken before."""
-        first, slices = self.sent, [self.slices[start] for start in sorted(self.slices)]
+        """Remove and return the outcomes that are settled and follow those taken before, without a gap."""
+        first = end = self.sent
+        slices = []
+        while end in self.slices:
+            slices.append(self.slices.pop(end))
+            end += len(slices[-1])
         values = slices[0] if len(slices) == 1 else pa.concat_arrays(slices) if slices else pa.nulls(0, self.codec.type)
-        end = first + len(values)
-        errors = {row - first: error for row, error in self.errors.items()}
+        errors = {row - first: self.errors.pop(row) for row in [row for row in self.errors if row < end]}
         parts = {row - first: self.parts.pop(row) for row in [row for row in self.parts if row < end]}
         calls, retries = self.calls, self.retries
-        self.slices, self.errors, self.sent, self.calls, self.retries, self.bytes = {}, {}, end, 0, 0, 0
+        self.sent, self.calls, self.retries = end, 0, 0
+        self.bytes = 0 if not self.slices else max(self.bytes - values.nbytes, 0)
         return Taken(first, values, errors, parts, calls, retries)
 
     def copied(self) -> "Outcomes":
@@ -113,51 +135,92 @@ def isolate(
     """Settle every row. Call for at most `most_rows` rows; if that fails, retry; then split the rows in halves.
 
     Each half is called once, until a failing row is alone; that row gets all its attempts. So the
-    outcome of a row does not depend on its neighbours. The caller of the generator watches the
-    deadline. If the deadline is before the next attempt of a row, its error is `timed_out(attempts, last_error)`.
-    If a result is malformed, all rows of its call get the error immediately. Outcomes taken while a call ran are
-    final.
+    outcome of a row does not depend on its neighbours. If a call names the rows that failed, only those are called
+    again. The caller of the generator watches the deadline. If the deadline is before the next attempt of a row, its
+    error is `timed_out(attempts, last_error)`. If a result is malformed, all rows of its call get the error
+    immediately. Outcomes taken while a call ran are final.
     """
     starts = range(0, outcomes.rows, most_rows)
-    todo = [(first, min(most_rows, outcomes.rows - first), True) for first in reversed(starts)]
+    todo: list[tuple[Sequence[int], int, bool]] = [
+        (range(first, min(first + most_rows, outcomes.rows)), 1, True) for first in reversed(starts)
+    ]
     while todo:
-        first, rows, whole = todo.pop()
-        attempt = 1
+        rows, attempt, whole = todo.pop()
         while True:
             outcomes.calls += 1
-            result, error = yield Call(first, rows, attempt)
-            if (settled := outcomes.sent - first) > 0:
+            returned, error = yield Call(rows, attempt)
+            if (settled := outcomes.sent - rows[0]) > 0:
                 # The outcomes of these rows were taken during the call; the other rows start again.
-                first, rows, attempt = first + settled, rows - settled, 1
+                rows, attempt = rows[settled:], 1
                 if not rows:
                     break
-            if error is None:
-                try:
-                    outcomes.settle(first, *returned_array(result, rows, outcomes.codec), attempt)
-                    break
-                except WrongResult as wrong:
-                    # Its traceback refers to this frame, and this frame to it: that would be a reference cycle.
-                    error = wrong.with_traceback(None)
-            if isinstance(error, MalformedResult):
-                outcomes.fail(first, rows, RowError(error.code, str(error), attempt))
+            if returned is not None:
+                waits = _settle(outcomes, rows, returned, attempt, retry)
+                if returned.values is None:
+                    others = [row for place, row in enumerate(rows) if place not in returned.failed]
+                    todo += [(_range(others), attempt, whole)] if others else []
+                while waits:
+                    _, late = yield Wait(max(delay for delay, _ in waits.values()))
+                    if late is None:
+                        outcomes.retries += 1
+                        todo.append((_range(sorted(waits)), attempt + 1, True))
+                        break
+                    # Rows with a shorter delay may still be in time.
+                    latest = max(delay for delay, _ in waits.values())
+                    for row in [row for row, (delay, _) in waits.items() if delay == latest]:
+                        outcomes.fail(row, 1, timed_out(attempt, waits.pop(row)[1]))
                 break
-            delay = retry.delay(error, attempt) if whole or rows == 1 else None
+            assert error is not None
+            if isinstance(error, MalformedResult):
+                outcomes.fail_rows(rows, RowError(error.code, str(error), attempt))
+                break
+            delay = retry.delay(error, attempt) if whole or len(rows) == 1 else None
             if delay is not None:
                 _, late = yield Wait(delay)
                 if late is None:
                     attempt += 1
                     outcomes.retries += 1
                     continue
-            if rows == 1 and delay is not None:
-                outcomes.fail(first, 1, timed_out(attempt, describe(error)))
-            elif rows == 1:
-                outcomes.fail(first, 1, _row_error(error, attempt, retry, len(outcomes.errors)))
+            if len(rows) == 1 and delay is not None:
+                outcomes.fail(rows[0], 1, timed_out(attempt, describe(error)))
+            elif len(rows) == 1:
+                outcomes.fail(rows[0], 1, _row_error(error, attempt, retry, len(outcomes.errors)))
             else:
-                half = rows // 2
-                todo.append((first + half, rows - half, False))
-                todo.append((first, half, False))
+                half = len(rows) // 2
+                todo.append((rows[half:], 1, False))
+                todo.append((rows[:half], 1, False))
             break
-        result = error = None
+        returned = error = None
+
+
+def _settle(
+    outcomes: Outcomes, rows: Sequence[int], returned: Returned, attempt: int, retry: RetryPolicy
+) -> dict[int, tuple[float, str]]:
+    """Settle what a call has returned. Returns the rows to call again: the delay, and the description of the error."""
+    outcomes.calls -= not returned.called
+    if not returned.failed:
+        assert returned.values is not None
+        outcomes.settle_rows(rows, returned.values, returned.wrong, attempt)
+        return {}
+    waits = {}
+    for place, error in returned.failed.items():
+        delay = None if isinstance(error, RefusedArgument) else retry.delay(error, attempt)
+        if delay is None:
+            outcomes.fail(rows[place], 1, _row_error(error, attempt, retry, len(outcomes.errors)))
+        else:
+            waits[rows[place]] = delay, describe(error)
+    if returned.values is not None:
+        good = [place for place in range(len(rows)) if place not in returned.failed]
+        places = {place: number for number, place in enumerate(good)}
+        wrong = {places[place]: error for place, error in returned.wrong.items()}
+        if good:
+            outcomes.settle_rows([rows[place] for place in good], returned.values.take(pa.array(good)), wrong, attempt)
+    return waits
+
+
+def _range(rows: Sequence[int]) -> Sequence[int]:
+    """The rows as a range if they are consecutive."""
+    return range(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
 
 
 def advanced(steps: Generator[Step, Answer, None], answer: Answer | None) -> Step | None:
@@ -170,6 +233,6 @@ def advanced(steps: Generator[Step, Answer, None], answer: Answer | None) -> Ste
 
 def _row_error(error: BaseException, attempts: int, retry: RetryPolicy, errors_before: int) -> RowError:
     if isinstance(error, WrongResult):
-        return RowError(error.code, str(error), attempts)
+        return RowError(error.code, str(error), 0 if isinstance(error, RefusedArgument) else attempts)
     traced = errors_before < TRACEBACKS_PER_BATCH
     return row_error(error, attempts, retryable=retry.worthwhile(error), with_traceback=traced)

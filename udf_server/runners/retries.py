@@ -6,7 +6,7 @@ from random import Random
 
 from remote_udf.options import RetryStrategy, ScalarOptions
 from remote_udf.outcomes import RowError
-from udf_server.base.errors import RetryableError
+from udf_server.base.errors import Failure, RetryableError
 from udf_server.base.failures import describe, row_error
 
 __all__ = ["Attempts", "RetryPolicy"]
@@ -21,13 +21,15 @@ class RetryPolicy:
 
     def worthwhile(self, error: BaseException) -> bool:
         """Whether `retry-on` names the class of the error or one of its base classes."""
+        if isinstance(error, Failure):
+            return error.retryable
         wanted = self.options.retry_on
         return any(kind.__name__ in wanted for kind in type(error).__mro__)
 
     def delay(self, error: BaseException, attempts: int) -> float | None:
         """Seconds until the next attempt after `attempts` have failed, or None if that was the last.
 
-        The delay is at least the `retry_after` of a RetryableError.
+        The delay is at least the `retry_after` of a RetryableError or a Failure.
         """
         options = self.options
         if options.retry_strategy is RetryStrategy.NONE or attempts >= options.max_attempts:
@@ -39,7 +41,7 @@ class RetryPolicy:
         else:
             bound = min(options.max_delay, options.initial_delay * 2.0 ** min(attempts - 1, 60))
             delay = self.random.uniform(0.0, bound)
-        hint = error.retry_after if isinstance(error, RetryableError) else None
+        hint = error.retry_after if isinstance(error, (RetryableError, Failure)) else None
         return max(delay, hint or 0.0)
 
 

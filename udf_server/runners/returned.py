@@ -1,6 +1,8 @@
-"""Checks that a vectorized function has returned an array of its declared type and length."""
+"""Checks that a function of many rows has returned a value of its declared type, or an error, for each row."""
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -8,10 +10,21 @@ import pyarrow as pa
 from remote_udf.errors import ErrorCode
 from remote_udf.types import accepts, normalized, spelled
 from udf_server.base.codecs import Codec
+from udf_server.base.errors import Failure, RowErrors
 from udf_server.base.failures import describe
 from udf_server.base.values import Failures, encode_rows
 
-__all__ = ["MalformedResult", "WrongResult", "require_length", "returned_array", "validated"]
+__all__ = [
+    "MalformedResult",
+    "RefusedArgument",
+    "Returned",
+    "WrongResult",
+    "named_by",
+    "require_length",
+    "returned_array",
+    "returned_by",
+    "validated",
+]
 
 
 class WrongResult(Exception):
@@ -28,6 +41,55 @@ class MalformedResult(WrongResult):
     The error is reported immediately for all rows of the call. Calling again for fewer rows would hide it: a function
     that returns one value for many rows by mistake returns a plausible value for each single row.
     """
+
+
+class RefusedArgument(WrongResult):
+    """An argument of a row has no Python value, so the function was not called for it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.ARGUMENT_VALUE, message)
+
+
+class Returned(NamedTuple):
+    """What one call has returned for its rows. Mappings have the position of a row in the call."""
+
+    values: pa.Array | None
+    """One value per row; None if the rows without an error must be called again."""
+    wrong: Mapping[int, Exception] = MappingProxyType({})
+    """Rows whose value does not have the declared type."""
+    failed: Mapping[int, BaseException] = MappingProxyType({})
+    """Rows that failed by themselves. The others are not affected."""
+    called: bool = True
+    """Whether the function was called."""
+
+
+def returned_by(result: Any, rows: int, codec: Codec) -> Returned:
+    """The values, and the Failures among them. Raises WrongResult."""
+    failed = {}
+    if isinstance(result, (list, tuple)):
+        failed = {row: value for row, value in enumerate(result) if isinstance(value, Failure)}
+        if failed:
+            result = [None if row in failed else value for row, value in enumerate(result)]
+    values, wrong = returned_array(result, rows, codec)
+    return Returned(values, wrong, failed)
+
+
+def named_by(error: RowErrors, rows: int, codec: Codec) -> Returned:
+    """The values and errors of a call that has raised RowErrors. Raises WrongResult."""
+    if not error.errors:
+        raise MalformedResult(ErrorCode.RESULT_TYPE, "RowErrors without errors; return the values instead")
+    for row, each in error.errors.items():
+        if not isinstance(row, int) or not 0 <= row < rows:
+            raise MalformedResult(ErrorCode.RESULT_LENGTH, f"RowErrors has row {row!r} of a call for {rows} rows")
+        if not isinstance(each, BaseException):
+            raise MalformedResult(
+                ErrorCode.RESULT_TYPE, f"RowErrors has a {type(each).__name__} for row {row}; expected an exception"
+            )
+    if error.values is None:
+        return Returned(None, failed=error.errors)
+    values, wrong, failed, _ = returned_by(error.values, rows, codec)
+    failed = {**failed, **error.errors}
+    return Returned(values, {row: each for row, each in wrong.items() if row not in failed}, failed)
 
 
 def returned_array(result: Any, rows: int, codec: Codec) -> tuple[pa.Array, Failures]:

@@ -1,9 +1,12 @@
 """`@udf.scalar`: declares a scalar function. Everything is checked here, when the plugin is imported."""
 
+import functools
 import inspect
+import operator
 import re
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -16,7 +19,7 @@ from remote_udf.types import require_supported
 from udf_server.base.annotations import array_type, codecs_for, hints_of, signature_of, type_given
 from udf_server.base.codecs import Codec
 from udf_server.base.context import CallContext
-from udf_server.base.errors import DeclarationError
+from udf_server.base.errors import DeclarationError, Failure
 from udf_server.base.functions import Function
 from udf_server.base.values import codec_for_type
 
@@ -36,6 +39,7 @@ def scalar(
     parameters: str | Mapping[str, Any] | None = None,
     returns: Any = None,
     vectorized: bool = False,
+    batched: bool = False,
     deterministic: bool = True,
     nulls: str = "call",
     cache_key: str | Callable[..., Any] | None = None,
@@ -53,6 +57,7 @@ def scalar(
     parameters: str | Mapping[str, Any] | None = None,
     returns: Any = None,
     vectorized: bool = False,
+    batched: bool = False,
     deterministic: bool = True,
     nulls: str = "call",
     cache_key: str | Callable[..., Any] | None = None,
@@ -63,12 +68,14 @@ def scalar(
     Decorate an `async def` (many rows run at once on the function's own event loop), a plain `def`
     (rows run on threads, so it must be thread-safe), or a class with a method `eval`,
     which may also have `open` and `close`. With `vectorized=True` the function gets one Arrow array
-    per argument, all of the same length, and returns one array of that length, row i for row i. It must
-    not keep state between rows, because any rows may be in one call.
+    per argument, all of the same length, and returns one array of that length, row i for row i. With `batched=True`
+    it gets and returns Python lists instead. Such a function must not keep state between rows, because any rows may be
+    in one call. Return a Failure in place of the value of a row that failed, or raise RowErrors.
 
-    Types come from annotations, see `udf_server.base.annotations`, unless `parameters` ("a int, b
+    Types come from annotations, see `udf_server.base.annotations`; those of a list function are `list[T]`, where T is
+    the type of a row's argument or value. They are not used where `parameters` ("a int, b
     string", or a mapping from name to type) and `returns` give them as Spark DDL, Arrow types or
-    annotations. A parameter of type CallContext is not an argument: it receives the call's context.
+    annotations of a row. A parameter of type CallContext is not an argument: it receives the call's context.
 
     With `nulls="skip"` the result for a row with a null argument is null, and the function is not called.
     With `deterministic=False` Spark may not merge or repeat calls. Every other keyword is the default
@@ -91,7 +98,12 @@ def scalar(
             raise DeclarationError(f"{where}: class {title} has no method 'eval'")
         if not isinstance(version, str):
             raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
-        body = _Body(where, code, vectorized)
+        if vectorized and batched:
+            raise DeclarationError(f"{where}: 'vectorized' takes arrays and 'batched' takes lists; choose one of them")
+        if description is not None and not isinstance(description, str):
+            raise DeclarationError(f"{where}: description {description!r} is not text")
+        many = Execution.VECTORIZED if vectorized else Execution.BATCHED if batched else None
+        body = _Body(where, code, many)
         columns = body.parameters(parameters)
         result = body.result(returns)
         try:
@@ -143,11 +155,11 @@ class _Column:
 class _Body:
     """The signature of the author's code."""
 
-    def __init__(self, where: str, code: Callable[..., Any], vectorized: bool) -> None:
+    def __init__(self, where: str, code: Callable[..., Any], many: Execution | None) -> None:
+        """`many` is the execution of a function that is called for many rows."""
         if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
             raise DeclarationError(f"{where}: is a generator; a scalar function returns one value per row")
         self._where = where
-        self._vectorized = vectorized
         self._hints = hints_of(inspect.unwrap(code), where)
         self._signature = list(signature_of(code, where).parameters.values())
         contexts = [p.name for p in self._signature if self._hints.get(p.name) is CallContext]
@@ -157,11 +169,8 @@ class _Body:
             )
         self.context_parameter = contexts[0] if contexts else None
         self.context_position = self._context_position()
-        if vectorized:
-            self.execution = Execution.VECTORIZED
-        else:
-            asynchronous = inspect.iscoroutinefunction(code)
-            self.execution = Execution.ASYNC_ROWS if asynchronous else Execution.THREADED_ROWS
+        asynchronous = inspect.iscoroutinefunction(code)
+        self.execution = many or (Execution.ASYNC_ROWS if asynchronous else Execution.THREADED_ROWS)
 
     def _context_position(self) -> int | None:
         for position, parameter in enumerate(self._signature):
@@ -170,7 +179,7 @@ class _Body:
         return None
 
     def parameters(self, given: str | Mapping[str, Any] | None) -> list[_Column]:
-        types = self._explicit(given)
+        explicit = self._explicit(given)
         columns = []
         for parameter in self._signature:
             if parameter.name == self.context_parameter:
@@ -183,20 +192,21 @@ class _Body:
                     f"{self._where}, parameter {parameter.name!r}: arguments are passed by position only"
                 )
             where = f"{self._where}, parameter {parameter.name!r}"
-            if types is not None and parameter.name in types:
-                wanted = types.pop(parameter.name)
+            if explicit is not None and parameter.name in explicit:
+                wanted = explicit.pop(parameter.name)
             elif parameter.name in self._hints:
-                wanted = self._hints[parameter.name]
+                wanted = self._of_row(self._hints[parameter.name], where)
             else:
                 raise DeclarationError(f"{where}: has no type: annotate it or give 'parameters'")
             variadic = parameter.kind is parameter.VAR_POSITIONAL
             required = parameter.default is parameter.empty and not variadic
             columns.append(_Column(parameter.name, self._codecs(wanted, where), required, variadic))
-        if types:
-            raise DeclarationError(f"{self._where}: 'parameters' names {', '.join(types)}, which it does not have")
-        if self._vectorized and not columns and self.context_parameter is None:
+        if explicit:
+            raise DeclarationError(f"{self._where}: 'parameters' names {', '.join(explicit)}, which it does not have")
+        if self.execution.by_batch and not columns and self.context_parameter is None:
             raise DeclarationError(
-                f"{self._where}: a vectorized function without arguments needs a CallContext to know its number of rows"
+                f"{self._where}: a {self.execution} function without arguments needs a CallContext to know "
+                "its number of rows"
             )
         return columns
 
@@ -205,6 +215,8 @@ class _Body:
         wanted = given if given is not None else self._hints.get("return")
         if wanted is None:
             raise DeclarationError(f"{where}: has no type: annotate it or give 'returns'")
+        if given is None:
+            wanted = _without_failure(self._of_row(wanted, where))
         codecs = self._codecs(wanted, where)
         if len(codecs) > 1:
             raise DeclarationError(f"{where}: {wanted} is a union; a result has one type")
@@ -223,11 +235,23 @@ class _Body:
             )
         return dict(given) if given is not None else None
 
+    def _of_row(self, wanted: Any, where: str) -> Any:
+        """The annotation of one row: the element of a list function's list."""
+        if self.execution is not Execution.BATCHED:
+            return wanted
+        if typing.get_origin(wanted) not in (list, Sequence) or len(typing.get_args(wanted)) != 1:
+            shown = wanted.__name__ if isinstance(wanted, type) else wanted
+            raise DeclarationError(
+                f"{where}: a batched function takes and returns a list with one element per row, so write "
+                f"list[...] with the type of a row, not {shown}"
+            )
+        return typing.get_args(wanted)[0]
+
     def _codecs(self, wanted: Any, where: str) -> list[Codec]:
         try:
             if (type_ := type_given(wanted, where)) is not None:
                 return [codec_for_type(type_)]
-            if self._vectorized:
+            if self.execution is Execution.VECTORIZED:
                 return self._array_codecs(wanted, where)
             return codecs_for(wanted, where)
         except UnsupportedType as error:
@@ -248,6 +272,14 @@ class _Body:
                 "or an array class such as pa.Int64Array"
             )
         return codecs_for(wanted, where)
+
+
+def _without_failure(wanted: Any) -> Any:
+    """The annotation of a result without the Failures that may be in place of values."""
+    members = typing.get_args(wanted)
+    if Failure not in members or typing.get_origin(wanted) not in (typing.Union, types.UnionType):
+        return wanted
+    return functools.reduce(operator.or_, [member for member in members if member is not Failure])
 
 
 def _parameter_type(column: _Column) -> pa.DataType:

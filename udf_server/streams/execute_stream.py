@@ -46,6 +46,7 @@ _RUNNERS: dict[Execution, type[Runner]] = {
     Execution.ASYNC_ROWS: AsyncRows,
     Execution.THREADED_ROWS: ThreadedRows,
     Execution.VECTORIZED: Vectorized,
+    Execution.BATCHED: Vectorized,
 }
 
 

@@ -19,6 +19,7 @@ class Execution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXECUTION_ASYNC_ROWS: _ClassVar[Execution]
     EXECUTION_THREADED_ROWS: _ClassVar[Execution]
     EXECUTION_VECTORIZED: _ClassVar[Execution]
+    EXECUTION_BATCHED: _ClassVar[Execution]
 
 class NullCall(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -33,6 +34,7 @@ EXECUTION_UNSPECIFIED: Execution
 EXECUTION_ASYNC_ROWS: Execution
 EXECUTION_THREADED_ROWS: Execution
 EXECUTION_VECTORIZED: Execution
+EXECUTION_BATCHED: Execution
 NULL_CALL_UNSPECIFIED: NullCall
 NULL_CALL_CALL: NullCall
 NULL_CALL_SKIP: NullCall

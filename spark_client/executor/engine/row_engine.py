@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from remote_udf.functions import Execution
 from remote_udf.options import AggregateOptions
 from spark_client.executor.engine.groups import Completed, Group
 from spark_client.executor.engine.merging import merged
@@ -172,7 +171,7 @@ class RowEngine:
             schema = schema.append(pa.field(f"value_{index}", planned.call.result_type))
         inner = {value for planned in self._calls for value in planned.values(width)}
         for index, planned in enumerate(self._calls):
-            whole = index not in inner or planned.call.spec.execution is Execution.VECTORIZED
+            whole = index not in inner or planned.call.spec.execution.by_batch
             self._share[index] = 1 if whole else INNER_SHARE
         if len(self._streams) > 1 and (inner or not self._ordered):
             self._readers = Readers(self._streams, self._runtime.threads)

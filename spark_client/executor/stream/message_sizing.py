@@ -32,10 +32,9 @@ class MessageSizing:
     def __init__(self, execution: Execution, capacity: int | None, batch_rows: int, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._most = batch_rows
-        vectorized = execution is Execution.VECTORIZED
-        self._seconds = VECTORIZED_SECONDS if vectorized else ROWS_SECONDS
-        self._least = min(batch_rows, 1 if vectorized else capacity or DEFAULT_CAPACITY)
-        self.rows = min(batch_rows, VECTORIZED_FIRST) if vectorized else self._least
+        self._seconds = VECTORIZED_SECONDS if execution.by_batch else ROWS_SECONDS
+        self._least = min(batch_rows, 1 if execution.by_batch else capacity or DEFAULT_CAPACITY)
+        self.rows = min(batch_rows, VECTORIZED_FIRST) if execution.by_batch else self._least
         """Number of rows that the next message should have."""
         self._answered = 0
         self._since = clock()
