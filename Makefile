@@ -19,6 +19,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Worker processes of the tests. Each has one Spark session for all of the files it is given.
 WORKERS ?= 2
+# Tests without Spark wait more than they compute.
+UNIT_WORKERS ?= 4
+# Compiling a query takes Spark longer than a few rows are worth; `make test-all` compiles them, as jobs do.
+INTERPRET := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN
 TESTS ?=
 # What `make check` runs of them; CI: TEST=test-all.
 TEST ?= test
@@ -50,7 +54,8 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 
 .PHONY: test
 test: jdk $(VENV)/.dev-stamp ## the tests but the long ones; TESTS=tests/spark for some of them
-	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
+	@PYSPARK_SUBMIT_ARGS='$(INTERPRET) pyspark-shell' \
+		$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
 
 .PHONY: test-all
 test-all: jdk $(VENV)/.dev-stamp ## the tests and the long ones; names the slowest
@@ -58,7 +63,7 @@ test-all: jdk $(VENV)/.dev-stamp ## the tests and the long ones; names the slowe
 
 .PHONY: unit
 unit: $(VENV)/.dev-stamp ## the fast tests: no Spark, no container, no browser, no process is started
-	@$(RUN) -m pytest -q -n $(WORKERS) -m 'not slow' --hypothesis-profile=unit $(UNIT_TESTS)
+	@$(RUN) -m pytest -q -n $(UNIT_WORKERS) -m 'not slow' --hypothesis-profile=unit $(UNIT_TESTS)
 
 .PHONY: hooks
 hooks: $(VENV)/.dev-stamp ## have git run lint and types before each commit, in this checkout
