@@ -115,6 +115,12 @@ BUNDLES = (
           ((f"sum by (function, version, direction) ({_rate('udf_state_bytes_total')})",
             f"{NAME} {{{{direction}}}}"),), "Bps"),
 )  # fmt: skip
+MERGED = (
+    Panel("Rows per common call", "Calls with rows of several streams (max-queue-delay).",
+          ((f"{BY} ({_rate('udf_call_rows_sum')}) / {BY} ({_rate('udf_call_rows_count')})", NAME),)),
+    Panel("Queue delay", "Time that rows waited for such a call.",
+          tuple((_quantile(q, "udf_queue_delay_seconds"), f"{NAME} p{q * 100:g}") for q in (0.5, 0.99)), "s"),
+)  # fmt: skip
 GUARDS = (
     Panel("Circuit open", "1 while a guard makes no calls.",
           ((f"max by (function, version) (udf_circuit_open{{{FUNCTIONS}}})", NAME),)),
@@ -160,6 +166,7 @@ SECTIONS = {
     "Time": TIMES,
     "Load": LOAD,
     "Aggregates and process table functions": BUNDLES,
+    "Common calls": MERGED,
     "Guards": GUARDS,
     "Cache": CACHE,
     "Server": SERVER,

@@ -7,7 +7,7 @@ from remote_udf.version import __version__
 from udf_server.aggregate.base import AggregateFunction, BundledAggregateFunction, VectorizedAggregateFunction
 from udf_server.aggregate.bundle import Bundle
 from udf_server.aggregate.segments import BundledKeySegment, BundledKeySegmentApplied
-from udf_server.base.context import CallContext
+from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure, PluginError, RetryableError, RowErrors
 from udf_server.base.functions import Function
 from udf_server.plugins.hookspecs import hookimpl
@@ -20,6 +20,7 @@ from udf_server.scalar.declaration import scalar
 __all__ = [
     "AggregateFunction",
     "ArgumentTrait",
+    "BatchContext",
     "Bundle",
     "BundledAggregateFunction",
     "BundledKeySegment",

@@ -22,6 +22,8 @@ from remote_udf.option_values import (
     fraction,
     names,
     path,
+    size,
+    switch,
     text,
     unknown,
 )
@@ -29,17 +31,20 @@ from remote_udf.option_values import (
 __all__ = [
     "AGGREGATE_OPTIONS",
     "CALLER_OPTIONS",
+    "HOSTED_OPTIONS",
     "SCALAR_OPTIONS",
     "STREAM_OPTIONS",
     "AggregateOptions",
     "CacheMode",
     "CacheScope",
+    "HostedOptions",
     "OnError",
     "OutputMode",
     "RetryStrategy",
     "ScalarOptions",
     "canonical",
     "resolve_aggregate",
+    "resolve_hosted",
     "resolve_scalar",
 ]
 
@@ -148,6 +153,25 @@ _SCALAR = (
         "Maximum time that a look-up in the cache may delay a message. After it, its rows are called.",
     ),
 )  # fmt: skip
+_HOSTED = (
+    Option(
+        "max-queue-delay", duration_or_zero, format_seconds, None,
+        "Rows of all streams meet in common calls of a vectorized or list function, and a row waits at most this time "
+        "for others. Default: each stream has separate calls.",
+    ),
+    Option(
+        "batch-bytes", size, str, 64 << 20,
+        "Maximum bytes of the arguments of a common call. `batch-rows` is the maximum of its rows.",
+    ),
+    Option(
+        "instances", count(1), str, 1,
+        "Maximum number of common calls at once per server process: on threads, or for `async def` on its event loop.",
+    ),
+    Option(
+        "mix-callers", switch, lambda value: str(value).lower(), True,
+        "Whether a common call may have rows of several callers.",
+    ),
+)  # fmt: skip
 _CALLER = (
     Option(
         "on-error", choice(OnError), _ENUM, OnError.FAIL,
@@ -186,6 +210,9 @@ _RETRIES = ("retry-strategy", "fixed-delay", "initial-delay", "max-delay", "max-
 
 SCALAR_OPTIONS: Mapping[str, Option] = {option.name: option for option in _SCALAR}
 """Options of scalar functions that the server applies. They may be set at every level."""
+HOSTED_OPTIONS: Mapping[str, Option] = {option.name: option for option in _HOSTED}
+"""Options of scalar functions that concern all their calls on a server. Only the declaration and the server's
+configuration may set them."""
 AGGREGATE_OPTIONS: Mapping[str, Option] = {
     **{option.name: option for option in _BUNDLE},
     **{name: SCALAR_OPTIONS[name] for name in _RETRIES},
@@ -232,6 +259,17 @@ class ScalarOptions:
         values = dataclasses.asdict(self)
         present = {name: option for name, option in SCALAR_OPTIONS.items() if values[option.attribute] is not None}
         return {name: option.format(values[option.attribute]) for name, option in present.items()}
+
+
+@dataclass(frozen=True)
+class HostedOptions:
+    """The effective options of all calls of a function on a server, parsed. Durations are in seconds."""
+
+    max_queue_delay: float | None = HOSTED_OPTIONS["max-queue-delay"].default
+    """None if each stream has separate calls."""
+    batch_bytes: int = HOSTED_OPTIONS["batch-bytes"].default
+    instances: int = HOSTED_OPTIONS["instances"].default
+    mix_callers: bool = HOSTED_OPTIONS["mix-callers"].default
 
 
 @dataclass(frozen=True)
@@ -301,6 +339,11 @@ def canonical(
                 f"{source}: option {name!r} is for scalar functions: the outcome of an aggregate or process table "
                 "function depends on its state and on all rows of a key, so it is never kept"
             )
+        if option is None and name in HOSTED_OPTIONS and "timeout" in table:
+            raise InvalidOption(
+                f"{source}: option {name!r} concerns all calls of a scalar function on a server; set it in the "
+                "function's declaration or in the server's configuration"
+            )
         if option is None:
             raise InvalidOption(f"{source}: {unknown('option', str(key), table, _ELSEWHERE.get(name))}")
         if value is None:
@@ -334,10 +377,21 @@ def resolve_scalar(*layers: Mapping[str, str]) -> ScalarOptions:
     return ScalarOptions(**_resolved(SCALAR_OPTIONS, layers))
 
 
+def resolve_hosted(*layers: Mapping[str, str]) -> HostedOptions:
+    """Return the effective options of all calls of a function. Later layers win. Layers are those of `canonical`."""
+    return HostedOptions(**_resolved(HOSTED_OPTIONS, layers))
+
+
 def resolve_aggregate(*layers: Mapping[str, str]) -> AggregateOptions:
     """Return the effective options of an aggregate function. Later layers win. Layers are those of `canonical`."""
     return AggregateOptions(**_resolved(AGGREGATE_OPTIONS, layers))
 
 
 def _resolved(known: Mapping[str, Option], layers: Iterable[Mapping[str, str]]) -> dict[str, Any]:
-    return {known[name].attribute: known[name].parse(text) for layer in layers for name, text in layer.items()}
+    # A layer may have options of another table: those of a declaration concern calls and hosted functions.
+    return {
+        known[name].attribute: known[name].parse(text)
+        for layer in layers
+        for name, text in layer.items()
+        if name in known
+    }

@@ -46,6 +46,10 @@ async def price(x: int) -> float:
 async def guarded(x: int) -> int:
     raise OSError("away")
 
+@udf.scalar(batched=True, max_queue_delay="1 ms")
+async def merged(x: list[int]) -> list[int]:
+    return x
+
 @udf.scalar
 async def blocks(x: int) -> int:
     time.sleep(0.8)
@@ -164,7 +168,7 @@ def until(condition: Any) -> None:
 
 
 def run_jobs(spark: Any, target: str) -> None:
-    """Rows that go well, fail, are tried again, block, hang, are cached; an aggregate; a process table function."""
+    """Rows that go well, fail, are tried again, block, hang, are cached, meet in common calls; an aggregate; a process table function."""
     from spark_client import connect
 
     remote = connect(spark, target)
@@ -174,6 +178,7 @@ def run_jobs(spark: Any, target: str) -> None:
     for name, count in (("guarded", 6), ("blocks", 1), ("hangs", 1)):
         call = remote.function(name, timeout="1 s")("id") if name == "guarded" else remote.function(name)("id")
         remote.with_columns(spark.range(0, count, 1, 1), {"y": call}, on_error="null").collect()
+    assert remote.with_columns(numbers, {"y": remote.function("merged")("id")}).where("y = id").count() == 400
     cached = remote.function("price", cache_ttl="1 min")("id")
     assert remote.with_columns(numbers, {"price": cached}, on_error="null").where("price IS NULL").count() == 8
     means = remote.group_by(numbers, "k").agg(remote.function("mean")("id").alias("mean"))

@@ -8,7 +8,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from remote_udf.option_values import Option
-from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS
+from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, HOSTED_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS
 from spark_client.windows.emitting import EMIT_OPTIONS
 from udf_server.base.bulk_histogram import BulkHistogram
 from udf_server.base.metrics import ServerMetrics
@@ -67,6 +67,10 @@ def compatibility() -> str:
 
 def server_options() -> str:
     return _options(SCALAR_OPTIONS)
+
+
+def hosted_options() -> str:
+    return _options(HOSTED_OPTIONS)
 
 
 def aggregate_options() -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import udf_server as udf
 from tests.simulation.threads import SimulatedThreads
 
-__all__ = ["SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "later", "value_of"]
+__all__ = ["MANY_ROWS", "SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "later", "value_of"]
 
 FOREVER = 1e7
 
@@ -111,4 +111,25 @@ def vectorized(x: pa.Int64Array) -> pa.Int64Array:
     return pa.array(values, pa.int64())
 
 
-SCALAR_FUNCTIONS = (slow, threaded, vectorized)
+@udf.scalar(vectorized=True, max_queue_delay="20 ms", batch_rows=40, instances=2)
+def merged(x: pa.Int64Array) -> pa.Int64Array:
+    """Some tasks share its calls."""
+    return vectorized(x)
+
+
+@udf.scalar(batched=True, max_queue_delay="20 ms", batch_rows=40)
+async def listed(x: list[int]) -> list[int | udf.Failure]:
+    """Some tasks share its calls, which name the rows that fail."""
+    loop: Any = asyncio.get_running_loop()
+    found = [active[-1].called(each, loop.process) for each in x]
+    await asyncio.sleep(sum(seconds for seconds, _ in found))
+    return [
+        value_of(each) if error is None
+        else udf.Failure(str(error), retryable=isinstance(error, udf.RetryableError))
+        for each, (_, error) in zip(x, found, strict=True)
+    ]  # fmt: skip
+
+
+SCALAR_FUNCTIONS = (slow, threaded, vectorized, merged, listed)
+MANY_ROWS = ("vectorized", "merged", "listed")
+"""Those that are called for many rows."""

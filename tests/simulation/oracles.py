@@ -7,7 +7,7 @@ from typing import Any
 from remote_udf.errors import ErrorCode, StreamError
 from remote_udf.outcomes import RowError
 from spark_client.base.errors import ServerUnavailable
-from tests.simulation.functions import value_of
+from tests.simulation.functions import MANY_ROWS, value_of
 
 __all__ = [
     "Violation",
@@ -95,10 +95,10 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
         allowed.add(ErrorCode.FUNCTION_ERROR)
     if behaviour.kind == "hang":
         allowed.add(ErrorCode.TIMEOUT)
-    if any(each == "vectorized" for each in plan.functions) or any(
+    if any(each in MANY_ROWS for each in plan.functions) or any(
         world.rows.behaviours[other].kind == "hang" for other in attempt.xs
     ):
-        # The rows of a vectorized call share its deadline.
+        # The rows of a call share its deadline.
         allowed.add(ErrorCode.TIMEOUT)
     if outcome.code not in allowed:
         raise Violation(f"{where} failed with {outcome.code}: {outcome.message}")
@@ -139,13 +139,13 @@ def check_calls(world: Any) -> None:
     """No row is called more often than its attempts and the replays of its streams explain. Raises Violation."""
     allowed: Counter[int] = Counter()
     for attempt in world.attempts:
-        if "vectorized" in attempt.plan.functions:
+        if not set(MANY_ROWS).isdisjoint(attempt.plan.functions):
             continue  # a call that fails is repeated on halves
         streams = sum(1 + stream.replays for stream in attempt.streams)
         for x in attempt.xs:
             allowed[x] += streams * attempt.plan.attempts
     for job in world.application.jobs:
-        if job.plan.kind == "letters" and "vectorized" not in job.plan.calls.functions:
+        if job.plan.kind == "letters" and set(MANY_ROWS).isdisjoint(job.plan.calls.functions):
             mine = [each for each in world.application.attempts if job.name in each.info.job]
             streams = sum(1 + stream.replays for attempt in mine for stream in attempt.streams)
             allowed.update(dict.fromkeys(job.xs, streams * job.plan.calls.attempts))
@@ -195,6 +195,8 @@ def check_leftovers(world: Any) -> None:
         for hosted in server.host.hosted():
             if (threads := hosted._thread_executor) is not None and threads.waiting:
                 raise Violation(f"{server.process.name}: {threads.waiting} jobs of ended streams are left")
+            if hosted.batching is not None and (kept := hosted.batching.kept()):
+                raise Violation(f"{server.process.name}: the batcher of {hosted.spec.key} keeps {kept}")
             executor = hosted.running_executor
             if executor is not None and (executor.turns._holders or executor.turns._queue.groups):
                 raise Violation(f"{server.process.name}: streams that have ended hold turns of {hosted.spec.key}")

@@ -17,6 +17,8 @@ LIMITED = 0.2
 FEW_CALLS, MOST_CALLS = 10, 10_000
 """With fewer calls in flight than the first, several tasks wait for one function of one server."""
 RESTART_SECONDS = (0.05, 8.0)
+MERGED = 0.2
+"""Share of the worlds whose tasks share calls of one function."""
 APPLICATIONS = 0.25
 """Share of the worlds with an application instead of tasks."""
 JOB_ROWS = 30
@@ -125,6 +127,7 @@ def drawn(seed: int, mode: str) -> Scenario:
         lasting = tuple(random.choice(("", "", "crash", "freeze", "hole")) for _ in range(servers - 1))
     limits = _limits(random) if mode == "safety" and random.random() < LIMITED else None
     scenario = Scenario(seed, mode, servers, tasks, faults, quiet, lasting, limits=limits)
+    scenario = _merged(Random(f"merged {mode} {seed}"), scenario)
     scenario = _application(Random(f"jobs {mode} {seed}"), scenario)
     return _crowded(random, scenario) if limits is not None and scenario.tasks else scenario
 
@@ -136,6 +139,19 @@ def _crowded(random: Random, scenario: Scenario) -> Scenario:
     tasks = _crowd(random)
     faults = tuple(replace(fault, server=0, client=fault.client % len(tasks)) for fault in scenario.faults)
     return replace(scenario, servers=1, tasks=tasks, faults=faults)
+
+
+def _merged(random: Random, scenario: Scenario) -> Scenario:
+    """The same scenario, perhaps with tasks whose rows meet in common calls."""
+    if random.random() >= MERGED:
+        return scenario
+    name = random.choice(("merged", "listed"))
+    plan = scenario.tasks[0]
+    more = tuple(
+        replace(task, functions=(name,), timeout=plan.timeout, attempts=plan.attempts)
+        for task in (*scenario.tasks, *(_task(random) for _ in range(random.choice((0, 1, 3)))))
+    )
+    return replace(scenario, tasks=more)
 
 
 def _application(random: Random, scenario: Scenario) -> Scenario:

@@ -1,6 +1,7 @@
 """A stream in memory, whose messages a test sends one by one."""
 
 import asyncio
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -60,12 +61,13 @@ class Talk:
 
     def __init__(
         self, *functions: Function, limits: StreamLimits | None = None, host: FunctionHost | None = None,
-        caller: Caller = ANYBODY,
+        caller: Caller = ANYBODY, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Several may share a host, which the first to leave closes."""
         self.metrics = ServerMetrics()
         self.host = host or FunctionHost(Registry([("test", function) for function in functions]))
         self._caller = caller
+        self._clock = clock
         self._limits = limits or StreamLimits()
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
@@ -77,7 +79,7 @@ class Talk:
         """Messages that the server has begun to write."""
 
     async def __aenter__(self) -> "Talk":
-        stream = ExecuteStream(self.host, self.metrics, self._limits, caller=self._caller)
+        stream = ExecuteStream(self.host, self.metrics, self._limits, caller=self._caller, clock=self._clock)
         self._running = weakref.ref(stream)
         self._stream = asyncio.create_task(stream.run(self._incoming(), self._outgoing))
         return self

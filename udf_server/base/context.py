@@ -3,14 +3,15 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from remote_udf.v1 import message_pb2 as pb
 
-__all__ = ["CallContext", "StreamContext"]
+__all__ = ["BatchContext", "CallContext", "StreamContext"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +115,61 @@ class CallContext:
             "attempt": self.attempt,
         }
         return logging.LoggerAdapter(logging.getLogger(f"udf.{stream.function}"), fields)
+
+
+class _Rows(Sequence[CallContext]):
+    """The contexts of the rows of a call. Each is made when it is read."""
+
+    def __init__(self, count: int, make: Callable[[int], CallContext]) -> None:
+        self._count = count
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self._make(each) for each in range(self._count)[place]]
+        return self._make(range(self._count)[place])
+
+    def __iter__(self) -> Iterator[CallContext]:
+        return map(self._make, range(self._count))
+
+
+@dataclass(slots=True, eq=False)
+class BatchContext:
+    """The context of a call for many rows of one or several tasks. Declare a parameter of this type to get it.
+
+    `rows` has the CallContext of each row: its task, job, stage, partition and idempotency key. `attempt` counts from
+    1. `deadline` is a reading of time.monotonic(): the latest deadline of the rows.
+    """
+
+    function: str
+    version: str
+    rows: Sequence[CallContext]
+    attempt: int
+    deadline: float
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+
+    @classmethod
+    def of(
+        cls, stream: StreamContext, rows: int, attempt: int, deadline: float, clock: Callable[[], float],
+        make: Callable[[int], CallContext],
+    ) -> "BatchContext":  # fmt: skip
+        """`make` returns the context of the row at a position in the call."""
+        return cls(stream.function, stream.version, _Rows(rows, make), attempt, deadline, clock)
+
+    @property
+    def remaining(self) -> float:
+        """The seconds until the deadline; negative after it."""
+        return self.deadline - self.clock()
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger that adds function, number of rows and attempt of this call to its messages."""
+        fields = {
+            "function": f"{self.function}@{self.version}",
+            "rows": len(self.rows),
+            "attempt": self.attempt,
+        }
+        return logging.LoggerAdapter(logging.getLogger(f"udf.{self.function}"), fields)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from remote_udf.functions import FunctionSpec
 from udf_server.base.codecs import Codec
-from udf_server.base.context import CallContext
+from udf_server.base.context import BatchContext, CallContext
 
 __all__ = ["Function", "Hook"]
 
@@ -35,6 +35,8 @@ class Function:
     origin: str
     is_async: bool
     context_position: int | None = None
+    takes_batch_context: bool = False
+    """Whether the context parameter takes a BatchContext."""
     emits: bool = False
     """Whether `call` takes an Emission before the columns. It gets None if results are sent when the call returns."""
     cache_key: Callable[..., Any] | None = None
@@ -56,7 +58,7 @@ class Function:
         """Call the author's code directly, as if it had not been decorated."""
         return self.call(*args, **kwargs)
 
-    def call_with(self, arguments: Sequence[Any], context: CallContext) -> Any:
+    def call_with(self, arguments: Sequence[Any], context: CallContext | BatchContext) -> Any:
         """Call the author's code, with the context at its position if the code takes one."""
         if self.context_parameter is None:
             return self.call(*arguments)

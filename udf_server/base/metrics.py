@@ -87,6 +87,14 @@ class ServerMetrics:
             "Threads that a function may use: threads_per_function, or fewer while it only computes.",
             FUNCTION, registry=registry,
         )  # fmt: skip
+        self.call_rows = Histogram(
+            "udf_call_rows", "Rows per call that has rows of several streams (max-queue-delay).", FUNCTION,
+            buckets=ROW_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.queue_delay = BulkHistogram(
+            "udf_queue_delay_seconds", "Time that rows waited for such a call, per row.", FUNCTION, LATENCY_BUCKETS
+        )
+        registry.register(self.queue_delay)
         self.rows_replayed = Counter(
             "udf_rows_replayed_total", "Rows that were sent again because their server was lost.", FUNCTION,
             registry=registry,
@@ -243,6 +251,11 @@ class FunctionMetrics:
     def observe_rows(self, seconds: Sequence[float], counts: Sequence[int] | None = None) -> None:
         """Add durations of rows, each the number of times that `counts` gives. Safe to call from any thread."""
         self._server.row_duration.observe(self._labels, seconds, counts)
+
+    def merged(self, waited: Sequence[float], counts: Sequence[int]) -> None:
+        """Count a call with rows of several streams: how long rows have waited, and the number of rows of each time."""
+        self._server.call_rows.labels(*self._labels).observe(sum(counts))
+        self._server.queue_delay.observe(self._labels, waited, counts)
 
     def stream_opened(self) -> None:
         self._streams.inc()

@@ -277,6 +277,10 @@ class Executors:
     clock: Callable[[], float] = time.monotonic
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     new_turns: Callable[[int], Turns] = Turns
+    later: Callable[[float, Callable[[], object]], Any] = lambda seconds, callback: (
+        asyncio.get_running_loop().call_later(seconds, callback)
+    )
+    """Calls back on the running loop after this time. Returns an object with `cancel`."""
 
     def loop_executor(self, name: str, calls: int) -> LoopExecutor:
         return LoopExecutor(name, calls, threads=self.threads, new_loop=self.new_loop, new_turns=self.new_turns)

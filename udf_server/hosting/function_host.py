@@ -2,14 +2,24 @@
 
 import asyncio
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from remote_udf.durations import format_seconds
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, capped
-from remote_udf.options import AGGREGATE_OPTIONS, AggregateOptions, ScalarOptions, resolve_aggregate, resolve_scalar
+from remote_udf.functions import FunctionKind
+from remote_udf.options import (
+    AGGREGATE_OPTIONS,
+    AggregateOptions,
+    HostedOptions,
+    ScalarOptions,
+    resolve_aggregate,
+    resolve_hosted,
+    resolve_scalar,
+)
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.functions import Function
@@ -39,6 +49,14 @@ class HostLimits:
     """How long its `close` hooks may take when the server stops."""
 
 
+class Closing(Protocol):
+    def close(self) -> None:
+        """Stop what runs. Call when the server stops."""
+
+    def kept(self) -> str:
+        """What is kept although no stream needs it; empty if nothing is. For tests."""
+
+
 class HostedFunction:
     """One function of a running server.
 
@@ -59,6 +77,27 @@ class HostedFunction:
         self._lost_calls = 0
         self._opened = False
         self._opening = asyncio.Lock()
+        self.batching: Closing | None = None
+        """What merges calls of streams, once a stream has needed it."""
+
+    @functools.cached_property
+    def merging(self) -> HostedOptions | None:
+        """How calls of all streams are merged; None if each stream has separate calls.
+
+        Raises InvalidOption if the configuration merges calls of a function that takes the context of a single stream.
+        """
+        function, options = self.function, resolve_hosted(self._defaults, self.spec.options)
+        if options.max_queue_delay is None or self.spec.kind is not FunctionKind.SCALAR:
+            return None
+        if not self.spec.execution.by_batch:
+            return None
+        if function.context_parameter is not None and not function.takes_batch_context:
+            raise InvalidOption(
+                f"function {self.spec.key}: option 'max-queue-delay' of the server's configuration: the function takes "
+                "the CallContext of a single task, and a merged call has rows of several; remove the option, or have "
+                "the function take a BatchContext"
+            )
+        return options
 
     def options(self, requested: Mapping[str, str]) -> ScalarOptions:
         """The options in effect. The caller's override the declaration's, which override the configuration's.
@@ -177,6 +216,8 @@ class HostedFunction:
         except TimeoutError:
             log.error("close hook timed out", extra={"function": self.spec.key})
         finally:
+            if self.batching is not None:
+                self.batching.close()
             if self._thread_executor is not None:
                 self._thread_executor.stop()
             if self._loop_executor is not None:

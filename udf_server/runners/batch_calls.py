@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from remote_udf.functions import NullCall
 from remote_udf.options import OutputMode
+from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import RowErrors
 from udf_server.runners.calling import Calling
 from udf_server.runners.emission import Emission
@@ -155,6 +156,8 @@ class BatchCalls:
             return self._function.call(self._emission(work, call), *arguments)
         if self._function.context_parameter is None:
             return self._function.call(*arguments)
+        if self._function.takes_batch_context:
+            return self._function.call_with(arguments, self._batch_context(work, columns, call))
         if not isinstance(call.rows, range):
             places = pa.array(call.rows, pa.int64())
             columns = [column.take(places) for column in columns]
@@ -163,6 +166,16 @@ class BatchCalls:
         row = work.batch.first_row + first
         context = self._setup.call_context(row, len(call.rows), call.attempt, work.deadline, columns, offset)
         return self._function.call_with(arguments, context)
+
+    def _batch_context(self, work: Work, columns: Sequence[pa.Array], call: Call) -> BatchContext:
+        setup, deadline = self._setup, work.deadline
+
+        def row(place: int) -> CallContext:
+            offset = call.rows[place]
+            position = work.batch.first_row + (offset if work.called is None else int(work.called[offset]))
+            return setup.call_context(position, 1, call.attempt, deadline, columns, offset)
+
+        return BatchContext.of(setup.context, len(call.rows), call.attempt, deadline, setup.clock, row)
 
     def _emission(self, work: Work, call: Call) -> Emission | None:
         if not self._setup.takes_parts:

@@ -28,7 +28,7 @@ from udf_server.runners.retries import Attempts, RetryPolicy
 from udf_server.runners.room import Room
 from udf_server.runners.selection import Selection
 
-__all__ = ["Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns"]
+__all__ = ["Arguments", "InputBatch", "Runner", "RunnerSetup", "cast_columns", "timeout_error"]
 
 TICKS_PER_TIMEOUT = 20
 """Deadlines are checked this many times per timeout, so a row may exceed its deadline by that fraction of it."""
@@ -121,10 +121,15 @@ class RunnerSetup:
 
     def timeout_error(self, attempts: int, last: str = "") -> RowError:
         """The outcome of a row whose deadline passed during or after this many calls."""
-        limit = format_seconds(self.options.timeout)
-        after = f" after {attempts} attempts" if attempts > 1 else ""
-        because = f"; the last one failed with {last}" if last else ""
-        return RowError(ErrorCode.TIMEOUT, f"timed out: no result within {limit}{after}{because}", attempts, True)
+        return timeout_error(self.options.timeout, attempts, last)
+
+
+def timeout_error(timeout: float, attempts: int, last: str = "") -> RowError:
+    """The outcome of a row whose deadline passed during or after this many calls."""
+    after = f" after {attempts} attempts" if attempts > 1 else ""
+    because = f"; the last one failed with {last}" if last else ""
+    limit = format_seconds(timeout)
+    return RowError(ErrorCode.TIMEOUT, f"timed out: no result within {limit}{after}{because}", attempts, True)
 
 
 class Runner(ABC):

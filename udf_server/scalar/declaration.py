@@ -14,16 +14,16 @@ import pyarrow as pa
 
 from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
-from remote_udf.options import canonical
+from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS, canonical
 from remote_udf.types import require_supported
 from udf_server.base.annotations import array_type, codecs_for, hints_of, signature_of, type_given
 from udf_server.base.codecs import Codec
-from udf_server.base.context import CallContext
+from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure
 from udf_server.base.functions import Function
 from udf_server.base.values import codec_for_type
 
-__all__ = ["scalar"]
+__all__ = ["require_mergeable", "scalar"]
 
 
 @overload
@@ -121,8 +121,9 @@ def scalar(
                 deterministic=deterministic,
                 nulls=NullCall(nulls),
                 execution=body.execution,
-                options=canonical(given, source=where),
+                options=canonical(given, source=where, known=(SCALAR_OPTIONS, HOSTED_OPTIONS)),
             )
+            require_mergeable(spec, body.context_parameter, body.takes_batch_context)
         except (ValueError, InvalidOption) as error:
             raise DeclarationError(f"{where}: {error}") from error
         return Function(
@@ -132,6 +133,7 @@ def scalar(
             result=result,
             context_parameter=body.context_parameter,
             context_position=body.context_position,
+            takes_batch_context=body.takes_batch_context,
             origin=_origin(code),
             is_async=inspect.iscoroutinefunction(code),
             opens=[instance.open] if hasattr(instance, "open") else [],
@@ -140,6 +142,27 @@ def scalar(
         )
 
     return declare if function is None else declare(function)
+
+
+def require_mergeable(spec: FunctionSpec, context: str | None, takes_batch_context: bool) -> None:
+    """Raise InvalidOption if options say that calls of all streams are merged and the function cannot be called so.
+
+    Args:
+        spec: The function, with the options of its declaration.
+        context: The name of the parameter that takes the context, if there is one.
+        takes_batch_context: Whether it takes a BatchContext.
+    """
+    wanted = [name for name in HOSTED_OPTIONS if name in spec.options]
+    if wanted and not spec.execution.by_batch:
+        raise InvalidOption(
+            f"option {wanted[0]!r} is for functions that are called for many rows; declare vectorized=True "
+            "or batched=True"
+        )
+    if "max-queue-delay" in spec.options and context is not None and not takes_batch_context:
+        raise InvalidOption(
+            f"parameter {context!r}: with max_queue_delay a call has rows of several tasks, so there is no CallContext "
+            "of the call; declare a BatchContext, which has one per row"
+        )
 
 
 @dataclass(frozen=True)
@@ -162,13 +185,19 @@ class _Body:
         self._where = where
         self._hints = hints_of(inspect.unwrap(code), where)
         self._signature = list(signature_of(code, where).parameters.values())
-        contexts = [p.name for p in self._signature if self._hints.get(p.name) is CallContext]
+        contexts = [p.name for p in self._signature if self._hints.get(p.name) in (CallContext, BatchContext)]
         if len(contexts) > 1:
             raise DeclarationError(
                 f"{where}: {contexts[0]!r} and {contexts[1]!r} are both declared as the call context"
             )
         self.context_parameter = contexts[0] if contexts else None
         self.context_position = self._context_position()
+        self.takes_batch_context = bool(contexts) and self._hints[contexts[0]] is BatchContext
+        if self.takes_batch_context and many is None:
+            raise DeclarationError(
+                f"{where}, parameter {contexts[0]!r}: a BatchContext is for vectorized and batched functions; a call "
+                "for one row has a CallContext"
+            )
         asynchronous = inspect.iscoroutinefunction(code)
         self.execution = many or (Execution.ASYNC_ROWS if asynchronous else Execution.THREADED_ROWS)
 

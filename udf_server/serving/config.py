@@ -16,7 +16,7 @@ from typing import Any
 
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import size, unknown
-from remote_udf.options import canonical
+from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS, canonical
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.turns import DEFAULT_CALLS
@@ -148,7 +148,8 @@ class ServerConfig:
                 raise InvalidConfig(f"setting {name!r}: {getattr(self, name)!r} is not one of {', '.join(choices)}")
         try:
             checked = {
-                name: canonical(options, source=f"setting functions.{name}") for name, options in self.functions.items()
+                name: canonical(options, source=f"setting functions.{name}", known=(SCALAR_OPTIONS, HOSTED_OPTIONS))
+                for name, options in self.functions.items()
             }
         except InvalidOption as error:
             raise InvalidConfig(str(error)) from error

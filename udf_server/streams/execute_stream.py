@@ -19,6 +19,7 @@ from remote_udf.tracing import start_span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.fairness import Party
 from udf_server.base.metrics import FunctionMetrics, ServerMetrics
+from udf_server.batching.merged_rows import MergedRows
 from udf_server.cache.cached_runner import CachedRunner
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
@@ -266,7 +267,7 @@ class ExecuteStream:
 
     def _made_runner(self, setup: RunnerSetup) -> Runner:
         """The runner of the stream's calls, behind the cache if the call has one."""
-        make = _RUNNERS[setup.function.spec.execution]
+        make = MergedRows if setup.hosted.merging is not None else _RUNNERS[setup.function.spec.execution]
         if self._cache is None or not setup.options.cache_ttl:
             return make(setup)
         return CachedRunner(setup, make, self._cache, self._caller.identity)

@@ -98,6 +98,7 @@ def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics) -> 
 def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
     spec = hosted.spec
     options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
+    _ = hosted.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
     return Opening(hosted, hosted.function, context, options, options.to_text(), arguments)
 

@@ -1,6 +1,7 @@
 """Tools for tests of plugins: they run a function without a server, or make it fail on purpose."""
 
 from udf_server.serving.server import running_server
+from udf_server.testing.clock import ManualClock
 from udf_server.testing.environment import FunctionEnvironment
 from udf_server.testing.faults import FaultInjector
 from udf_server.testing.processing import PendingTimer, ProcessTableHarness, table
@@ -10,6 +11,7 @@ __all__ = [
     "AppliedResult",
     "FaultInjector",
     "FunctionEnvironment",
+    "ManualClock",
     "PendingTimer",
     "ProcessTableHarness",
     "RunResult",

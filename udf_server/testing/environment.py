@@ -1,5 +1,6 @@
 """FunctionEnvironment: runs functions as a server does, without one."""
 
+import asyncio
 import random
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,14 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.base.values import ListCodec
 from udf_server.cache.memory import MemoryStore
 from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
+from udf_server.security.access import Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.testing.bundling import Rows, bundles_of
+from udf_server.testing.clock import ManualClock
 from udf_server.testing.columns import argument_column, segment_columns
 from udf_server.testing.exchange import Exchange
 from udf_server.testing.results import AppliedResult, RunResult
@@ -44,18 +48,23 @@ class FunctionEnvironment:
     ```
     """
 
-    def __init__(self, *, seed: int = 0, message_bytes: int = 64 << 20, cache: OutcomeCache | None = None) -> None:
+    def __init__(
+        self, *, seed: int = 0, message_bytes: int = 64 << 20, cache: OutcomeCache | None = None,
+        clock: ManualClock | None = None,
+    ) -> None:  # fmt: skip
         """Create an environment.
 
         Args:
             seed: Seed of the jitter of retries.
             message_bytes: Maximum size of a message.
             cache: The cache of functions with `cache_ttl`. By default each environment has one in memory.
+            clock: A clock that the test moves. By default it is the clock of the machine.
         """
         self._random = random.Random(seed)
         self._limits = StreamLimits(message_bytes=message_bytes)
         self._metrics = ServerMetrics()
         self._cache = cache or OutcomeCache(MemoryStore(CACHE_BYTES), self._metrics)
+        self._executors = Executors(clock=clock, later=clock.later) if clock is not None else Executors()
         self._declared: dict[int, Aggregate] = {}
         self._hosts: dict[int, FunctionHost] = {}
 
@@ -88,18 +97,57 @@ class FunctionEnvironment:
             TypeError: The function is an aggregate function.
             ValueError: The arguments have different lengths.
         """
+        exchange = self._exchange(function, arguments, options, rows=rows, batch_rows=batch_rows)
+        return await self._exchanged(function, exchange)
+
+    async def run_streams(
+        self, function: Function, streams: Sequence[Sequence[Any]], *, callers: Sequence[str] = (),
+        batch_rows: int | None = None, **options: Any,
+    ) -> list[RunResult]:  # fmt: skip
+        """Call the function for the rows of several streams at once, as for several tasks of a job.
+
+        No stream sends rows before all are open, so with `max_queue_delay` their rows meet. The streams are the
+        partitions 0, 1, 2 and so on.
+
+        Args:
+            function: A scalar function.
+            streams: For each stream, a list or Arrow array for each argument.
+            callers: The identity of the caller of each stream. By default all are of one caller.
+            batch_rows: Number of rows of the batches into which the input of each stream is cut.
+            **options: Options of the calls.
+
+        Raises:
+            StreamError: A server would refuse a call.
+            TypeError: The function is an aggregate function.
+            ValueError: The arguments of a stream have different lengths, or there is another number of callers.
+        """
+        if callers and len(callers) != len(streams):
+            raise ValueError(f"{len(streams)} streams, but {len(callers)} callers")
+        together = asyncio.Barrier(max(len(streams), 1))
+        exchanges = [
+            self._exchange(function, each, options, batch_rows=batch_rows, partition=number, together=together)
+            for number, each in enumerate(streams)
+        ]
+        names = callers or [""] * len(streams)
+        return await asyncio.gather(
+            *(self._exchanged(function, each, name) for each, name in zip(exchanges, names, strict=True))
+        )
+
+    def _exchange(
+        self, function: Function, arguments: Sequence[Any], options: Mapping[str, Any], *, rows: int | None = None,
+        batch_rows: int | None = None, partition: int = 0, together: asyncio.Barrier | None = None,
+    ) -> Exchange:  # fmt: skip
         if isinstance(function, Aggregate):
             raise TypeError(f"function {function.spec.key} is an aggregate function: use apply or aggregate")
         if arguments and len({len(argument) for argument in arguments}) > 1:
             raise ValueError(f"arguments of different lengths: {[len(argument) for argument in arguments]}")
         columns = [argument_column(function, position, argument) for position, argument in enumerate(arguments)]
         count = len(columns[0]) if columns else rows or 0
-        exchange = Exchange(
+        return Exchange(
             function.spec, {f"a{index}": column for index, column in enumerate(columns)}, count,
             batch_rows=batch_rows or min(max(count, 1), self._limits.unanswered_rows),
-            options=canonical(options, source="FunctionEnvironment.run"),
+            options=canonical(options, source="FunctionEnvironment.run"), partition=partition, together=together,
         )  # fmt: skip
-        return await self._exchanged(function, exchange)
 
     async def apply(
         self,
@@ -195,9 +243,13 @@ class FunctionEnvironment:
             self._declared[id(function)] = declare_aggregate(function)
         return self._declared[id(function)]
 
-    async def _exchanged(self, function: Function, exchange: Exchange) -> RunResult:
-        host = self._hosts.setdefault(id(function), FunctionHost(Registry([("test", function)])))
-        stream = ExecuteStream(host, self._metrics, self._limits, cache=self._cache, random=self._random)
+    async def _exchanged(self, function: Function, exchange: Exchange, caller: str = "") -> RunResult:
+        if id(function) not in self._hosts:
+            self._hosts[id(function)] = FunctionHost(Registry([("test", function)]), executors=self._executors)
+        stream = ExecuteStream(
+            self._hosts[id(function)], self._metrics, self._limits, cache=self._cache, random=self._random,
+            caller=Caller(caller), clock=self._executors.clock,
+        )  # fmt: skip
         await stream.run(exchange.requests(), exchange.receive)
         return exchange.result()
 

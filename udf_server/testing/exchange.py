@@ -23,9 +23,14 @@ class Exchange:
 
     def __init__(
         self, spec: FunctionSpec, columns: Mapping[str, pa.Array], rows: int, *, batch_rows: int,
-        options: Mapping[str, str], applied: Sequence[AppliedField] = (),
+        options: Mapping[str, str], applied: Sequence[AppliedField] = (), partition: int = 0,
+        together: asyncio.Barrier | None = None,
     ) -> None:  # fmt: skip
-        """`applied` says what to return for the segments of an aggregate function."""
+        """`applied` says what to return for the segments of an aggregate function.
+
+        With `together`, rows are sent once as many streams have been opened as the barrier has parties.
+        """
+        self._partition, self._together = partition, together
         self._spec = spec
         self._columns = list(columns.values())
         self._rows = rows
@@ -47,10 +52,15 @@ class Exchange:
             protocol_version=PROTOCOL_VERSION, function=spec.name, version=spec.version,
             arguments=write_schema(self._schema), options=self._options,
             applied=applied_to_proto(self._applied),
-            context=pb.CallContext(operation_id="test", stage=-1, partition=0, micro_batch=-1),
+            context=pb.CallContext(operation_id="test", stage=-1, partition=self._partition, micro_batch=-1),
         )  # fmt: skip
         yield encode(pb.ExecuteRequest(open=opening))
         await self._opened.wait()
+        if self._together is not None:
+            try:
+                await (self._together.abort() if self._error is not None else self._together.wait())
+            except asyncio.BrokenBarrierError:
+                return  # another stream was refused
         if self._error is not None:
             return
         for sequence, first in enumerate(range(0, self._rows, self._batch_rows)):

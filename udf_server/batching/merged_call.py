@@ -1,0 +1,283 @@
+"""MergedCall settles the rows of one common call: it calls the function, retries, halves, and returns the outcomes."""
+
+import bisect
+import functools
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.errors import StreamError
+from remote_udf.outcomes import RowError
+from udf_server.base.context import BatchContext, CallContext
+from udf_server.base.errors import FunctionBlocked, RowErrors
+from udf_server.base.functions import Function
+from udf_server.batching.attempt import Attempt
+from udf_server.batching.row_queue import Slice
+from udf_server.runners.calling import Calling
+from udf_server.runners.isolation import Answer, Call, Outcomes, Wait, advanced, isolate
+from udf_server.runners.retries import RetryPolicy
+from udf_server.runners.returned import Returned
+
+__all__ = ["MergedCall", "Owner"]
+
+
+class Owner(Protocol):
+    """What starts a call's attempts, and hears of its end."""
+
+    clock: Callable[[], float]
+
+    def want_instance(self, call: "MergedCall") -> None:
+        """Call `attempt` of the call once an instance is idle."""
+
+    def start(self, call: "MergedCall", evaluate: Callable[[], "Returned | Awaitable[Returned]"]) -> Attempt:
+        """Start an attempt, whose answer goes to `answered` of the call."""
+
+    def later(self, seconds: float, callback: Callable[[], object]) -> Any:
+        """Call back after this time. Returns what cancels that."""
+
+    def fail(self, error: BaseException, call: "MergedCall") -> None:
+        """End the streams of the call's rows, because of an error of the server."""
+
+    def ended(self, call: "MergedCall") -> None:
+        """Every row of the call has an outcome."""
+
+
+class MergedCall:
+    """The rows of one call. Use it on the server's event loop; `_evaluate` runs where the function runs."""
+
+    def __init__(
+        self, owner: Owner, function: Function, calling: Calling, retry: RetryPolicy, slices: Sequence[Slice],
+        timed_out: Callable[[int, str], RowError],
+    ) -> None:  # fmt: skip
+        self._owner, self._function, self._calling = owner, function, calling
+        self.slices = slices
+        self._ends = list(itertools.accumulate(map(len, slices)))
+        self.rows = self._ends[-1]
+        self._timeout = max(piece.part.timeout for piece in slices)
+        self._timed_out = timed_out
+        self._outcomes = Outcomes(self.rows, function.result)
+        self._steps = isolate(self._outcomes, retry, self.rows, timed_out)
+        self._open = np.ones(self.rows, np.bool_)
+        """True for the rows whose outcomes were not returned."""
+        self._call: Call | None = None
+        self._made: Sequence[int] = ()
+        """The rows of the attempt that runs: those of `_call` whose streams have not ended."""
+        self.attempt: Attempt | None = None
+        self._failure: BaseException | None = None
+        self.began = 0.0
+        """When the first attempt began; 0.0 before."""
+        self._timer: Any = None
+        self._over = False
+
+    def advance(self, answer: Answer | None = None) -> None:
+        """Continue after an answer; without one, begin."""
+        step = advanced(self._steps, answer)
+        if self._over:
+            return
+        self._return_settled()
+        if step is None or not self._open.any():
+            self._end()
+        elif isinstance(step, Wait):
+            if self._owner.clock() + step.seconds >= self.began + self._timeout:
+                self.advance((None, TimeoutError()))
+            else:
+                self._timer = self._owner.later(step.seconds, functools.partial(self.advance, (None, None)))
+        else:
+            self._call = step
+            self._owner.want_instance(self)
+
+    def run(self) -> bool:
+        """Make the attempt that was requested, on an instance. Returns False if it is not needed any more."""
+        call = self._call
+        if self._over or call is None:
+            return False
+        alive = [not piece.part.stream.closed for piece in self.slices]
+        if not any(alive):
+            self._end()
+            return False
+        self._made = call.rows
+        if not all(alive):
+            kept = np.repeat(alive, list(map(len, self.slices)))
+            self._made = [row for row in call.rows if kept[row]]
+        if not self._made:
+            self.advance((Returned(pa.nulls(len(call.rows), self._function.result.type), called=False), None))
+            return False
+        if call.attempt > 1 and self._failure is not None:
+            for piece, first in zip(self.slices, [0, *self._ends], strict=False):
+                if self._touches(piece, first):
+                    piece.part.stream.retried(piece.part, piece.start, call.attempt - 1, self._failure)
+        evaluate = self._evaluate_async if self._function.is_async else self._evaluate
+        self.attempt = self._owner.start(self, functools.partial(evaluate, call, self._made))
+        return True
+
+    def _touches(self, piece: Slice, first: int) -> bool:
+        place = bisect.bisect_left(self._made, first)
+        return place < len(self._made) and self._made[place] < first + len(piece)
+
+    def answered(self, attempt: Attempt, returned: Returned | None, error: BaseException | None) -> None:
+        """Continue after an attempt."""
+        if attempt is not self.attempt or self._over:
+            return
+        self.attempt = None
+        call = self._call
+        assert call is not None
+        if isinstance(error, (FunctionBlocked, StreamError)):
+            self._owner.fail(error, self)
+            self._end()
+            return
+        if attempt.told or attempt.overdue:
+            self._fail_open(self._timed_out(1, ""))
+            self._end()
+            return
+        self._failure = error if returned is None else next(iter(returned.failed.values()), None)
+        if returned is not None and self._made is not call.rows:
+            returned = _spread(returned, self._made, call.rows)
+        self.advance((returned, error))
+        self._failure = None if self._over else self._failure
+
+    def check(self, now: float) -> None:
+        """Time out the rows whose deadline has passed."""
+        if self._over:
+            return
+        first = 0
+        for piece, end in zip(self.slices, self._ends, strict=True):
+            if self.began and piece.part.timeout < self._timeout and now > self.began + piece.part.timeout:
+                self._return(first, end, pa.nulls(end - first, self._function.result.type), self._timed_out(1, ""))
+            first = end
+        if self.attempt is not None:
+            self.attempt.check(now, (self.began or now) + self._timeout, self._timeout)
+
+    def left(self) -> None:
+        """A stream of the call has ended. If it was the last one, nobody wants the outcomes any more."""
+        if not self._over and all(piece.part.stream.closed for piece in self.slices):
+            attempt = self.attempt
+            if attempt is not None and (self._function.is_async or not attempt.began):
+                attempt.cancel()
+                self.attempt = None
+            elif attempt is None and self._timer is None:
+                return  # it waits for an instance, and then finds that it is not needed
+            if self.attempt is None:
+                self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        self._steps.close()
+        self._call = self._failure = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._owner.ended(self)
+
+    def _fail_open(self, error: RowError) -> None:
+        self._return(0, self.rows, pa.nulls(self.rows, self._function.result.type), error)
+
+    def _return_settled(self) -> None:
+        """Return the outcomes that are settled to their streams."""
+        outcomes = self._outcomes
+        settled, outcomes.slices = outcomes.slices, {}
+        errors, outcomes.errors = outcomes.errors, {}
+        for first in sorted(settled):
+            values = settled[first]
+            end = first + len(values)
+            mine = {row - first: errors[row] for row in range(first, end) if row in errors} if errors else {}
+            self._return(first, end, values, mine)
+
+    def _return(self, first: int, end: int, values: pa.Array, errors: "dict[int, RowError] | RowError") -> None:
+        """Return outcomes of the rows from `first` to `end`: those that have none yet. Errors count from `first`."""
+        place = bisect.bisect_right(self._ends, first)
+        while first < end:
+            piece, until = self.slices[place], min(self._ends[place], end)
+            start = piece.end - (self._ends[place] - first)
+            self._return_to(piece, start, first, until, values.slice(0, until - first), errors)
+            values = values.slice(until - first)
+            if isinstance(errors, dict) and errors:
+                errors = {row - (until - first): error for row, error in errors.items() if row >= until - first}
+            first, place = until, place + 1
+
+    def _return_to(
+        self, piece: Slice, start: int, first: int, end: int, values: pa.Array, errors: "dict[int, RowError] | RowError"
+    ) -> None:
+        count = end - first
+        mine = dict.fromkeys(range(count), errors) if isinstance(errors, RowError) else errors
+        is_open = self._open[first:end]
+        if not is_open.any():
+            return
+        stream, outcomes = piece.part.stream, self._outcomes
+        if stream.closed:
+            self._open[first:end] = False
+            return
+        # A call has rows of several streams. The stream whose outcomes come first accounts for it.
+        calls, retries, outcomes.calls, outcomes.retries = outcomes.calls, outcomes.retries, 0, 0
+        rows = np.flatnonzero(is_open)
+        if len(rows) < count:
+            places = {place: number for number, place in enumerate(rows.tolist())}
+            mine = {places[place]: error for place, error in mine.items() if place in places}
+            values = values.take(pa.array(rows))
+        else:
+            mine = {place: error for place, error in mine.items() if place < count}
+        self._open[first:end] = False
+        stream.settle(piece.part, rows + start, values, mine, calls, retries)
+
+    # The methods below run on the function's threads or its event loop.
+
+    @functools.cached_property
+    def _columns(self) -> Sequence[pa.Array]:
+        parts = [[column.slice(piece.start, len(piece)) for column in piece.part.columns] for piece in self.slices]
+        return [column[0] if len(column) == 1 else pa.concat_arrays(column) for column in zip(*parts, strict=True)]
+
+    def _begin(self, rows: Sequence[int]) -> list[Any]:
+        self.began = self.began or self._owner.clock()
+        for piece in reversed(self.slices):
+            piece.part.stream.began(piece)
+        return self._calling.arguments(self._columns, rows)
+
+    def _result(self, arguments: Sequence[Any], call: Call, rows: Sequence[int]) -> Any:
+        """What the function returns: a coroutine if it is asynchronous."""
+        if self._function.context_parameter is None:
+            return self._function.call(*arguments)
+        deadline = self.began + self._timeout
+        context = BatchContext.of(
+            self.slices[0].part.stream.setup.context, len(rows), call.attempt, deadline, self._owner.clock,
+            lambda place: self._row_context(rows[place], call.attempt, deadline),
+        )  # fmt: skip
+        return self._function.call_with(arguments, context)
+
+    def _row_context(self, row: int, attempt: int, deadline: float) -> CallContext:
+        place = bisect.bisect_right(self._ends, row)
+        piece = self.slices[place]
+        index = piece.end - (self._ends[place] - row)
+        return cast("CallContext", piece.part.stream.row_context(piece.part, index, attempt, deadline))
+
+    def _evaluate(self, call: Call, rows: Sequence[int]) -> Returned:
+        try:
+            arguments = self._begin(rows)
+        except RowErrors as refused:
+            return self._calling.named(refused, len(rows), called=False)
+        try:
+            return self._calling.returned(self._result(arguments, call, rows), len(rows))
+        except RowErrors as named:
+            return self._calling.named(named, len(rows))
+
+    async def _evaluate_async(self, call: Call, rows: Sequence[int]) -> Returned:
+        try:
+            arguments = self._begin(rows)
+        except RowErrors as refused:
+            return self._calling.named(refused, len(rows), called=False)
+        try:
+            return self._calling.returned(await self._result(arguments, call, rows), len(rows))
+        except RowErrors as named:
+            return self._calling.named(named, len(rows))
+
+
+def _spread(returned: Returned, made: Sequence[int], rows: Sequence[int]) -> Returned:
+    """What was returned for some rows, as if it was for all of them. Nobody reads the values of the others."""
+    places = {row: place for place, row in enumerate(rows)}
+    wrong = {places[made[place]]: error for place, error in returned.wrong.items()}
+    failed = {places[made[place]]: error for place, error in returned.failed.items()}
+    values = returned.values
+    if values is not None:
+        numbers = {row: number for number, row in enumerate(made)}
+        values = values.take(pa.array([numbers.get(row) for row in rows], pa.int64()))
+    return Returned(values, wrong, failed, returned.called)

@@ -1,0 +1,161 @@
+"""RowQueue holds the rows that wait for a common call, and takes them round robin by caller, then by stream."""
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from udf_server.runners.runner import InputBatch
+
+__all__ = ["Part", "RowQueue", "Slice", "fair_shares"]
+
+
+class Part:
+    """The rows of one batch that are called. Rows are counted from the first of them."""
+
+    __slots__ = ("arrived", "batch", "columns", "indexes", "row_bytes", "rows", "stream", "timeout", "waiting")
+
+    def __init__(
+        self, stream: Any, batch: InputBatch, columns: Sequence[pa.Array], indexes: "np.ndarray[Any, Any] | None",
+        rows: int, timeout: float, arrived: float,
+    ) -> None:  # fmt: skip
+        """`indexes` has the positions of the rows in the batch; None for all."""
+        self.stream, self.batch, self.columns, self.indexes = stream, batch, columns, indexes
+        self.rows = self.waiting = rows
+        self.timeout, self.arrived = timeout, arrived
+        self.row_bytes = max(sum(column.nbytes for column in columns) // max(rows, 1), 1)
+
+
+class Slice:
+    """Consecutive rows of a part, from `start` to before `end`."""
+
+    __slots__ = ("end", "part", "start")
+
+    def __init__(self, part: Part, start: int, end: int) -> None:
+        self.part, self.start, self.end = part, start, end
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+class _Waiting:
+    """The waiting rows of one stream."""
+
+    __slots__ = ("rows", "slices")
+
+    def __init__(self) -> None:
+        self.slices: collections.deque[Slice] = collections.deque()
+        self.rows = 0
+
+
+class RowQueue:
+    """The waiting rows of all streams. Use it on one thread. The streams bound what they push."""
+
+    def __init__(self) -> None:
+        self._callers: dict[str, dict[Any, _Waiting]] = {}
+        """By caller, then by stream, those that were served least recently first."""
+        self._parts: collections.deque[Part] = collections.deque()
+        """In the order of their arrival. Some may have no waiting rows any more."""
+        self.rows = 0
+        self.bytes = 0
+
+    def push(self, caller: str, part: Part) -> None:
+        """Add the rows of a part."""
+        waiting = self._callers.setdefault(caller, {}).setdefault(part.stream, _Waiting())
+        waiting.slices.append(Slice(part, 0, part.rows))
+        waiting.rows += part.rows
+        self._parts.append(part)
+        self.rows += part.rows
+        self.bytes += part.rows * part.row_bytes
+
+    def drop(self, caller: str, stream: Any) -> None:
+        """Remove the rows of a stream. Safe to call twice."""
+        waiting = self._callers.get(caller, {}).pop(stream, None)
+        if waiting is None:
+            return
+        for each in waiting.slices:
+            self._count(each)
+        if not self._callers[caller]:
+            del self._callers[caller]
+
+    def oldest(self, held_up: Callable[[Any], bool]) -> float | None:
+        """When the row that waits longest has arrived, of the streams that are not held up; None without such rows."""
+        while self._parts and not self._parts[0].waiting:
+            self._parts.popleft()
+        return next((part.arrived for part in self._parts if part.waiting and not held_up(part.stream)), None)
+
+    def waiting(self, caller: str, stream: Any) -> int:
+        """Number of waiting rows of a stream."""
+        found = self._callers.get(caller, {}).get(stream)
+        return found.rows if found is not None else 0
+
+    def take(
+        self, most_rows: int, most_bytes: int, *, mix_callers: bool, held_up: Callable[[Any], bool]
+    ) -> list[Slice]:
+        """Remove rows for one call, at least one row if a stream that is not held up has rows.
+
+        Callers get equal shares, and so do the streams of a caller. A share that is not used is shared by the others.
+        """
+        ready = {
+            caller: [stream for stream in streams if not held_up(stream)] for caller, streams in self._callers.items()
+        }
+        callers = [caller for caller, streams in ready.items() if streams]
+        if not mix_callers:
+            callers = callers[:1]
+        wants = [sum(self._callers[caller][stream].rows for stream in ready[caller]) for caller in callers]
+        taken: list[Slice] = []
+        left = most_bytes
+        for caller, share in zip(callers, fair_shares(wants, most_rows), strict=True):
+            streams = ready[caller]
+            shares = fair_shares([self._callers[caller][stream].rows for stream in streams], share)
+            for stream, rows in zip(streams, shares, strict=True):
+                left = self._take(caller, stream, rows, left, taken)
+        return taken
+
+    def _take(self, caller: str, stream: Any, rows: int, left: int, taken: list[Slice]) -> int:
+        """Take rows of one stream, which is served last from then on. Returns the bytes that are left."""
+        if not rows:
+            return left
+        waiting = self._callers[caller].pop(stream)
+        while rows and waiting.slices:
+            first = waiting.slices[0]
+            fits = max(left // first.part.row_bytes, 0 if taken else 1)
+            count = min(len(first), rows, fits)
+            if not count:
+                break
+            mine = Slice(first.part, first.start, first.start + count)
+            first.start += count
+            if not len(first):
+                waiting.slices.popleft()
+            taken.append(mine)
+            rows -= count
+            waiting.rows -= count
+            left -= count * first.part.row_bytes
+            self._count(mine)
+        streams = self._callers.pop(caller)
+        if waiting.slices:
+            streams[stream] = waiting
+        if streams:
+            self._callers[caller] = streams
+        return left
+
+    def _count(self, gone: Slice) -> None:
+        gone.part.waiting -= len(gone)
+        self.rows -= len(gone)
+        self.bytes -= len(gone) * gone.part.row_bytes
+
+
+def fair_shares(wants: Sequence[int], total: int) -> list[int]:
+    """Divide `total` such that nobody gets more than wanted, and nobody gets less than another who wants more."""
+    shares = [0] * len(wants)
+    open_ = [place for place, want in enumerate(wants) if want]
+    while open_ and total:
+        each = max(total // len(open_), 1)
+        for place in open_:
+            given = min(each, wants[place] - shares[place], total)
+            shares[place] += given
+            total -= given
+        open_ = [place for place in open_ if shares[place] < wants[place]]
+    return shares
