@@ -1,7 +1,12 @@
 """The public names for PySpark jobs: `from spark_client import connect`."""
 
+import functools
 import importlib
+import sys
 import typing
+
+if sys.version_info < (3, 11):  # noqa: UP036 - a path of modules may be given to any Python
+    raise ImportError(f"remote-udf needs Python 3.11 or later, found {sys.version.split()[0]}")
 
 from remote_udf.version import __version__
 
@@ -15,6 +20,7 @@ if typing.TYPE_CHECKING:
         SummaryUnavailable,
         UnknownFunction,
     )
+    from spark_client.base.root_cause import root_cause
     from spark_client.base.security import Security
     from spark_client.connecting import connect
     from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
@@ -43,6 +49,7 @@ __all__ = [
     "__version__",
     "connect",
     "desc",
+    "root_cause",
 ]
 
 _MODULES = {
@@ -50,6 +57,7 @@ _MODULES = {
         "AccessDenied", "EmbeddedServerFailed", "NotARemoteUdfServer", "PlanError", "ServerUnavailable",
         "SummaryUnavailable", "UnknownFunction",
     ],
+    "base.root_cause": ["root_cause"],
     "base.security": ["Security"],
     "connecting": ["connect"],
     "functions.aggregate": ["AggregateExpression", "RemoteAggregate"],
@@ -67,7 +75,13 @@ def __getattr__(name: str) -> object:
     # worker half a second of CPU time, so they are imported when a job uses a public name.
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _require_packages()
     return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+@functools.cache
+def _require_packages() -> None:
+    importlib.import_module(f"{__name__}.base.requirements").require_packages()
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,8 @@ from pyspark.sql import SparkSession
 
 from spark_client.base.config import ClientConfig
 from spark_client.base.security import Security
+from spark_client.base.short_tracebacks import shorten_tracebacks
+from spark_client.base.targets import require_target
 from spark_client.embedded import embedded_server, require_local_executors
 from spark_client.executor.stream.in_process import local_transport
 from spark_client.functions.directory import list_functions
@@ -28,6 +30,7 @@ def connect(
     shared_memory: bool = ClientConfig.shared_memory,
     summary_directory: str | None = None,
     checkpoint: str | None = None,
+    short_tracebacks: bool = True,
 ) -> RemoteSession:
     """Connect a Spark session, classic or Connect, to a server.
 
@@ -45,6 +48,7 @@ def connect(
         shared_memory: Exchange rows with a server on the executor's own host through shared memory, if possible.
         summary_directory: For `summary` on Spark Connect: a path or URI that executors can write and Spark can read.
         checkpoint: A path, such as the checkpoint of a streaming query, at which the versions of functions are kept.
+        short_tracebacks: In notebooks, show only the `root_cause` of an error; `%tb` shows the whole traceback.
 
     Returns:
         A session with the functions of the server. If `checkpoint` is given, a name without a version keeps the
@@ -55,7 +59,12 @@ def connect(
         AccessDenied: The server rejects the caller, or a file of `security` cannot be read.
         NotARemoteUdfServer: Something else answers at the target.
         EmbeddedServerFailed: The embedded server does not start, or executors cannot reach it.
+        TypeError: `spark` is not a Spark session.
+        ValueError: The target is not an address, or a token would be sent unencrypted.
     """
+    _require_session(spark)
+    if short_tracebacks:
+        shorten_tracebacks()
     embedded = None
     if target is None:
         require_local_executors(spark)
@@ -63,6 +72,7 @@ def connect(
         target = embedded.target
     elif plugins:
         raise ValueError("plugins are for the embedded server; a server at a target has its own")
+    require_target(target)
     reporter, collector = collecting(spark, summary_directory)
     config = ClientConfig(
         target,
@@ -78,3 +88,10 @@ def connect(
     if checkpoint is not None:
         functions = pinned(spark, checkpoint, functions)
     return RemoteSession(spark, config, functions, embedded, collector)
+
+
+def _require_session(spark: object) -> None:
+    # The sessions of Spark classic and Connect have no class in common.
+    if not hasattr(spark, "createDataFrame"):
+        given = f"the text {spark!r}" if isinstance(spark, str) else f"a {type(spark).__name__}"
+        raise TypeError(f'connect takes the Spark session first: connect(spark, "host:50051"); got {given}')

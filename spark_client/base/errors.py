@@ -3,7 +3,7 @@
     RemoteUdfError                  (remote_udf.errors)
     ├── ServerUnavailable           no server at the target answers in time; try again later
     ├── AccessDenied                the server rejects this caller; correct the token or the certificate
-    ├── NotARemoteUdfServer         another kind of server answers at the target; correct the target
+    ├── NotARemoteUdfServer         another kind of server answers, or only one side uses TLS; correct the target or TLS
     ├── EmbeddedServerFailed        the server that connect() starts by default did not start
     ├── UnknownFunction             the server has no function with that name and version
     ├── PlanError                   a call cannot be planned because of its arguments, its types or where it is used
@@ -47,7 +47,7 @@ class AccessDenied(RemoteUdfError, PermissionError):
 
 
 class NotARemoteUdfServer(RemoteUdfError):
-    """The server that answers at the target does not speak this protocol."""
+    """What answers at the target does not speak this protocol, or the two sides do not agree on TLS."""
 
 
 class EmbeddedServerFailed(RemoteUdfError):

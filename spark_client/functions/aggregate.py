@@ -1,9 +1,10 @@
 """RemoteAggregate: an aggregate function of a server as a callable on columns."""
 
 import dataclasses
+import functools
 import uuid
 from collections.abc import Mapping
-from typing import Unpack
+from typing import Any, NoReturn, Unpack
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -56,8 +57,40 @@ class RemoteAggregate:
     __doc__ = FunctionDoc(__doc__)
 
 
+class PassedToSpark(PlanError, AttributeError):
+    """A call of a remote aggregate was passed to a method of Spark."""
+
+
+class _OnlyRemote:
+    """A call that only methods of the remote session can evaluate.
+
+    For Spark it is a Column: so Spark accepts it, asks it for what only a Column has, and is told what to use.
+    """
+
+    @property  # type: ignore[misc] # Python does not require a setter
+    def __class__(self) -> type:
+        return _column_class(type(self._session()))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # what Python asks of any object, such as a copy that has no fields yet
+            raise AttributeError(name)
+        raise PassedToSpark(self._instead())
+
+    def _session(self) -> SparkSession:
+        raise NotImplementedError
+
+    def _instead(self) -> str:
+        raise NotImplementedError
+
+
+@functools.cache
+def _column_class(session: type) -> type:
+    """The class of columns in sessions of that class, classic or Connect."""
+    return type(F.lit(True))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class AggregateExpression:
+class AggregateExpression(_OnlyRemote):
     """A call of a remote aggregate. Pass it to `agg`, together with Spark's own aggregates."""
 
     function: RemoteAggregate
@@ -66,9 +99,19 @@ class AggregateExpression:
     condition: Column | None = None
     is_distinct: bool = False
 
+    def _session(self) -> SparkSession:
+        return self.function.spark
+
+    def _instead(self) -> str:
+        return (
+            f"function {self.function.spec.key} is a remote aggregate, which Spark cannot evaluate: use "
+            "remote.group_by(df, ...).agg(...) in place of df.groupBy(...).agg(...), df.agg(...) and df.select(...), "
+            "or remote.sql in place of spark.sql"
+        )
+
     def alias(self, name: str) -> "AggregateExpression":
         """Return the call with this name for its column."""
-        return dataclasses.replace(self, name=name)
+        return self._with(name=name)
 
     def filter(self, condition: Column | str) -> "AggregateExpression":
         """Return the aggregate over the rows for which the condition is true, like FILTER (WHERE ...) in SQL.
@@ -79,11 +122,11 @@ class AggregateExpression:
         both = column_of(condition)
         if self.condition is not None:
             both = self.condition & both
-        return dataclasses.replace(self, condition=both)
+        return self._with(condition=both)
 
     def distinct(self) -> "AggregateExpression":
         """Return the aggregate over the distinct combinations of its arguments, which must fit in memory per key."""
-        return dataclasses.replace(self, is_distinct=True)
+        return self._with(is_distinct=True)
 
     def over(self, window: "WindowSpec") -> "OverExpression":
         """Return the aggregate over a window of each row, for `remote.with_columns` and `remote.select`.
@@ -127,6 +170,10 @@ class AggregateExpression:
         """The condition of `filter` with false instead of null; None for all rows."""
         return None if self.condition is None else F.coalesce(self.condition, F.lit(False))
 
+    def _with(self, **changed: Any) -> "AggregateExpression":
+        # dataclasses.replace would make an object of `__class__`.
+        return AggregateExpression(**{**vars(self), **changed})
+
     def plan(self, applied: tuple[AppliedField, ...]) -> AggregateCall:
         """The call with the options of call and session. Raises InvalidOption or PlanError."""
         function = self.function
@@ -145,15 +192,24 @@ class AggregateExpression:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class OverExpression:
+class OverExpression(_OnlyRemote):
     """An aggregate over a window of each row. Pass it to `remote.with_columns` or `remote.select`."""
 
     expression: AggregateExpression
     window: WindowSpec
 
+    def _session(self) -> SparkSession:
+        return self.expression.function.spark
+
+    def _instead(self) -> str:
+        return (
+            f"function {self.expression.spec.key} is a remote aggregate, which Spark cannot evaluate over a window: "
+            "use remote.with_columns(df, {name: ...}) in place of df.withColumn, or remote.select in place of df.select"
+        )
+
     def alias(self, name: str) -> "OverExpression":
         """Return the expression with this name for its column."""
-        return dataclasses.replace(self, expression=self.expression.alias(name))
+        return OverExpression(self.expression.alias(name), self.window)
 
 
 def _over(expression: AggregateExpression, window: WindowSpec) -> OverExpression:

@@ -1,5 +1,6 @@
 """Directory: the functions that the servers of a target have, and the versions of names without one."""
 
+import difflib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from remote_udf.functions import FunctionSpec, split_name, version_key
 from remote_udf.v1 import function_pb2
 from spark_client.base.config import ClientConfig
 from spark_client.base.errors import NotARemoteUdfServer, ServerUnavailable, UnknownFunction
+from spark_client.base.targets import speaks_tls
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.connection import PROTOCOL_VERSION
 from spark_client.executor.stream.transport import NoGrpcServer, transport_for
@@ -20,6 +22,12 @@ __all__ = ["Functions", "list_functions"]
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
+NEAR = 0.7
+"""How like a known name a name must be to be suggested, from 0 to 1."""
+MOST_NAMED = 50
+"""Maximum number of functions that a message lists."""
+_PLAINTEXT, _UNTRUSTED = "WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED"
+"""Texts of gRPC if a handshake of TLS fails. There is no separate status code for that."""
 
 
 class Functions(Sequence[FunctionSpec]):
@@ -49,12 +57,20 @@ class Functions(Sequence[FunctionSpec]):
             raise UnknownFunction(str(error)) from None
         versions = {spec.version: spec for spec in self._functions if spec.name == plain}
         if not versions:
-            known = ", ".join(sorted({spec.name for spec in self._functions})) or "none"
-            raise UnknownFunction(f"no function {plain!r} (known: {known})")
+            raise UnknownFunction(f"no function {plain!r} {self.near(plain)}")
         chosen = version or self.versions[plain]
         if chosen not in versions:
             raise UnknownFunction(f"function {plain!r} has no version {chosen!r} (known: {', '.join(versions)})")
         return versions[chosen]
+
+    def near(self, name: str) -> str:
+        """In brackets for messages: the names like this one, and the others as far as they fit."""
+        names = sorted({spec.name for spec in self._functions})
+        by_case = {each.casefold(): each for each in names}
+        near = [by_case[each] for each in difflib.get_close_matches(name.casefold(), by_case, cutoff=NEAR)]
+        known = ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if (rest := len(names) - MOST_NAMED) > 0 else "")
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        return f"({meant}known: {known or 'none'})"
 
 
 def list_functions(
@@ -79,12 +95,15 @@ def list_functions(
             answers = transport.list_functions(max(deadline - clock(), RETRY_SECONDS))
             break
         except NoGrpcServer as other:
-            raise NotARemoteUdfServer(f"what answers at {config.target} is not a gRPC server: {other}") from other
+            what = _of_tls(config, other) or f"what answers at {config.target} is not a gRPC server: {other}"
+            raise NotARemoteUdfServer(what) from None
         except TransportLost as lost:
             if clock() + RETRY_SECONDS > deadline:
+                if (mismatch := _of_tls(config, lost)) is not None:
+                    raise NotARemoteUdfServer(mismatch) from None
                 raise ServerUnavailable(
                     f"no remote-udf server at {config.target} within {config.connect_seconds:g} s: {lost}"
-                ) from lost
+                ) from None
             sleep(RETRY_SECONDS)
     usable = [answer for answer in answers if PROTOCOL_VERSION in answer.protocol_versions]
     if not usable:
@@ -93,6 +112,24 @@ def list_functions(
             f"{list(answers[0].protocol_versions)}, this client {PROTOCOL_VERSION}"
         )
     return _united([_readable(answer.functions) for answer in usable])
+
+
+def _of_tls(config: ClientConfig, problem: TransportLost) -> str | None:
+    """What to correct if only one side uses TLS, or if the certificate is not accepted; otherwise None."""
+    if config.security.encrypted:
+        if _PLAINTEXT in str(problem):
+            return f"the server at {config.target} does not use TLS: connect without tls, ca_file and the like"
+        if _UNTRUSTED in str(problem):
+            return (
+                f"the certificate of the server at {config.target} is not accepted: set ca_file of Security to the "
+                f"file of its authority, or server_name to the name in the certificate: {problem}"
+            )
+    elif speaks_tls(config.target):
+        return (
+            f"the server at {config.target} uses TLS: connect(..., security=Security(tls=True)), with ca_file if its "
+            "authority is your own"
+        )
+    return None
 
 
 def _readable(functions: Iterable[function_pb2.FunctionSpec]) -> list[FunctionSpec]:

@@ -22,6 +22,7 @@ from spark_client.sql.shared_calls import SharedCalls
 from spark_client.sql.single_calls import SingleCalls
 from spark_client.sql.statement_sets import run_set, statements_of
 from spark_client.sql.stream_times import without_time
+from spark_client.sql.unknown_names import naming_unknown
 from spark_client.sql.unused_columns import without_unused_columns
 from spark_client.sql.window_functions import has_window_calls
 from spark_client.sql.workspace import Workspace
@@ -34,11 +35,12 @@ def run_text(functions: SqlFunctions, text: Text, stages: list[str] | None = Non
     """Return the DataFrame of a query, or the result of a statement.
 
     A text without remote aggregates and table functions is passed to Spark unchanged. The steps that the text is
-    rewritten into are appended to `stages`. Raises PlanError, and any error of Spark.
+    rewritten into are appended to `stages`. Raises PlanError, UnknownFunction, and any error of Spark.
     """
-    ready = without_empty_calls(text, functions.empty)
-    frame = _Run(functions, stages).frame(ready)
-    return frame if ready is text else with_shown_names(frame)
+    with naming_unknown(functions, text):
+        ready = without_empty_calls(text, functions.empty)
+        frame = _Run(functions, stages).frame(ready)
+        return frame if ready is text else with_shown_names(frame)
 
 
 class _Run:

@@ -44,6 +44,7 @@ def test_jobs_import_these_names_and_no_others():
         "__version__",
         "connect",
         "desc",
+        "root_cause",
     ]
 
 

@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from spark_client.base.config import ClientConfig
-from spark_client.base.errors import AccessDenied, ServerUnavailable
+from spark_client.base.errors import AccessDenied, NotARemoteUdfServer, ServerUnavailable
 from spark_client.base.security import Security
 from spark_client.functions.directory import list_functions
 from tests.udf_server.secured import Pki, answers, plus_one
@@ -21,8 +21,8 @@ def test_tls_is_for_clients_who_know_the_authority(serve, pki):
     certificate, key = pki.issue("server")
     target = serve(plus_one, tls_certificate=certificate, tls_key=key).target
     assert answers(target, Security(ca_file=pki.ca)) == 2
-    for stranger in (Security(), Security(tls=True)):
-        with pytest.raises(ServerUnavailable):
+    for stranger, told in ((Security(), "uses TLS"), (Security(tls=True), "is not accepted: set ca_file")):
+        with pytest.raises(NotARemoteUdfServer, match=told):
             list_functions(ClientConfig(target, 0.5, stranger))
 
 

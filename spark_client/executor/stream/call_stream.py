@@ -294,8 +294,8 @@ class CallStream:
         opened = now + max(self.call.config.connect_seconds, self.call.timeout)
         try:
             connection = self._connector.connect(now + self._connection.options.timeout, opened)
-        except ServerUnavailable as unavailable:
-            error = RowError(ErrorCode.SERVER_UNAVAILABLE, str(unavailable), attempts=0, retryable=True)
+        except (ServerUnavailable, StreamError) as problem:
+            error = RowError(_code_of(problem), str(problem), attempts=0, retryable=True)
             return self._refused(chunk, error)
         self._connection, self._moving = connection, False
         self._accounts.start_connection()
@@ -339,8 +339,9 @@ class CallStream:
             try:
                 self._sleep(pause)
                 self._connection = self._connector.connect(deadline, deadline)
-            except ServerUnavailable as unavailable:
-                return [] if self._done else self._give_up(f"{unavailable} (the server was lost: {problem})")
+            except (ServerUnavailable, StreamError) as final:
+                code = _code_of(final)
+                return [] if self._done else self._give_up(f"{final} (the server was lost: {problem})", code)
             if self._done:  # closed meanwhile
                 self._connection.close(cancel=True)
                 return []
@@ -361,11 +362,11 @@ class CallStream:
         )
         return [self._refused(chunk, RowError(ErrorCode.SERVER_UNAVAILABLE, message, attempts=0, retryable=False))]
 
-    def _give_up(self, problem: str) -> list[Answer]:
+    def _give_up(self, problem: str, code: ErrorCode = ErrorCode.SERVER_UNAVAILABLE) -> list[Answer]:
         """Fail the rows in flight, because the deadline has passed without a server. The next rows try again."""
         self._lost_at, self._losses = None, 0
         self._span.event("gave up", rows=self._pending.rows)
-        error = RowError(ErrorCode.SERVER_UNAVAILABLE, problem, attempts=0, retryable=True)
+        error = RowError(code, problem, attempts=0, retryable=True)
         return [self._refused(chunk, error) for chunk in self._start_anew()]
 
     def _start_anew(self) -> list[Chunk]:
@@ -377,3 +378,12 @@ class CallStream:
         self._pending = Pending(self._answered)
         self._accounts.start_connection()
         return rest
+
+
+def _code_of(problem: Exception) -> ErrorCode:
+    """The code of rows for which there is no stream. Raises a refusal that is final."""
+    if not isinstance(problem, StreamError):
+        return ErrorCode.SERVER_UNAVAILABLE
+    if not problem.retryable:
+        raise problem
+    return problem.code

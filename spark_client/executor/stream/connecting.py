@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from remote_udf.errors import ErrorCode, StreamError
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.spans import Span
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import ServerUnavailable
@@ -75,7 +75,8 @@ class Connector:
         the time until the deadline, so that a server that hangs does not use up the time of the others. If another
         server may accept what one refuses, the refusal is final only if all servers of a round refuse.
 
-        Raises ServerUnavailable after the deadline or `close`, StreamError if the refusal is final.
+        Raises ServerUnavailable after the deadline or `close`, StreamError if the refusal is final or if the function's
+        `open` still fails at the deadline.
         """
         function, target = self._call.spec.key, self._call.config.target
         attempts = 0
@@ -122,7 +123,9 @@ class Connector:
             if self._clock() + pause > deadline:
                 if refused:  # a refusal is more informative than a server that cannot be reached
                     raise next(iter(refused.values()))
-                raise ServerUnavailable(f"function {function}: {why}") from problem
+                if isinstance(problem, StreamError) and problem.kind is ErrorKind.USER:
+                    raise problem  # the server is available; the function's `open` fails
+                raise ServerUnavailable(f"function {function}: {why}") from None
             self._sleep(pause)
         raise ServerUnavailable(f"function {function}: the stream was closed")
 

@@ -36,15 +36,15 @@ _LOST = frozenset(
 )
 """Status codes after which the rows in flight are sent again: the server or the network has failed."""
 
-_NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an http1.x server")
-"""Texts of gRPC that show that the peer does not speak HTTP/2. There is no separate status code for that."""
+_NO_HTTP2 = ("Failed parsing HTTP/2 (Expected SETTINGS", "Trying to connect an http1.x server", "WRONG_VERSION_NUMBER")
+"""Texts of gRPC that show that the peer does not speak HTTP/2, or not TLS. They have no status code of their own."""
 
 
 _Call: TypeAlias = "grpc.CallFuture[service_pb2.ListFunctionsResponse]"
 
 
 class NoGrpcServer(TransportLost):
-    """The peer does not speak HTTP/2, such as a web server, or a proxy whose server is not available."""
+    """The peer does not speak HTTP/2, or only one side uses TLS. It may be a proxy whose server is not available."""
 
 
 class GrpcTransport:

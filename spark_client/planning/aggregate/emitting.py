@@ -62,7 +62,7 @@ def plan_emitting(
     known = {
         id(each): known_builtin(group_by.frame, each, "early and late fire:")
         for each in expressions
-        if isinstance(each, Column)
+        if not isinstance(each, AggregateExpression)
     }
     query = AggregateQuery(group_by, expressions, known=known)
     for remote in query.remotes:
@@ -133,7 +133,7 @@ def _value_names(
 ) -> Iterator[tuple[AggregateExpression | Column, str]]:
     for remote in query.remotes:
         yield remote.expression, remote.name
-    own = [each for each in query.expressions if isinstance(each, Column)]
+    own = [each for each in query.expressions if not isinstance(each, AggregateExpression)]
     for expression, builtin in zip(own, builtins, strict=True):
         yield expression, builtin.name
 

@@ -23,7 +23,7 @@ from spark_client.executor.aggregate.merge import FinishPlan, map_finish
 from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.rows import OutputColumn, Source
-from spark_client.functions.aggregate import AggregateExpression
+from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.planning.aggregate.builtins import is_distinct, known_builtin, of_stream
 from spark_client.planning.aggregate.changelogs import changelog_query
 from spark_client.planning.aggregate.emitting import plan_emitting
@@ -41,7 +41,7 @@ __all__ = ["plan_fired", "plan_group_by"]
 def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression | Column]) -> DataFrame:
     """Return keys, then a column per expression in their order. Raises PlanError, InvalidOption or UnsupportedType."""
     for expression in expressions:
-        if not isinstance(expression, (AggregateExpression, Column)):
+        if isinstance(expression, OverExpression) or not isinstance(expression, (AggregateExpression, Column)):
             raise PlanError(f"agg takes calls of remote aggregates and Spark's own, not {expression!r}")
     if not expressions:
         raise PlanError("agg needs an aggregate")
@@ -49,7 +49,9 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
     if group_by.frame.isStreaming:
         expressions = [
             of_stream(known_builtin(group_by.frame, each, "DISTINCT on a stream:"))
-            if isinstance(each, Column) and is_distinct(group_by.frame, each) and kind_column(group_by.frame) is None
+            if not isinstance(each, AggregateExpression)
+            and is_distinct(group_by.frame, each)
+            and kind_column(group_by.frame) is None
             else each
             for each in expressions
         ]

@@ -99,7 +99,7 @@ class AggregateQuery:
         """`known` contains the recognised aggregates of Spark, by `id()` of their column."""
         self.frame = frame = group_by.frame
         self.expressions = expressions
-        self.builtins = [each for each in expressions if isinstance(each, Column)]
+        self.builtins = [each for each in expressions if not isinstance(each, AggregateExpression)]
         self.order_by = list(group_by.order_by)
         self._spread = group_by.spread
         self.kind = self._kind_column(group_by.changelog)

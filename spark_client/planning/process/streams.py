@@ -60,7 +60,8 @@ def with_state(
 ) -> DataFrame:
     """Return the result over rows with a key. Raises PlanError if the state store is not RocksDB."""
     spec, session = plan.call.spec, base.sparkSession
-    provider = str(session.conf.get(PROVIDER, ""))
+    # Without a default, Spark returns its own if the setting was never set.
+    provider = str(session.conf.get(PROVIDER))
     if not provider.endswith("RocksDBStateStoreProvider"):
         raise PlanError(
             f"function {spec.key}: on a stream its state is in Spark's RocksDB state store, found {provider}: "

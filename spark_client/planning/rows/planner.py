@@ -21,7 +21,7 @@ from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, Operator
 from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
-from spark_client.functions.aggregate import OverExpression
+from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import column_of, plan_call
 from spark_client.planning.argument_types import require_arguments
@@ -122,10 +122,16 @@ def plan_select(
 
 def _required_call(name: str, call: object) -> ColumnCall:
     written = call_of(call)
-    if written is None:
+    if isinstance(call, AggregateExpression):
         raise PlanError(
-            f"column {name!r}: expected the call of a remote function, got {call!r}. Make the call here under a name, "
-            "and use that column in a separate select"
+            f"column {name!r}: function {call.spec.key} is an aggregate: use remote.group_by(df, ...).agg(...), or its "
+            "method `over` for a value in each row"
+        )
+    if written is None:
+        given = "an expression" if isinstance(call, Column) else f"a {type(call).__name__}"
+        raise PlanError(
+            f"column {name!r}: expected the call of a remote function and nothing around it, got {given}. Make the "
+            f'call here under a name, such as "{name}_call", and compute with that column in a select after it'
         )
     return written
 

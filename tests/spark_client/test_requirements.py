@@ -1,0 +1,47 @@
+"""What a job needs in its Python: one sentence for each package that is missing or of another version."""
+
+import subprocess
+import sys
+
+import pytest
+
+from spark_client.base import requirements
+
+REFUSED = """
+import sys, types
+{before}
+try:
+    from spark_client import connect
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ("sys.modules['sqlglot'] = None", "sqlglot not installed for {python}: a Spark job needs pip install"),
+        ("sys.modules['sqlglot'] = sys.modules['pandas'] = None", "pandas and sqlglot not installed for"),
+        ("import pyspark; pyspark.__version__ = '4.0.1'", "remote-udf needs PySpark 4.1 or later, found 4.0.1: pip"),
+        ("import pyspark; pyspark.__version__ = '3.5.6'", "remote-udf needs PySpark 4.1 or later, found 3.5.6: pip"),
+        ("sys.version_info = (3, 10, 4)", "remote-udf needs Python 3.11 or later, found"),
+    ],
+)
+def test_the_import_of_a_public_name_says_in_one_line_what_is_missing(before, message):
+    command = [sys.executable, "-c", REFUSED.format(before=before)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(message.format(python=sys.executable))
+    assert done.stdout.count("\n") == 1
+
+
+def test_pandas_3_is_named_with_the_version_that_spark_needs(monkeypatch):
+    monkeypatch.setattr(requirements, "version", lambda name: "3.0.1")
+    with pytest.raises(ImportError, match=r"needs pandas 2.2 or later and below 3, found 3.0.1: pip"):
+        requirements.require_packages()
+
+
+@pytest.mark.parametrize("found", ["2.2.0", "2.3.3"])
+def test_pandas_2_is_accepted(monkeypatch, found):
+    monkeypatch.setattr(requirements, "version", lambda name: found)
+    requirements.require_packages()

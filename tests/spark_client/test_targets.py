@@ -1,0 +1,61 @@
+"""The check of a target before anything waits for a server."""
+
+import re
+
+import pytest
+
+from spark_client import connect
+from spark_client.base.targets import require_target
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "udf.example:50051", "127.0.0.1:1", "[::1]:50051", "a:1, b:2", "dns:///udf.example:50051",
+        "dns:udf.example:50051", "dns://10.0.0.2/udf.example:50051", "ipv4:10.0.0.1:50051,10.0.0.2:50051",
+        "ipv6:[::1]:50051", "unix:/run/udf.sock", "unix:///run/udf.sock",
+        "xds:///udf", "local:a_plugin.py", "localhost:50051", "my_host:1",
+    ],
+)  # fmt: skip
+def test_complete_addresses_are_accepted(target):
+    require_target(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("udf.example", 'target \'udf.example\' is not an address of a server: expected "host:port", such as '
+                        '"udf.example:50051"'),
+        ("dns:///udf.example", 'such as "udf.example:50051"'),
+        ("", 'target \'\' is not an address of a server: expected "host:port", such as "host:50051"'),
+        ("a:1,b", "target 'b' is not an address"),
+        ("udf.example:port", "is not an address"),
+        ("udf.example:70000", "is not an address"),
+        ("http://udf.example:50051", "target 'http://udf.example:50051' is a URL; gRPC takes an address: write "
+                                     "'udf.example:50051'"),
+        ("https://udf.example:50051/path", "write 'udf.example:50051', and security=Security(tls=True) if the server"),
+        ("grpc://udf.example:50051", "write 'udf.example:50051'"),
+    ],
+)  # fmt: skip
+def test_an_incomplete_address_is_an_error_that_says_what_to_write(target, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        require_target(target)
+
+
+class Session:
+    """What `connect` asks of a session before it looks at the target."""
+
+    createDataFrame = None
+
+
+def test_connect_checks_the_target_at_once():
+    with pytest.raises(ValueError, match="'localhost' is not an address"):
+        connect(Session(), "localhost")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"), [("host:50051", "the text 'host:50051'"), (None, "a NoneType"), (3, "a int")]
+)
+def test_connect_without_a_session_says_that_the_session_comes_first(given, shown):
+    with pytest.raises(TypeError, match=f'the Spark session first: connect\\(spark, "host:50051"\\); got {shown}'):
+        connect(given)
