@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from spark_client.base.config import ClientConfig
+from spark_client.base.interrupts import cancel_on_interrupt
 from spark_client.base.security import Security
 from spark_client.base.short_tracebacks import shorten_tracebacks
 from spark_client.base.targets import require_target
@@ -87,6 +88,7 @@ def connect(
     functions = list_functions(config)
     if checkpoint is not None:
         functions = pinned(spark, checkpoint, functions)
+    cancel_on_interrupt(spark)
     return RemoteSession(spark, config, functions, embedded, collector)
 
 

@@ -371,6 +371,18 @@ class RemoteSession:
         require_reports(self.config.reporter)
         return JobSummary(self.spark, context_of(self.spark), self._collector, progress)
 
+    def cancel(self) -> list[str]:
+        """Cancel the queries that this Spark session runs, from another thread than theirs.
+
+        Their tasks end, and within seconds their calls on the servers, which count such streams as `disconnected`. A
+        notebook does this for the queries of a cell when you interrupt it. Streaming queries continue: call their own
+        method `stop`.
+
+        Returns:
+            The ids of the operations that were cancelled.
+        """
+        return list(self.spark.interruptAll())
+
     def __repr__(self) -> str:
         connected = how_connected(self.config)
         return f"<remote session with {self.config.target} ({connected}), {len(self._functions)} functions>"

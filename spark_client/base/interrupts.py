@@ -1,0 +1,55 @@
+"""In notebooks an interrupt of a cell cancels the Spark queries that the cell runs.
+
+PySpark cancels jobs on SIGINT, but ipykernel has a handler of its own while a cell runs: the job would go on, with all
+of its remote calls, and the next cell would wait for it.
+"""
+
+import contextlib
+import sys
+import uuid
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+__all__ = ["cancel_on_interrupt"]
+
+_ATTRIBUTE = "_remote_udf_interrupts"
+
+
+def cancel_on_interrupt(spark: SparkSession) -> None:
+    """Cancel the queries of a cell when it is interrupted. Outside of IPython and Jupyter it does nothing."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None:
+        return
+    known: dict[int, _Cells] = vars(shell).setdefault(_ATTRIBUTE, {})
+    if id(spark) not in known:
+        cells = known[id(spark)] = _Cells(spark)
+        shell.events.register("pre_run_cell", cells.begin)
+        shell.events.register("post_run_cell", cells.end)
+        cells.begin(None)  # the cell that connects has begun
+
+
+class _Cells:
+    """Tags the jobs of each cell. Jobs that an earlier cell started, such as those of streams, have another tag."""
+
+    def __init__(self, spark: Any) -> None:
+        self._tag = ""
+        if isinstance(spark, SparkSession):
+            # The tags of a classic session belong to a thread of the JVM, and an interrupt gives Python another one.
+            context = spark.sparkContext
+            self._add, self._remove, self._cancel = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
+        else:
+            self._add, self._remove, self._cancel = spark.addTag, spark.removeTag, spark.interruptTag
+
+    def begin(self, info: object) -> None:
+        self._tag = f"remote-udf-cell-{uuid.uuid4().hex}"
+        # Whatever Spark raises: the session may have been stopped, and a cell must run also then.
+        with contextlib.suppress(Exception):
+            self._add(self._tag)
+
+    def end(self, result: Any) -> None:
+        with contextlib.suppress(Exception):
+            if isinstance(result.error_in_exec, KeyboardInterrupt):
+                self._cancel(self._tag)
+            self._remove(self._tag)
