@@ -58,11 +58,14 @@ def compatibility() -> str:
     """What `make matrix` wrote, a row for each Python and PySpark."""
     cells = json.loads((ROOT / "docs/compatibility.json").read_text())
     results = {(cell["python"], cell["pyspark"], cell["tests"]): cell["result"] for cell in cells}
+    kinds = {"spark": "Spark", "connect": "Spark Connect", "unit": "without Spark"}
     rows = [
-        (python, pyspark, results.get((python, pyspark, "spark"), ""), results.get((python, pyspark, "unit"), ""))
+        (python, pyspark, *(results.get((python, pyspark, kind), "not tried") for kind in kinds))
         for python, pyspark in sorted({(cell["python"], cell["pyspark"]) for cell in cells})
     ]
-    return table(("Python", "PySpark", "tests with Spark", "unit tests"), rows)
+    # The tests without Spark run with one PySpark for each Python.
+    rows = [(*row[:4], "" if row[4] == "not tried" else row[4]) for row in rows]
+    return table(("Python", "PySpark", *kinds.values()), rows)
 
 
 def server_options() -> str:

@@ -19,8 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "docs" / "compatibility.json"
 PYTHONS = ("3.11", "3.12", "3.13")
-PYSPARKS = ("4.1.4", "4.2.1", "4.3.0")
-"""The newest release of each line; the last one is that of `constraints.txt`."""
+PINNED = re.findall(r"^pyspark==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
+PYSPARKS = ("4.1.4", "4.2.1", PINNED)
+"""The newest release of each line."""
 UNIT = (
     "-n",
     "2",
@@ -54,25 +55,27 @@ def main() -> None:
 
 
 def combination(python: str, pyspark: str) -> Iterator[tuple[str, str]]:
-    """What the unit tests, once for each Python, and a Spark job's tests say of a combination."""
+    """What the unit tests, once for each Python, and tests with Spark, classic and Connect, say of a combination."""
     if shutil.which(f"python{python}") is None:
         yield "spark", f"not tried: there is no python{python} here"
         return
     folder = ROOT / "build" / "matrix" / f"python{python}"
     _run("make", "-s", f"VENV={folder}", f"PYTHON=python{python}", f"{folder}/.dev-stamp")
     _run(str(folder / "bin" / "python"), "-m", "pip", "install", "-q", f"pyspark=={pyspark}")
-    if pyspark == PYSPARKS[-1]:
+    if pyspark == PINNED:
         yield "unit", _pytest(folder, "", *UNIT)
-    yield "spark", _pytest(folder, "" if pyspark == PYSPARKS[-1] else OLDER, *SPARK)
+    options = "" if pyspark == PINNED else OLDER
+    yield "spark", _pytest(folder, options, *SPARK)
+    yield "connect", _pytest(folder, options, *SPARK, "-m", "connect", REMOTE_UDF_TEST_SPARK="connect")
 
 
-def _pytest(folder: Path, options: str, *arguments: str) -> str:
+def _pytest(folder: Path, options: str, *arguments: str, **variables: str) -> str:
     """The closing line of the tests, without its time: `49 passed, 1 skipped`."""
     began = time.monotonic()
     python = str(folder / "bin" / "python")
     done = _run(
         python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments,
-        check=False, PYSPARK_PYTHON=python, PYTEST_ADDOPTS=options,
+        check=False, PYSPARK_PYTHON=python, PYTEST_ADDOPTS=options, **variables,
     )  # fmt: skip
     log = folder / f"pytest-{time.strftime('%H%M%S')}.log"
     log.write_text(done)

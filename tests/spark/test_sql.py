@@ -2,6 +2,7 @@
 
 import pyspark
 import pytest
+from packaging.version import Version
 from pyspark.sql import Row
 
 import udf_server as udf
@@ -110,7 +111,7 @@ def test_a_function_whose_parameters_have_defaults_is_called_without_arguments(r
     ours = r"without arguments in spark.sql: .* remote.sql, or pass an argument: times\("
     # PySpark's own worker fails before it calls any function of ours.
     older = "list index out of range"
-    with pytest.raises(Exception, match=ours if pyspark.__version__ >= "4.2" else older):
+    with pytest.raises(Exception, match=ours if Version(pyspark.__version__) >= Version("4.2") else older):
         spark.sql("SELECT times() FROM range(2)").collect()
 
 
