@@ -69,7 +69,7 @@ class _OnlyRemote:
 
     @property  # type: ignore[misc] # Python does not require a setter
     def __class__(self) -> type:
-        return _column_class(type(self._session()))
+        return _column_class(is_classic=isinstance(self._session(), SparkSession))
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # what Python asks of any object, such as a copy that has no fields yet
@@ -84,8 +84,8 @@ class _OnlyRemote:
 
 
 @functools.cache
-def _column_class(session: type) -> type:
-    """The class of columns in sessions of that class, classic or Connect."""
+def _column_class(*, is_classic: bool) -> type:
+    """The class of columns in sessions of Spark classic or of Connect."""
     return type(F.lit(True))
 
 

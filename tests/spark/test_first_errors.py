@@ -229,7 +229,11 @@ def test_executors_with_another_python_or_without_packages_are_explained(serve, 
         script.chmod(0o755)
         return str(script)
 
-    pythons = ["/nowhere/python3.12", python_without("client", "spark_client"), python_without("others", "pandas", "sqlglot")]
+    pythons = [
+        "/nowhere/python3.12",
+        python_without("client", "spark_client"),
+        python_without("others", "pandas", "sqlglot"),
+    ]
     command = [sys.executable, "-c", EXECUTORS, serve(plus_ten).target, *pythons]
     variables = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)

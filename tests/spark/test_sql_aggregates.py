@@ -263,7 +263,7 @@ def test_what_cannot_be_planned_is_refused_with_its_place(session, query, messag
 def test_what_is_unknown_is_left_to_spark(session, spark):
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         session.sql("SELECT my_sum(v) FROM nowhere").collect()
-    with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
+    with pytest.raises(UnknownFunction, match="neither Spark nor the server has a function 'nobody'"):
         session.sql("SELECT nobody(v) FROM numbers").collect()
     assert session.sql("EXPLAIN SELECT 1").count() == 1
     assert session.sql("SET spark.sql.shuffle.partitions").first().value == spark.conf.get(
