@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.aggregate import run_aggregate
+from benchmarks.batching import run_batching
 from benchmarks.cache import run_cache
 from benchmarks.charts import write_chart
 from benchmarks.growth import run_growth
@@ -31,6 +32,7 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "limits": run_limits,
     "planning": run_planning,
     "cache": run_cache,
+    "batching": run_batching,
     "udfbench": run_udfbench,
 }
 

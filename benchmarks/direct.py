@@ -38,6 +38,18 @@ class Client:
         """The values of the function."""
         return [value for each in self._completed(function, batches, options) for value in each.values[0].to_pylist()]
 
+    def each_row(self, function: str, rows: int, **options: str) -> list[float]:
+        """The time of each row, if the next one is sent after the answer."""
+        spec = self._functions.find(function)
+        call = ScalarCall(spec, 1, options, "benchmark", self._config)
+        engine, found = RowEngine([PlannedCall(call, (0,))], RUNTIME, ordered=True), []
+        for number in range(rows):
+            start = time.perf_counter()
+            engine.exchange(pa.record_batch([pa.array([number], pa.int64())], names=["x"]))
+            found.append(time.perf_counter() - start)
+        engine.finish()
+        return found[1:]  # the first one opens the stream
+
     def _answers(self, function: str, batches: Sequence[pa.RecordBatch], options: dict[str, str]) -> Iterator[int]:
         return (each.table.num_rows for each in self._completed(function, batches, options))
 

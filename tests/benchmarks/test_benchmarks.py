@@ -51,6 +51,12 @@ PROMISED_OF_PEERS = {
     "vs_blocking_udf",
     "vs_arrow_concurrency_level",
 }
+PROMISED_OF_BATCHING = {
+    "merged_vs_per_stream",
+    "merged_share_of_ideal",
+    "p99_added_delay_low_load",
+    "dispatch_ns_per_row",
+}
 PROMISED_OF_TABLES = {
     "batch_vs_apply_in_pandas",
     "batch_vs_transform_with_state",
@@ -140,6 +146,14 @@ def test_the_suite_of_limits_writes_its_numbers(tmp_path: Path):
     numbers = json.loads((tmp_path / "limits.json").read_text())
     assert set(numbers) >= PROMISED_OF_LIMITS
     assert 0 < numbers["look_ups_100_fraction_of_ideal"] <= 1
+
+
+def test_the_suite_of_common_calls_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "batching", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "batching.json").read_text())
+    assert set(numbers) >= PROMISED_OF_BATCHING
+    assert numbers["merged_vs_per_stream"] > 2
 
 
 def test_the_suite_of_planning_writes_its_numbers(tmp_path: Path):

@@ -168,7 +168,7 @@ def until(condition: Any) -> None:
 
 
 def run_jobs(spark: Any, target: str) -> None:
-    """Rows that go well, fail, are tried again, block, hang, are cached, meet in common calls; an aggregate; a process table function."""
+    """Rows that go well, fail, are retried, block, hang, are cached, merged; an aggregate; a process table function."""
     from spark_client import connect
 
     remote = connect(spark, target)

@@ -21,6 +21,9 @@ from tests.simulation.mutant import Mutant
 from tests.simulation.scenario import drawn
 from tests.simulation.world import run
 from udf_server.base.fairness import FairQueue, Party
+from udf_server.batching.attempt import Attempt
+from udf_server.batching.dynamic_batcher import Batchers
+from udf_server.batching.merged_call import MergedCall
 from udf_server.hosting.executors import ThreadExecutor
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import Turns
@@ -196,6 +199,21 @@ def _no_progress(original: Any) -> Any:
     return watch
 
 
+def _keeps_instance(original: Any) -> Any:
+    def cancel(self: Any) -> None:
+        self._freed = lambda: None
+        original(self)
+
+    return cancel
+
+
+def _reversed_values(original: Any) -> Any:
+    def settle(self: Any, piece: Any, rows: Any, values: Any, errors: Any) -> None:
+        original(self, piece, rows, values.take([*reversed(range(len(values)))]), errors)
+
+    return settle
+
+
 MUTANTS = (
     Mutant("a replay forgets the last chunk", Pending, "rest", _last_chunk_forgotten),
     Mutant("a replay sends rows again that were answered", Chunk, "rest", _all_rows_again),
@@ -233,6 +251,11 @@ MUTANTS = (
     Mutant("an error becomes a null", RowBatch, "fail", _null_instead),
     Mutant("after halving, values are one row late", Outcomes, "settle", _one_row_late),
     Mutant("the server counts failed rows as good", Output, "failed", _no_failures),
+    Mutant("values of a common call go to other rows of their stream", MergedCall, "_settle", _reversed_values),
+    Mutant("a common call goes on after its streams were lost", MergedCall, "left", _nothing),
+    Mutant("deadlines of common calls are not checked", MergedCall, "check", _nothing),
+    Mutant("a cancelled attempt of a common call keeps its instance", Attempt, "cancel", _keeps_instance),
+    Mutant("a common call keeps its instance", Batchers, "freed", _nothing),
     *JOB_MUTANTS,
 )
 

@@ -62,6 +62,8 @@ class MergedCall:
         self._steps = isolate(self._outcomes, retry, self.rows, timed_out)
         self._open = np.ones(self.rows, np.bool_)
         """True for the rows whose outcomes were not returned."""
+        self._left = self.rows
+        """The number of these rows."""
         self._call: Call | None = None
         self._made: Sequence[int] = ()
         """The rows of the attempt that runs: those of `_call` whose streams have not ended."""
@@ -78,7 +80,7 @@ class MergedCall:
         if self._over:
             return
         self._return_settled()
-        if step is None or not self._open.any():
+        if step is None or not self._left:
             self._end()
         elif isinstance(step, Wait):
             if self._owner.clock() + step.seconds >= self.began + self._timeout:
@@ -186,39 +188,39 @@ class MergedCall:
 
     def _return(self, first: int, end: int, values: pa.Array, errors: "dict[int, RowError] | RowError") -> None:
         """Return outcomes of the rows from `first` to `end`: those that have none yet. Errors count from `first`."""
-        place = bisect.bisect_right(self._ends, first)
-        while first < end:
+        left, fresh = self._left, self._left == self.rows
+        place, begin = bisect.bisect_right(self._ends, first), first
+        while begin < end:
             piece, until = self.slices[place], min(self._ends[place], end)
-            start = piece.end - (self._ends[place] - first)
-            self._return_to(piece, start, first, until, values.slice(0, until - first), errors)
-            values = values.slice(until - first)
-            if isinstance(errors, dict) and errors:
-                errors = {row - (until - first): error for row, error in errors.items() if row >= until - first}
-            first, place = until, place + 1
-
-    def _return_to(
-        self, piece: Slice, start: int, first: int, end: int, values: pa.Array, errors: "dict[int, RowError] | RowError"
-    ) -> None:
-        count = end - first
-        mine = dict.fromkeys(range(count), errors) if isinstance(errors, RowError) else errors
-        is_open = self._open[first:end]
-        if not is_open.any():
-            return
-        stream, outcomes = piece.part.stream, self._outcomes
-        if stream.closed:
-            self._open[first:end] = False
-            return
-        # A call has rows of several streams. The stream whose outcomes come first accounts for it.
-        calls, retries, outcomes.calls, outcomes.retries = outcomes.calls, outcomes.retries, 0, 0
-        rows = np.flatnonzero(is_open)
-        if len(rows) < count:
-            places = {place: number for number, place in enumerate(rows.tolist())}
-            mine = {places[place]: error for place, error in mine.items() if place in places}
-            values = values.take(pa.array(rows))
-        else:
-            mine = {place: error for place, error in mine.items() if place < count}
+            stream, count = piece.part.stream, until - begin
+            offset, start = begin - first, piece.end - (self._ends[place] - begin)
+            mine: dict[int, RowError] = {}
+            if isinstance(errors, RowError):
+                mine = dict.fromkeys(range(count), errors)
+            elif errors:
+                mine = {row - offset: error for row, error in errors.items() if offset <= row < offset + count}
+            is_open = self._open[begin:until]
+            if fresh or is_open.all():
+                left -= count
+                if not stream.closed:
+                    self._settle(piece, range(start, start + count), values.slice(offset, count), mine)
+            elif is_open.any():
+                rows = np.flatnonzero(is_open)
+                left -= len(rows)
+                if not stream.closed:
+                    mine = {number: mine[row] for number, row in enumerate(rows.tolist()) if row in mine}
+                    self._settle(piece, rows + start, values.slice(offset, count).take(pa.array(rows)), mine)
+            begin, place = until, place + 1
         self._open[first:end] = False
-        stream.settle(piece.part, rows + start, values, mine, calls, retries)
+        self._left = left
+
+    def _settle(
+        self, piece: Slice, rows: "range | np.ndarray[Any, Any]", values: pa.Array, errors: dict[int, RowError]
+    ) -> None:
+        # A call has rows of several streams. The stream whose outcomes come first accounts for it.
+        outcomes = self._outcomes
+        calls, retries, outcomes.calls, outcomes.retries = outcomes.calls, outcomes.retries, 0, 0
+        piece.part.stream.settle(piece.part, rows, values, errors, calls, retries)
 
     # The methods below run on the function's threads or its event loop.
 

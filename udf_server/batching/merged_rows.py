@@ -89,22 +89,25 @@ class MergedRows(Runner):
             self._batcher.leave(self)
 
     def settle(
-        self, part: Part, rows: "np.ndarray[Any, Any]", values: pa.Array, errors: Mapping[int, RowError], calls: int,
-        retries: int,
+        self, part: Part, rows: "range | np.ndarray[Any, Any]", values: pa.Array, errors: Mapping[int, RowError],
+        calls: int, retries: int,
     ) -> None:  # fmt: skip
         """Send the outcomes of some rows of a part, in ascending order."""
         self.calling -= len(rows)
         try:
-            positions = rows if part.indexes is None else part.indexes[rows]
+            positions: Any = rows
+            if part.indexes is not None:
+                positions = part.indexes[np.asarray(rows)]
             self._send(part.batch, positions, values, errors, calls, retries)
         except Exception as error:
             self.setup.fail(error)
 
     def _send(
-        self, batch: InputBatch, positions: "np.ndarray[Any, Any]", values: pa.Array, errors: Mapping[int, RowError],
-        calls: int = 0, retries: int = 0, *, skipped: bool = False,
+        self, batch: InputBatch, positions: "range | np.ndarray[Any, Any]", values: pa.Array,
+        errors: Mapping[int, RowError], calls: int = 0, retries: int = 0, *, skipped: bool = False,
     ) -> None:  # fmt: skip
-        edges = np.flatnonzero(np.diff(positions) != 1) + 1 if self._ordered else ()
+        consecutive = not self._ordered or isinstance(positions, range)
+        edges = () if consecutive else np.flatnonzero(np.diff(positions) != 1) + 1
         starts = [0, *edges, len(positions)]
         for start, end in itertools.pairwise(starts):
             mine = errors
@@ -117,7 +120,7 @@ class MergedRows(Runner):
             done = start
             for piece in taken.cut(self.setup.writer.piece_bytes):
                 until = done + len(piece.values)
-                rows = None if self._ordered else (positions[done:until] + batch.first_row).tolist()
+                rows = None if self._ordered else [batch.first_row + int(row) for row in positions[done:until]]
                 done = until
                 for output in self.setup.writer.write(batch.first_row, piece, rows):
                     self.setup.emit(output)

@@ -111,34 +111,38 @@ class RowQueue:
             streams = ready[caller]
             shares = fair_shares([self._callers[caller][stream].rows for stream in streams], share)
             for stream, rows in zip(streams, shares, strict=True):
-                left = self._take(caller, stream, rows, left, taken)
+                if rows:
+                    left = self._take(self._callers[caller], stream, rows, left, taken)
+            if share:
+                served = self._callers.pop(caller)
+                if served:
+                    self._callers[caller] = served
         return taken
 
-    def _take(self, caller: str, stream: Any, rows: int, left: int, taken: list[Slice]) -> int:
+    def _take(self, streams: dict[Any, _Waiting], stream: Any, rows: int, left: int, taken: list[Slice]) -> int:
         """Take rows of one stream, which is served last from then on. Returns the bytes that are left."""
-        if not rows:
-            return left
-        waiting = self._callers[caller].pop(stream)
-        while rows and waiting.slices:
-            first = waiting.slices[0]
-            fits = max(left // first.part.row_bytes, 0 if taken else 1)
-            count = min(len(first), rows, fits)
+        waiting = streams.pop(stream)
+        slices = waiting.slices
+        while rows and slices:
+            first = slices[0]
+            part = first.part
+            start, have = first.start, first.end - first.start
+            count = min(have, rows, max(left // part.row_bytes, 0 if taken else 1))
             if not count:
                 break
-            mine = Slice(first.part, first.start, first.start + count)
-            first.start += count
-            if not len(first):
-                waiting.slices.popleft()
-            taken.append(mine)
+            taken.append(Slice(part, start, start + count))
+            first.start = start + count
+            if count == have:
+                slices.popleft()
             rows -= count
+            part.waiting -= count
             waiting.rows -= count
-            left -= count * first.part.row_bytes
-            self._count(mine)
-        streams = self._callers.pop(caller)
-        if waiting.slices:
+            self.rows -= count
+            size = count * part.row_bytes
+            self.bytes -= size
+            left -= size
+        if slices:
             streams[stream] = waiting
-        if streams:
-            self._callers[caller] = streams
         return left
 
     def _count(self, gone: Slice) -> None:
