@@ -103,6 +103,12 @@ _SCALAR = (
         "delay.",
     ),
     Option(
+        "attempt-timeout", duration, format_seconds, None,
+        "Time of one attempt of an `async def` function. After it the call is cancelled and counts as a "
+        "`TimeoutError`, which `retry-on` has by default. Waiting for guards does not count. Default: only `timeout` "
+        "ends a call.",
+    ),
+    Option(
         "output-mode", choice(OutputMode, {"allow-unordered": OutputMode.UNORDERED}), _ENUM, OutputMode.ORDERED,
         "`ordered`: rows are emitted in the order of the input. `unordered`: as they complete, in whole-row execution.",
     ),
@@ -237,6 +243,8 @@ class ScalarOptions:
     buffer_capacity: int | None = SCALAR_OPTIONS["buffer-capacity"].default
     """None if it is not set; the runner of each execution has its own default."""
     timeout: float = SCALAR_OPTIONS["timeout"].default
+    attempt_timeout: float | None = SCALAR_OPTIONS["attempt-timeout"].default
+    """None if only the row's deadline ends a call."""
     output_mode: OutputMode = SCALAR_OPTIONS["output-mode"].default
     retry_strategy: RetryStrategy = SCALAR_OPTIONS["retry-strategy"].default
     fixed_delay: float = SCALAR_OPTIONS["fixed-delay"].default

@@ -31,6 +31,7 @@ class _Attempts(TypedDict, total=False):
 class ScalarCallOptions(_Attempts, total=False):
     """Options of calls of scalar functions."""
 
+    attempt_timeout: Duration
     buffer_capacity: Count
     output_mode: OutputMode | Literal["ordered", "unordered"] | None
     batch_rows: Count

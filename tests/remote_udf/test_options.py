@@ -22,6 +22,7 @@ durations = st.builds("{} {}".format, st.integers(1, 999), st.sampled_from(["ns"
 VALUES = {
     "buffer-capacity": st.integers(1, 10**6),
     "timeout": durations | st.timedeltas(timedelta(microseconds=1), timedelta(days=9)),
+    "attempt-timeout": durations,
     "output-mode": st.sampled_from(["ordered", "UNORDERED", "allow_unordered", OutputMode.ORDERED]),
     "retry-strategy": st.sampled_from(["fixed-delay", "exponential_delay", RetryStrategy.FIXED_DELAY]),
     "fixed-delay": durations,

@@ -39,6 +39,8 @@ class Function:
     """Whether the context parameter takes a BatchContext."""
     emits: bool = False
     """Whether `call` takes an Emission before the columns. It gets None if results are sent when the call returns."""
+    guarded: bool = False
+    """Whether `call` waits for guards, which limit the time of an attempt themselves."""
     cache_key: Callable[..., Any] | None = None
     """Takes the arguments and returns what distinguishes rows in the cache; None if all arguments do."""
     opens: list[Hook] = field(default_factory=list)

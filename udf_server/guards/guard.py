@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from udf_server.base.attempts import limited
 from udf_server.base.errors import CircuitOpen, InvalidConfig, RetryableError
 from udf_server.base.fairness import FairQueue, current_party
 from udf_server.base.functions import Function
@@ -66,7 +67,7 @@ class Guard:
             await self._enter()
             began, went_well = self._clock(), True
             try:
-                return await call(*arguments, **keywords)
+                return await limited(call(*arguments, **keywords))
             except (RetryableError, TimeoutError, OSError, asyncio.CancelledError):
                 went_well = False
                 raise
@@ -74,9 +75,9 @@ class Guard:
                 self._leave(went_well, self._clock() - began)
 
         if self._rate is None:
-            return replace(function, call=guarded)
+            return replace(function, call=guarded, guarded=True)
         opens, closes = [self._rate.open, *function.opens], [*function.closes, self._rate.close]
-        return replace(function, call=guarded, opens=opens, closes=closes)
+        return replace(function, call=guarded, guarded=True, opens=opens, closes=closes)
 
     async def _enter(self) -> None:
         """Wait for a place and for the rate limit. Raises CircuitOpen."""

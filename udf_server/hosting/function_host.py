@@ -102,9 +102,14 @@ class HostedFunction:
     def options(self, requested: Mapping[str, str]) -> ScalarOptions:
         """The options in effect. The caller's override the declaration's, which override the configuration's.
 
-        Raises InvalidOption if the caller wants a cache for a function that is not deterministic and declares none.
+        Raises InvalidOption if the caller wants a cache for a function that is not deterministic and declares none, or
+        an `attempt-timeout` for one whose calls cannot be cancelled.
         """
         options = resolve_scalar(self._defaults, self.spec.options, requested)
+        if options.attempt_timeout is not None and (why := self._never_cancelled()):
+            if "attempt-timeout" in requested or "attempt-timeout" in self.spec.options:
+                raise InvalidOption(f"call of {self.spec.key}: option 'attempt-timeout': {why}")
+            options = dataclasses.replace(options, attempt_timeout=None)
         if not options.cache_ttl or self.spec.deterministic or "cache-ttl" in self.spec.options:
             return options
         if "cache-ttl" not in requested:
@@ -113,6 +118,15 @@ class HostedFunction:
             f"call of {self.spec.key}: option 'cache-ttl': the function is declared with deterministic=False, so equal "
             "rows may have different values; only its author can declare a cache_ttl"
         )
+
+    def _never_cancelled(self) -> str:
+        """Why a call of the function cannot be cancelled; empty if it can."""
+        if not self.function.is_async:
+            return (
+                "the function is a plain `def`, whose calls cannot be cancelled; set a timeout in the client that it "
+                "uses, or make it `async def`"
+            )
+        return "calls of several streams are merged (max-queue-delay)" if self.merging is not None else ""
 
     def aggregate_options(self, requested: Mapping[str, str]) -> AggregateOptions:
         """The options in effect of an aggregate function. Defaults that such functions do not have are ignored."""

@@ -16,6 +16,7 @@ from remote_udf.types import require_supported
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.aggregate.binding import bind_aggregate
 from udf_server.aggregate.declaration import Aggregate
+from udf_server.base.attempts import with_attempt_timeout
 from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
@@ -100,7 +101,9 @@ def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context
     options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
     _ = hosted.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
-    return Opening(hosted, hosted.function, context, options, options.to_text(), arguments)
+    limit, function = options.attempt_timeout, hosted.function
+    function = function if limit is None else with_attempt_timeout(function, limit)
+    return Opening(hosted, function, context, options, options.to_text(), arguments)
 
 
 def _aggregate(

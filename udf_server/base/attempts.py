@@ -1,0 +1,55 @@
+"""The time of one attempt: a call that hangs is cancelled, and costs an attempt instead of the row."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+from remote_udf.durations import format_seconds
+from udf_server.base.functions import Function
+
+__all__ = ["limited", "with_attempt_timeout"]
+
+_seconds: ContextVar[float | None] = ContextVar("attempt_seconds", default=None)
+"""The `attempt-timeout` of the calls of a task whose function has guards."""
+
+
+def with_attempt_timeout(function: Function, seconds: float) -> Function:
+    """The function whose calls raise TimeoutError after this time. It must be `async def`.
+
+    If the function has guards, the time begins when they let the call pass.
+    """
+    call = function.call
+    if function.guarded:
+
+        @functools.wraps(call)
+        async def limited_by_guard(*arguments: Any, **keywords: Any) -> Any:
+            _seconds.set(seconds)
+            return await call(*arguments, **keywords)
+
+        return replace(function, call=limited_by_guard)
+
+    @functools.wraps(call)
+    async def limited_call(*arguments: Any, **keywords: Any) -> Any:
+        return await _within(seconds, call(*arguments, **keywords))
+
+    return replace(function, call=limited_call)
+
+
+async def limited(called: Awaitable[Any]) -> Any:
+    """The result of a call, within the `attempt-timeout` of this task's calls if they have one."""
+    seconds = _seconds.get()
+    return await called if seconds is None else await _within(seconds, called)
+
+
+async def _within(seconds: float, called: Awaitable[Any]) -> Any:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await called
+    except TimeoutError:
+        if not limit.expired():
+            raise  # the function's own, with its own text
+        raise TimeoutError(f"the attempt had no result within {format_seconds(seconds)}") from None
