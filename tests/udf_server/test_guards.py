@@ -298,6 +298,30 @@ def test_a_row_whose_deadline_passes_while_it_waits_leaves_its_place_to_others(s
     assert answers(serving.target, stuck, [5, 6, 7]) == {0: 5, 1: 6, 2: 7}
 
 
+def test_calls_that_end_because_their_client_is_gone_do_not_open_the_circuit(serve):
+    running = set()
+
+    @udf.scalar(name="f", buffer_capacity=5)
+    async def waiting(x: int) -> int:
+        if x >= 0:
+            return x
+        running.add(x)
+        try:
+            await asyncio.sleep(600)
+        finally:
+            running.discard(x)
+        return x
+
+    serving = serve(waiting, guards=guards(**{"breaker-failures": 2, "breaker-delay": "10 min"}))
+    call = call_of(waiting, serving.target)
+    stream = stream_of(call, transport_for(call.config))
+    stream.submit(chunk_of(range(-5, 0)))
+    asyncio.run(eventually(lambda: len(running) == 5))
+    stream.close()
+    asyncio.run(eventually(lambda: not running))
+    assert answers(serving.target, waiting, [7, 8]) == {0: 7, 1: 8}
+
+
 # Invalid guards.
 
 

@@ -31,7 +31,7 @@ class Guard:
     """The guards of one function. Waiting counts towards the row's deadline, and ends when the deadline passes.
 
     A guard counts a call as failed if it raises RetryableError, TimeoutError or OSError, or if its deadline cancels
-    it. Any other exception concerns the row only.
+    it. Any other exception concerns the row only. A call that is cancelled because its client is gone does not count.
     """
 
     def __init__(
@@ -65,10 +65,14 @@ class Guard:
         @functools.wraps(call)
         async def guarded(*arguments: Any, **keywords: Any) -> Any:
             await self._enter()
-            began, went_well = self._clock(), True
+            began = self._clock()
+            went_well: bool | None = True
             try:
                 return await limited(call(*arguments, **keywords))
-            except (RetryableError, TimeoutError, OSError, asyncio.CancelledError):
+            except asyncio.CancelledError:
+                went_well = None if current_party.get().closed else False
+                raise
+            except (RetryableError, TimeoutError, OSError):
                 went_well = False
                 raise
             finally:
@@ -122,24 +126,29 @@ class Guard:
                 self._in_use -= 1
                 self._admit()
 
-    def _leave(self, went_well: bool, seconds: float) -> None:
-        goal = self._settings.latency_goal
+    def _leave(self, went_well: bool | None, seconds: float) -> None:
         with self._lock:
             if self._loop is not asyncio.get_running_loop():
                 return
-            if self._adaptive is not None:
-                if went_well and (goal is None or seconds <= goal):
-                    self._adaptive.succeeded(self._in_use)
-                else:
-                    self._adaptive.failed(self._in_use)
+            if went_well is not None:
+                self._learn(went_well, seconds)
             self._in_use -= 1
             self._admit()
-            if self._breaker is not None:
-                if went_well:
-                    self._breaker.succeeded()
-                elif self._breaker.failed(self._clock()):
-                    log.warning("circuit opened", extra={"function": self._key})
         self._show()
+
+    def _learn(self, went_well: bool, seconds: float) -> None:
+        """Count a call that has ended, while its place is still taken. Call with the lock held."""
+        goal = self._settings.latency_goal
+        if self._adaptive is not None:
+            if went_well and (goal is None or seconds <= goal):
+                self._adaptive.succeeded(self._in_use)
+            else:
+                self._adaptive.failed(self._in_use)
+        if self._breaker is not None:
+            if went_well:
+                self._breaker.succeeded()
+            elif self._breaker.failed(self._clock()):
+                log.warning("circuit opened", extra={"function": self._key})
 
     def _limit(self) -> float:
         if self._adaptive is not None:

@@ -130,6 +130,7 @@ class CoroutinePool:
 
     def cancel(self) -> None:
         self._closed = True
+        self._setup.party.close()  # a guard must not take these calls for failures of the service
         self.arrived.clear()
         self._queue.clear()
         self.sender.cancel()

@@ -53,6 +53,7 @@ class Vectorized(Runner):
 
     def cancel(self) -> None:
         self._stop.set()
+        self.setup.party.close()  # a guard must not take these calls for failures of the service
         self.setup.room.close()
         with self._lock:
             self._waiting.clear()
