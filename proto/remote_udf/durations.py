@@ -1,5 +1,6 @@
 """Durations as users write them in options: "2 s", "100ms", "3 min"."""
 
+import functools
 import re
 from datetime import timedelta
 from decimal import Decimal
@@ -35,6 +36,7 @@ def parse_seconds(text: str | timedelta) -> float:
     return float(match[1]) * _SECONDS[match[2].lower()]
 
 
+@functools.lru_cache(maxsize=1_000)
 def format_seconds(seconds: float) -> str:
     """Format seconds in the largest unit that gives a whole number: 0.25 -> "250 ms", 180.0 -> "3 min"."""
     # More digits would show the rounding of floating point numbers.

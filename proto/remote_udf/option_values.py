@@ -4,6 +4,7 @@ Each reader raises InvalidOption with the value and with what is expected instea
 """
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Option:
     default: Any
     doc: str
 
-    @property
+    @functools.cached_property
     def attribute(self) -> str:
         """The name in Python code."""
         return self.name.replace("-", "_")

@@ -5,7 +5,6 @@ in the Spark session, in the function's declaration and in the server's configur
 precedence, highest first, for each option separately. Names have underscores in Python and hyphens elsewhere.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -264,9 +263,8 @@ class ScalarOptions:
 
     def to_text(self) -> dict[str, str]:
         """The options that have a value, as text by hyphenated name, as in the message Opened."""
-        values = dataclasses.asdict(self)
-        present = {name: option for name, option in SCALAR_OPTIONS.items() if values[option.attribute] is not None}
-        return {name: option.format(values[option.attribute]) for name, option in present.items()}
+        values = ((name, option, getattr(self, option.attribute)) for name, option in SCALAR_OPTIONS.items())
+        return {name: option.format(value) for name, option, value in values if value is not None}
 
 
 @dataclass(frozen=True)
@@ -296,8 +294,7 @@ class AggregateOptions:
 
     def to_text(self) -> dict[str, str]:
         """The options as text by hyphenated name, as in the message Opened."""
-        values = dataclasses.asdict(self)
-        return {name: option.format(values[option.attribute]) for name, option in AGGREGATE_OPTIONS.items()}
+        return {name: option.format(getattr(self, option.attribute)) for name, option in AGGREGATE_OPTIONS.items()}
 
     def for_segments(self) -> ScalarOptions:
         """The options with which segments are called: as rows of a vectorized function, one bundle per call."""
@@ -397,9 +394,5 @@ def resolve_aggregate(*layers: Mapping[str, str]) -> AggregateOptions:
 
 def _resolved(known: Mapping[str, Option], layers: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     # A layer may have options of another table: those of a declaration concern calls and hosted functions.
-    return {
-        known[name].attribute: known[name].parse(text)
-        for layer in layers
-        for name, text in layer.items()
-        if name in known
-    }
+    texts = {name: text for layer in layers for name, text in layer.items() if name in known}
+    return {known[name].attribute: known[name].parse(text) for name, text in texts.items()}
