@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-__all__ = ["NO_SPAN", "Attribute", "Headers", "Span"]
+__all__ = ["NO_SPAN", "Attribute", "Headers", "NoSpan", "Span"]
 
 Headers = Iterable[tuple[str, str | bytes]]
 """Metadata of gRPC, of which `traceparent` and `tracestate` (W3C) are used."""
@@ -38,7 +38,9 @@ class Span(Protocol):
         ...
 
 
-class _NoSpan:
+class NoSpan:
+    """A span that records nothing."""
+
     def event(self, name: str, **attributes: Attribute) -> None:
         pass
 
@@ -58,5 +60,5 @@ class _NoSpan:
         pass
 
 
-NO_SPAN: Span = _NoSpan()
+NO_SPAN: Span = NoSpan()
 """The span that is used without tracing."""

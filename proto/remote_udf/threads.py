@@ -5,6 +5,7 @@ A test can pass a subclass whose threads take turns, so that a run can be repeat
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,10 @@ class Threads:
     def ident(self) -> int:
         """The identifier of the calling thread."""
         return threading.get_ident()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the calling thread wait."""
+        time.sleep(seconds)
 
     def event(self) -> threading.Event:
         return threading.Event()

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.outcomes import RowError
+from remote_udf.spans import NoSpan
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
@@ -20,6 +21,7 @@ from spark_client.executor.stream.transport import GrpcTransport
 from tests.simulation.files import Files, SharedFiles
 from tests.simulation.functions import SCALAR_FUNCTIONS
 from tests.simulation.network import Network, SimulatedChannel
+from tests.simulation.oracles import check_held
 from tests.simulation.scenario import TaskPlan
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import SimulatedThreads
@@ -45,7 +47,7 @@ class SparkWorker:
             "simulated", resolve=lambda _: [(address, "") for address in resolve()], clock=scheduler.clock,
             rng=scheduler.random(f"endpoints {name}"),
         )  # fmt: skip
-        self.watch = SilenceWatch(threads=threads, sleep=threads.sleep)
+        self.watch = SilenceWatch(threads=threads)
         self.files = Files(files, threads, self.random)
         self.listings = Listings(threads)
 
@@ -87,7 +89,7 @@ def scalar_calls(plan: TaskPlan, policy: ErrorPolicy) -> tuple[PlannedCall, ...]
     """The scalar calls of a task with the first column of its input."""
     options = {
         **options_of(plan), "output-mode": "ordered" if plan.ordered else "unordered",
-        "buffer-capacity": str(plan.capacity),
+        "buffer-capacity": str(plan.capacity), "batch-rows": str(plan.message_rows),
     }  # fmt: skip
     return tuple(
         PlannedCall(ScalarCall(SPECS[name], 1, options, f"call{index}", config_of(plan), policy), (0,))
@@ -95,7 +97,7 @@ def scalar_calls(plan: TaskPlan, policy: ErrorPolicy) -> tuple[PlannedCall, ...]
     )
 
 
-class ReplaySpan:
+class ReplaySpan(NoSpan):
     """The span of a stream: it notes when rows were sent again last, and for how long they had waited then."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -105,21 +107,6 @@ class ReplaySpan:
     def event(self, name: str, **attributes: Any) -> None:
         if name == "replay":
             self.replayed = self._clock(), attributes["waited"]
-
-    def set(self, **attributes: Any) -> None:
-        pass
-
-    def child(self, name: str, **attributes: Any) -> Any:
-        return self
-
-    def headers(self) -> list[tuple[str, str]]:
-        return []
-
-    def make_current(self) -> None:
-        pass
-
-    def end(self, error: str = "") -> None:
-        pass
 
 
 class Attempt:
@@ -150,7 +137,8 @@ class Attempt:
     def _run(self) -> None:
         worker, plan = self.worker, self.plan
         runtime = worker.runtime(TaskInfo(job="job", partition=self.number), self.streams)
-        engine = RowEngine(scalar_calls(plan, ErrorPolicy()), runtime, ordered=plan.ordered)
+        calls = scalar_calls(plan, ErrorPolicy())
+        engine = RowEngine(calls, runtime, ordered=plan.ordered, held_bytes=plan.held_bytes)
         for completed in engine.run(self._batches()):
             columns = [values.to_pylist() for values in completed.values]
             for row, x in enumerate(completed.table.column(0).to_pylist()):
@@ -162,6 +150,7 @@ class Attempt:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(self.xs), self.plan.batch_rows):
+            check_held(self, start)
             if self.plan.pause:
                 self.worker.threads.sleep(self.plan.pause)
             xs = self.xs[start : start + self.plan.batch_rows]

@@ -7,7 +7,6 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import StreamError
-from spark_client.executor.engine import row_engine as engine_module
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.message_sizing import MESSAGES_IN_FLIGHT
 from spark_client.executor.stream.runtime import Runtime
@@ -40,8 +39,7 @@ def readers():
 # Bounds.
 
 
-def test_input_is_not_read_beyond_what_may_wait_for_a_slow_first_row(monkeypatch):
-    monkeypatch.setattr(engine_module, "HELD_BYTES", 40_000)
+def test_input_is_not_read_beyond_what_may_wait_for_a_slow_first_row():
     rest_is_here = threading.Event()
     read = []
 
@@ -69,7 +67,9 @@ def test_input_is_not_read_beyond_what_may_wait_for_a_slow_first_row(monkeypatch
             read.append(batch.num_rows)
             yield batch
 
-    run = through(Scripted(first_batch_last), (call_of(plus_two), (0,))).run(batches())
+    runtime = opening({"plus_two": Scripted(first_batch_last)})
+    engine = RowEngine([PlannedCall(call_of(plus_two), (0,))], runtime, ordered=True, held_bytes=40_000)
+    run = engine.run(batches())
     first = next(run)
     # The limit is the input read when the first row could leave: 16 bytes and up to 8 of values per row, and a batch.
     assert rest_is_here.is_set()

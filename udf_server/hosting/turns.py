@@ -16,7 +16,6 @@ __all__ = ["DEFAULT_CALLS", "Turns"]
 
 DEFAULT_CALLS = 10_000
 LOOK_SECONDS = 0.005
-"""Interval at which the loop's lag is measured while several jobs share the loop."""
 BUSY_SECONDS = 0.002
 """If a loop is later than this, it is busy."""
 TURN_SECONDS = 0.0005
@@ -35,13 +34,16 @@ class Turns:
 
     def __init__(
         self, limit: int = DEFAULT_CALLS, clock: Callable[[], float] = time.perf_counter,
-        cpu_clock: Callable[[], float] = time.thread_time,
+        cpu_clock: Callable[[], float] = time.thread_time, look_seconds: float = LOOK_SECONDS,
     ) -> None:  # fmt: skip
-        """`limit` is the maximum number of holders. `cpu_clock` returns the CPU time of the loop's thread."""
+        """`limit` is the maximum number of holders. `cpu_clock` returns the CPU time of the loop's thread.
+
+        While several jobs share the loop, its lag is measured every `look_seconds`.
+        """
         self.busy = False
         """Whether a worker must ask before its next row."""
         self._limit = limit
-        self._clock, self._cpu_clock = clock, cpu_clock
+        self._clock, self._cpu_clock, self._look_seconds = clock, cpu_clock, look_seconds
         self._queue: FairQueue[tuple[object, asyncio.Future[None]]] = FairQueue()
         self._works: FairQueue[Callable[[], object]] = FairQueue()
         """Work that takes longer than the next row of a worker."""
@@ -112,7 +114,7 @@ class Turns:
     def _watch(self) -> None:
         if not self._looking and self._shared:
             self._looking = True
-            self._look_in(self._clock() + LOOK_SECONDS)
+            self._look_in(self._clock() + self._look_seconds)
 
     def do(self, party: Party, work: Callable[[], object]) -> None:
         """Do work that takes long, such as converting a batch.
@@ -185,4 +187,4 @@ class Turns:
             self._pump_soon()
         self._looking = self._shared
         if self._looking:
-            self._look_in(now + LOOK_SECONDS)
+            self._look_in(now + self._look_seconds)

@@ -23,7 +23,6 @@ from spark_client.executor.stream.runtime import Runtime
 __all__ = ["PlannedCall", "RowEngine"]
 
 HELD_BYTES = 64 << 20
-"""If input that waits for outcomes and values that were not returned have this many bytes, no more input is read."""
 INNER_SHARE = 5
 """A message to a row-wise function whose values go to another call has this share of the usual rows, so that the other
 call begins early. A message is usually 50 ms of work."""
@@ -38,7 +37,7 @@ class RowEngine:
 
     def __init__(
         self, calls: Sequence[PlannedCall], runtime: Runtime, *, ordered: bool, merging: bool = True,
-        piecewise: bool = False, most_bytes: int | None = None,
+        piecewise: bool = False, most_bytes: int | None = None, held_bytes: int = HELD_BYTES,
     ) -> None:  # fmt: skip
         """Without `merging`, an ordered engine returns one Completed for each batch that has rows.
 
@@ -47,9 +46,12 @@ class RowEngine:
 
         If the values of a call for an ordered batch have more than `most_bytes`, the batch is returned in several
         pieces, once it is complete.
+
+        If input that waits for outcomes and values that were not returned have `held_bytes`, no more input is read.
         """
         self._piecewise = piecewise
         self._most_bytes = most_bytes
+        self._most_held = held_bytes
         self._calls = calls
         self._runtime = runtime
         self._ordered = ordered
@@ -195,7 +197,7 @@ class RowEngine:
             yield from self._ready()
         self._take_read()
         yield from self._ready()
-        while self._held_bytes > HELD_BYTES and self._here:
+        while self._held_bytes > self._most_held and self._here:
             self._receive()
             yield from self._ready()
 

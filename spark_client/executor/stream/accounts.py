@@ -1,9 +1,9 @@
 """Accounts counts what a stream does, for the statistics of the job, its span and a comparison with the server."""
 
-import threading
 from collections.abc import Callable
 
 from remote_udf.spans import NO_SPAN, Span
+from remote_udf.threads import Threads
 from remote_udf.tracing import flush_spans
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
@@ -17,13 +17,16 @@ __all__ = ["Accounts"]
 class Accounts:
     """`statistics` has the counts of the whole stream, `counts` those of its current connection."""
 
-    def __init__(self, call: ScalarCall, task: TaskInfo, span: Span, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, call: ScalarCall, task: TaskInfo, span: Span, clock: Callable[[], float], threads: Threads
+    ) -> None:
         self.statistics = Statistics(streams=1)
         self.counts = pb.StreamCounts()
         self._call = call
         self._task = task
         self._span = span
         self._clock = clock
+        self._threads = threads
         self._began = clock()
         self._reported = False
 
@@ -95,7 +98,7 @@ class Accounts:
         )  # fmt: skip
         self._span.end(error)
         # Spark ends its workers without notice, so spans are flushed now, on a thread that nothing waits for.
-        threading.Thread(target=flush_spans, name="remote-udf-spans", daemon=True).start()
+        self._threads.start("remote-udf-spans", flush_spans)
 
 
 def _shown(counts: pb.StreamCounts) -> str:

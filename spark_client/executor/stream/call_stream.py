@@ -58,7 +58,7 @@ class CallStream:
         """
         self._span = span
         self.call = call
-        self._accounts = Accounts(call, task, span, clock)
+        self._accounts = Accounts(call, task, span, clock, threads)
         self.statistics = self._accounts.statistics
         """The statistics so far."""
         self._clock = clock

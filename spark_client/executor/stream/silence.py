@@ -6,9 +6,7 @@ that is gone; this watch detects a server whose process only answers pings.
 
 import os
 import threading
-import time
 import weakref
-from collections.abc import Callable
 from typing import Protocol
 
 from remote_udf.threads import THREADS, Threads
@@ -25,16 +23,9 @@ class _Watched(Protocol):
 class SilenceWatch:
     """Checks its streams twice a second, while there are any."""
 
-    def __init__(
-        self,
-        look_seconds: float = LOOK_SECONDS,
-        *,
-        threads: Threads = THREADS,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
+    def __init__(self, look_seconds: float = LOOK_SECONDS, *, threads: Threads = THREADS) -> None:
         self._look_seconds = look_seconds
         self._threads = threads
-        self._sleep = sleep
         self._watched: weakref.WeakKeyDictionary[_Watched, None] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._running = False
@@ -52,7 +43,7 @@ class SilenceWatch:
 
     def _run(self) -> None:
         while True:
-            self._sleep(self._look_seconds)
+            self._threads.sleep(self._look_seconds)
             with self._lock:
                 streams = list(self._watched)
                 if not streams:

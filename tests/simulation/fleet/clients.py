@@ -48,7 +48,7 @@ class Client:
 
     def __init__(self, network: Network, number: int, resolve: Callable[[], list[str]], until: float) -> None:
         self.worker = SparkWorker(network, f"client{number}", resolve, SharedFiles())
-        self.worker.watch = SilenceWatch(LOOK_SECONDS, threads=self.worker.threads, sleep=self.worker.threads.sleep)
+        self.worker.watch = SilenceWatch(LOOK_SECONDS, threads=self.worker.threads)
         self.messages: list[Message] = []
         self.streams: list[CallStream] = []
         self.failed_tasks = 0
