@@ -9,6 +9,7 @@ from udf_server.base.functions import Function
 
 __all__ = ["heal", "inject"]
 
+LATE_SECONDS = 10.0
 MESSAGE_BYTES = 800
 """A message that takes more ends a server that is out of memory."""
 OTHER_FUNCTIONS: tuple[Callable[[Sequence[Function]], Sequence[Function]], ...] = (
@@ -70,6 +71,9 @@ def _link(world: Any, fault: Fault, link: Any) -> None:
         network.cut(link, client=False)
     elif fault.kind == "half-server":
         network.cut(link, server=False)
+    elif fault.kind == "doubled":
+        # The client connects again, while the server still receives what was sent before.
+        network.cut(link, server=False, late=min(fault.seconds, LATE_SECONDS))
     elif fault.kind in DROPS:
         link.drop(*DROPS[fault.kind])
         network.stall(link)

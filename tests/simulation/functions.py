@@ -11,6 +11,7 @@ import pyarrow as pa
 
 import udf_server as udf
 from tests.simulation.threads import SimulatedThreads
+from udf_server.base.fairness import Party, current_party
 
 __all__ = ["MANY_ROWS", "SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "later", "value_of"]
 
@@ -31,14 +32,19 @@ class Behaviour:
 class Rows:
     """The behaviours of the rows of one world, and how often each was called."""
 
-    def __init__(self, crash: Callable[[Any], object], ended: Callable[[int, Any, float, float], object]) -> None:
-        """`crash` ends the server of a process. `ended` is told when the coroutine of a row has begun and ended."""
+    def __init__(
+        self, crash: Callable[[Any], object], began: Callable[[Any, Party], object],
+        ended: Callable[[int, Any, float, bool | None], object],
+    ) -> None:  # fmt: skip
+        """`crash` ends the server of a process.
+
+        `began` gets the event loop and the stream of each call of `slow`. When the call ends, `ended` gets the row, the
+        loop, when it began, and whether it went well: None if it was cancelled because its client is gone.
+        """
         self.behaviours: dict[int, Behaviour] = {}
         self.calls: Counter[int] = Counter()
         self.first_called: dict[int, float] = {}
-        self.served: Counter[tuple[Any, int]] = Counter()
-        """Process and task to the number of calls of `slow`."""
-        self.ended = ended
+        self.began, self.ended = began, ended
         self._crash = crash
 
     def called(self, x: int, process: Any) -> tuple[float, Exception | None]:
@@ -69,14 +75,18 @@ def value_of(x: int) -> int:
 @udf.scalar
 async def slow(x: int) -> int:
     loop: Any = asyncio.get_running_loop()
-    rows, process, began = active[-1], loop.process, loop.time()
-    seconds, error = rows.called(x, process)
+    rows, party, began = active[-1], current_party.get(), loop.time()
+    seconds, error = rows.called(x, loop.process)
     rows.first_called.setdefault(x, began)
-    rows.served[process, x // 1_000 - 1] += 1
+    rows.began(loop, party)
+    went_well: bool | None = not isinstance(error, udf.RetryableError)
     try:
         await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        went_well = None if party.closed else False
+        raise
     finally:
-        rows.ended(x, process, began, loop.time())
+        rows.ended(x, loop, began, went_well)
     if error is not None:
         raise error
     return value_of(x)

@@ -28,16 +28,29 @@ class _Task(asyncio.Task[Any]):
 
     number: int
 
-    def __new__(cls, *_: Any, number: int, **__: Any) -> "_Task":
+    def __new__(cls, coroutine: Coroutine[Any, Any, Any], *, loop: "SimulatedLoop", **_: Any) -> "_Task":
         task = super().__new__(cls)
-        task.number = number
+        task.number = loop.next_number()
         return task
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], *, number: int, **keywords: Any) -> None:
-        super().__init__(coroutine, **keywords)
 
     def __hash__(self) -> int:
         return self.number
+
+
+class _Handle(asyncio.TimerHandle):
+    """A callback of a loop, with less around it than asyncio's own."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
+    ) -> None:
+        self._callback, self._args, self._cancelled = callback, args, False
+        self._context = contextvars.copy_context() if context is None else context
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._args = ()
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -48,7 +61,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.process = process
         self._scheduler = process.scheduler
         self._threads = threads
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[_Handle] = deque()
         self._running, self._closed, self._stopping = running, False, False
         self._step_due = False
         self._busy_until = 0.0
@@ -79,7 +92,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        return self._add(asyncio.Handle(callback, args, self, context))
+        handle = _Handle(callback, args, context)
+        if not self._closed:
+            self._ready.append(handle)
+            if not self._step_due:
+                self._schedule_step()
+        return handle
 
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -88,7 +106,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("Event loop is closed")
         if events._get_running_loop() is self:
             return self.call_soon(callback, *args, context=context)
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, context)
         # What one thread posts arrives in order, and later than at once.
         due = max(self._posted_until, self._scheduler.now + self.process.switch_seconds())
         self._posted_until = due
@@ -98,28 +116,29 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        handle = _Handle(callback, args, context)
+        self.process.after(max(delay, 0.0), self._arrive, handle)
+        return handle
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self.process.after(max(when - self.time(), 0.0), self._arrive, handle)
-        return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
+        return self.call_later(when - self.time(), callback, *args, context=context)
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)
 
     def create_task(self, coroutine: Any, **keywords: Any) -> "asyncio.Task[Any]":
-        task = _Task(coroutine, number=self._scheduler.next_number(), loop=self, **keywords)
+        task = _Task(coroutine, loop=self, **keywords)
         if len(self._tasks) >= self._most_tasks:
             self._tasks = [weakref.ref(task) for task in self.tasks()]
             self._most_tasks = 2 * len(self._tasks) + FEW
         self._tasks.append(weakref.ref(task))
         return task
+
+    def next_number(self) -> int:
+        """A number that nothing else in this world has."""
+        return self._scheduler.next_number()
 
     def tasks(self) -> list["_Task"]:
         """The tasks of this loop that are not done. `asyncio.all_tasks` looks at those of every world so far."""
@@ -175,15 +194,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             error = context.get("exception") or RuntimeError(context["message"])
             self._scheduler.fail(AssertionError(f"{self.process.name}: {context['message']}: {error!r}"))
 
-    def _add(self, handle: asyncio.Handle) -> asyncio.Handle:
-        if not handle.cancelled() and not self._closed:
-            self._ready.append(handle)
-            self._schedule_step()
-        return handle
-
-    def _arrive(self, handle: asyncio.Handle) -> None:
+    def _arrive(self, handle: _Handle) -> None:
         """Add what a timer or another thread has for this loop. If the loop is idle, it runs now."""
-        if handle.cancelled() or self._closed:
+        if handle._cancelled or self._closed:
             return
         self._ready.append(handle)
         if self._running and not self._step_due:
@@ -216,12 +229,19 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         # No step is scheduled meanwhile, because what is ready afterwards follows at once, or is scheduled then.
         self._step_due = True
         try:
-            for _ in range(len(self._ready)):
-                if not self._ready or not self.process.alive:
+            ready, process = self._ready, self.process
+            for _ in range(len(ready)):
+                if not ready or not process.alive:
                     break
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    handle._run()
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": f"in {handle._callback}", "exception": error})
         finally:
             self._step_due = False
         if self.watch is not None:

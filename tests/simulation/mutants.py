@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from spark_client.executor.engine.groups import Group
 from spark_client.executor.stream import connection
 from spark_client.executor.stream.accounts import Accounts
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Chunk
 from spark_client.executor.stream.connecting import Connector
 from spark_client.executor.stream.connection import Connection
+from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.silence import SilenceWatch
 from tests.simulation.job_mutants import JOB_MUTANTS
@@ -24,6 +26,9 @@ from udf_server.base.fairness import FairQueue, Party
 from udf_server.batching.attempt import Attempt
 from udf_server.batching.dynamic_batcher import Batchers
 from udf_server.batching.merged_call import MergedCall
+from udf_server.guards.breaker import Breaker
+from udf_server.guards.guard import Guard
+from udf_server.guards.rates import MovingWindow
 from udf_server.hosting.executors import ThreadExecutor
 from udf_server.hosting.registry import Registry
 from udf_server.hosting.turns import Turns
@@ -158,7 +163,7 @@ def _one_row_late(original: Any) -> Any:
     return settle
 
 
-def _no_failures(original: Any) -> Any:
+def _zero(original: Any) -> Any:
     return property(lambda self: 0)
 
 
@@ -189,6 +194,29 @@ def _asks_again(original: Any) -> Any:
 
 def _most_served_first(original: Any) -> Any:
     return lambda self, cost: original(self, -cost)
+
+
+def _compensated(original: Any) -> Any:
+    def push(self: Any, party: Any, item: Any) -> None:
+        leaf = self._leaf(party)
+        served = leaf.served
+        original(self, party, item)
+        leaf.served = served
+
+    return push
+
+
+def _blames_the_service(original: Any) -> Any:
+    return lambda self, went_well, seconds: original(self, bool(went_well), seconds)
+
+
+def _tests_at_will(original: Any) -> Any:
+    def ask(self: Any, now: float) -> float:
+        was_open = now < self._until
+        found: float = original(self, now)
+        return found if was_open else 0.0
+
+    return ask
 
 
 def _no_progress(original: Any) -> Any:
@@ -242,6 +270,15 @@ MUTANTS = (
     Mutant("deadlines of threads are not checked", ThreadedRows, "tick", _nothing),
     Mutant("a deadline begins again after a replay", Runner, "timeout_of", _whole_timeout),
     Mutant("the caller that was served most comes first", FairQueue, "pop", _most_served_first),
+    Mutant("a stream that returns gets what it has missed", FairQueue, "_push", _compensated),
+    Mutant("rows in flight have no limit", MessageSizing, "has_room", _returns(True)),
+    Mutant("input is read whatever is held", Group, "bytes", _zero),
+    Mutant("a guard allows any number of calls at once", Guard, "_limit", _returns(float("inf"))),
+    Mutant("the place of a guarded call is not returned", Guard, "_leave", _nothing),
+    Mutant("a guard takes calls whose client is gone for failures", Guard, "_leave", _blames_the_service),
+    Mutant("a rate is ignored", MovingWindow, "hit", _returns(0.0)),
+    Mutant("a breaker does not open", Breaker, "failed", _returns(False)),
+    Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
     Mutant("the limit of a stream's rows is ignored", RowAccounts, "_has_room", _returns(True)),
     Mutant("the limits of all streams are ignored", Admission, "_full", _nothing),
     Mutant("every fifth result is lost", Outbox, "emit", _every_fifth_lost),
@@ -250,7 +287,7 @@ MUTANTS = (
     Mutant("one attempt too few is made", RetryPolicy, "delay", _one_attempt_fewer),
     Mutant("an error becomes a null", RowBatch, "fail", _null_instead),
     Mutant("after halving, values are one row late", Outcomes, "settle", _one_row_late),
-    Mutant("the server counts failed rows as good", Output, "failed", _no_failures),
+    Mutant("the server counts failed rows as good", Output, "failed", _zero),
     Mutant("values of a common call go to other rows of their stream", MergedCall, "_settle", _reversed_values),
     Mutant("a common call goes on after its streams were lost", MergedCall, "left", _nothing),
     Mutant("deadlines of common calls are not checked", MergedCall, "check", _nothing),

@@ -17,6 +17,8 @@ __all__ = ["Link", "Network", "Path", "SimulatedChannel"]
 
 WINDOW = 8
 """Messages that a sender may be ahead of its receiver: gRPC's flow control."""
+UPDATE = 4
+"""A receiver says after this many messages that it has read them."""
 KEEPALIVE_SECONDS = (10.0, 15.0)
 """A client finds out within this time that nothing comes back; see `channels.py`."""
 SERVER_KEEPALIVE_SECONDS = (20.0, 40.0)
@@ -67,28 +69,39 @@ class Path:
     def __init__(self, scheduler: Scheduler, link: Link, direction: int, network: Process) -> None:
         self._scheduler, self._link, self._direction, self._network = scheduler, link, direction, network
         self._last = 0.0
-        self._closed = False
+        self._closed = self._ended = self._late = False
         self._held: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         link.paths[self] = None
 
     def send(self, size: int, deliver: Callable[..., object], *arguments: Any) -> None:
+        if self._ended:
+            return
         self._last = max(self._last, self._scheduler.now + self._link.seconds(size))
         self._scheduler.at(self._last, self._network, self._arrive, deliver, arguments)
 
     def close(self) -> None:
-        self._closed = True
+        self._closed = self._ended = True
         self._link.paths.pop(self, None)
         self._held.clear()
 
+    def delay(self, seconds: float) -> None:
+        """Take nothing more. What is on its way arrives, but not before this time has passed."""
+        self._ended = self._late = True
+        self._network.after(seconds, self._hurry)
+
+    def _hurry(self) -> None:
+        self._late = False
+        self.flush()
+
     def flush(self) -> None:
-        while self._held and not self._link.dropped[self._direction]:
+        while self._held and not (self._late or self._link.dropped[self._direction]):
             deliver, arguments = self._held.popleft()
             deliver(*arguments)
 
     def _arrive(self, deliver: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         if self._closed:
             return
-        if self._held or self._link.dropped[self._direction]:
+        if self._held or self._late or self._link.dropped[self._direction]:
             self._held.append((deliver, arguments))
         else:
             deliver(*arguments)
@@ -106,6 +119,8 @@ class Network:
         self.opened = 0
         self.unreachable: dict[str, None] = {}
         """Addresses to which no new link lets anything through."""
+        self.callers: Callable[[str], str] = str
+        """The caller to which the process of a client belongs."""
 
     def link(self, client: str, server: str) -> Link:
         key = (client, server)
@@ -117,10 +132,13 @@ class Network:
     def links_of(self, server: str) -> list[Link]:
         return [self.links[key] for key in sorted(key for key in self.links if key[1] == server)]
 
-    def cut(self, link: Link, *, client: bool = True, server: bool = True) -> None:
-        """Break the connections of a link. An end that does not notice at once does so by its keepalive."""
+    def cut(self, link: Link, *, client: bool = True, server: bool = True, late: float | None = None) -> None:
+        """Break the connections of a link. An end that does not notice at once does so by its keepalive.
+
+        With `late`, what the clients have sent still arrives, after this time.
+        """
         for stream in list(link.streams):
-            stream.cut(client, server)
+            stream.cut(client, server, late)
 
     def reset(self, address: str) -> None:
         """The process that listened there has ended: its host says so to every client."""
@@ -169,6 +187,8 @@ class ClientStream:
         self.address = address
         self.network, self._threads, self._random = network, threads, random
         self.link = network.link(threads.process.name, address)
+        self.caller = network.callers(threads.process.name)
+        """Who the server takes the client for."""
         self.link.streams[self] = None
         scheduler = network.scheduler
         self.to_server = Path(scheduler, self.link, 0, network.process)
@@ -176,6 +196,8 @@ class ClientStream:
         self._inbox = threads.queue()
         self._ended: Exception | None = None
         self._room = WINDOW
+        self._read = 0
+        """Messages that were read, and of which the server was not told."""
         self._has_room = threads.event()
         self.server: Any = None
         """The server's end, once there is one."""
@@ -196,7 +218,10 @@ class ClientStream:
         if item is None:
             self._inbox.put(None)
             raise StopIteration
-        self.to_server.send(0, self._read_one)
+        self._read += 1
+        if self._read == UPDATE:
+            self._read = 0
+            self.to_server.send(0, self._update)
         return item
 
     def is_active(self) -> bool:
@@ -223,11 +248,11 @@ class ClientStream:
             self._inbox.put(message)
 
     def consumed(self) -> None:
-        """The server has read a message."""
-        self._room += 1
+        """The server has read some messages."""
+        self._room += UPDATE
         self._has_room.set()
 
-    def cut(self, client: bool, server: bool) -> None:
+    def cut(self, client: bool, server: bool, late: float | None = None) -> None:
         process, random = self.network.process, self._random
         lost = RpcLost(grpc.StatusCode.UNAVAILABLE, "connection reset")
         if client:
@@ -239,7 +264,10 @@ class ClientStream:
                 self.server.cut()
             else:
                 process.after(random.uniform(*SERVER_KEEPALIVE_SECONDS), self.server.cut)
-        self.to_server.close()
+        if late is None:
+            self.to_server.close()
+        else:
+            self.to_server.delay(late)
         self.to_client.close()
 
     def watch(self) -> None:
@@ -257,6 +285,8 @@ class ClientStream:
             self.end(RpcLost(grpc.StatusCode.UNAVAILABLE, "connection refused"))
             return
         self.server = server.accept(self)
+        if self._ended is not None:  # the request was on its way when the connection broke
+            self.network.process.after(self._random.uniform(*SERVER_KEEPALIVE_SECONDS), self.server.cut)
         # It is the process, not its host, that answers the first frames.
         server.process.after(0.0, self.to_client.send, 0, self._answered)
 
@@ -269,7 +299,7 @@ class ClientStream:
             if self.server is not None:
                 self.server.cut()
 
-    def _read_one(self) -> None:
+    def _update(self) -> None:
         if self.server is not None:
             self.server.consumed()
 

@@ -15,6 +15,7 @@ __all__ = [
     "check_attempt",
     "check_calls",
     "check_deadline",
+    "check_held",
     "check_jobs",
     "check_leftovers",
     "check_probe",
@@ -26,6 +27,10 @@ FAULTY = {ErrorCode.SERVER_UNAVAILABLE, ErrorCode.TIMEOUT}
 """Errors that every row may get if servers or networks fail."""
 
 
+ROW_BYTES = 8
+"""An argument."""
+MESSAGES = 4
+"""Messages that a stream may have in flight."""
 SLACK_SECONDS = 0.5
 """A server looks for deadlines at least this often, or twenty times per timeout."""
 
@@ -91,7 +96,11 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
             raise Violation(f"{where} has a value")
         return
     allowed = set(FAULTY) if may_fail(world) else set()
-    if behaviour.kind in ("error", "flaky"):
+    guard = world.scenario.guard if "slow" in plan.functions else None
+    refused = guard is not None and guard.breaker_failures is not None
+    if guard is not None:
+        allowed.add(ErrorCode.TIMEOUT)  # a call waits for the guard within its deadline
+    if behaviour.kind in ("error", "flaky") or (refused and "CircuitOpen" in outcome.message):
         allowed.add(ErrorCode.FUNCTION_ERROR)
     if behaviour.kind == "hang":
         allowed.add(ErrorCode.TIMEOUT)
@@ -104,8 +113,22 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
         raise Violation(f"{where} failed with {outcome.code}: {outcome.message}")
     if behaviour.kind == "flaky" and outcome.code is ErrorCode.FUNCTION_ERROR and outcome.attempts < plan.attempts:
         raise Violation(f"{where} failed after {outcome.attempts} of {plan.attempts} attempts")
-    if behaviour.kind == "error" and outcome.attempts > 1:
+    if behaviour.kind == "error" and outcome.attempts > 1 and not refused:
         raise Violation(f"{where} was called {outcome.attempts} times, but its error is final")
+
+
+def check_held(attempt: Any, read: int) -> None:
+    """What the client of a task holds when it asks for more than these rows. Raises Violation."""
+    name, plan = attempt.worker.process.name, attempt.plan
+    # With one row less than four messages in flight, one more is sent.
+    most = (MESSAGES + 1) * plan.message_rows
+    if found := [stream.unanswered for stream in attempt.streams if stream.unanswered > most]:
+        raise Violation(f"{name}: {found} rows of streams are in flight; batch-rows {plan.message_rows} allows {most}")
+    held = read - len(attempt.outcomes)
+    # Batches are merged to messages before they are sent.
+    most = plan.held_bytes // ROW_BYTES + plan.message_rows + plan.batch_rows
+    if held > most:
+        raise Violation(f"{name}: {held} rows are held, and more are read; {plan.held_bytes} bytes allow {most}")
 
 
 def check_probe(world: Any, attempt: Any) -> None:
@@ -115,6 +138,8 @@ def check_probe(world: Any, attempt: Any) -> None:
         return  # a row has ended the server, perhaps when it was its turn to be tried, while the others hang
     if attempt.error is not None:
         raise Violation(f"{name}: the probe failed: {attempt.error}")
+    if world.scenario.guard is not None:
+        return  # its rows wait for those of other tasks, and fail with them
     for x, (outcome,) in attempt.outcomes:
         if isinstance(outcome, RowError):
             raise Violation(f"{name}: row {x} of the probe failed with {outcome.code}: {outcome.message}")
@@ -123,7 +148,7 @@ def check_probe(world: Any, attempt: Any) -> None:
 def check_deadline(world: Any, x: int, process: Any, began: float, ended: float) -> None:
     """A coroutine ends when its row's deadline has passed, also of a row that was sent again. Raises Violation."""
     attempt = next((each for each in reversed(world.attempts) if x in each.xs), None)
-    if attempt is None or attempt.plan.functions != ("slow",) or process.was_frozen or not process.alive:
+    if attempt is None or attempt.plan.functions != ("slow",) or process.was_frozen:
         return
     timeout = limit = attempt.plan.timeout
     for stream in attempt.streams:
@@ -200,6 +225,8 @@ def check_leftovers(world: Any) -> None:
             executor = hosted.running_executor
             if executor is not None and (executor.turns._holders or executor.turns._queue.groups):
                 raise Violation(f"{server.process.name}: streams that have ended hold turns of {hosted.spec.key}")
+        if server.guarded is not None:
+            server.guarded.check_left()
         for loop in server.loops:
             if tasks := loop.tasks():
                 raise Violation(f"{server.process.name}: {len(tasks)} tasks are left")

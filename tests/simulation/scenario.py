@@ -4,13 +4,18 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.functions import Behaviour
+from udf_server.guards.settings import GuardSettings
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import AdmissionLimits
 
 __all__ = ["EXECUTORS", "PROBE", "SERVER_FAULTS", "Fault", "JobPlan", "Scenario", "TaskPlan", "drawn"]
 
 NAMES = ("slow", "threaded", "vectorized")
-LINK_FAULTS = ("cut", "half-client", "half-server", "hole", "hole-to-server", "hole-to-client", "slow-link", "late")
+SHARED = ("merged", "listed")
+"""Functions whose calls several streams share."""
+LINK_FAULTS = (
+    "cut", "half-client", "half-server", "doubled", "hole", "hole-to-server", "hole-to-client", "slow-link", "late",
+)  # fmt: skip
 SERVER_FAULTS = ("crash", "freeze", "drain", "slow-server", "out-of-memory", "deployment")
 LIMITED = 0.2
 """Share of the worlds of mode `safety` whose servers have small limits."""
@@ -19,9 +24,11 @@ FEW_CALLS, MOST_CALLS = 10, 10_000
 RESTART_SECONDS = (0.05, 8.0)
 MERGED = 0.2
 """Share of the worlds whose tasks share calls of one function."""
+GUARDED = 0.15
+"""Share of the worlds whose servers guard the function `slow`."""
 APPLICATIONS = 0.25
 """Share of the worlds with an application instead of tasks."""
-JOB_ROWS = 30
+JOB_ROWS = 20
 """The most rows of a job."""
 EXECUTORS = 2
 """Of an application."""
@@ -66,6 +73,10 @@ class TaskPlan:
     connect_seconds: float
     stream_seconds: float
     max_replays: int
+    message_rows: int = 65_536
+    """The option `batch-rows`."""
+    held_bytes: int = 64 << 20
+    """What the client may hold before it reads more input."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +115,14 @@ class Scenario:
     """The driver crashes soon after this many attempts have ended."""
     limits: "Limits | None" = None
     """In mode `safety`: limits of each server that are so small that it refuses streams and rows wait."""
+    guard: GuardSettings | None = None
+    """The guard of the function `slow` on each server."""
+    callers: int = 0
+    """If it is not 0, the tasks belong to this number of callers in turn; otherwise each is a caller."""
 
 
 PROBE = TaskPlan(
-    functions=("slow",), ordered=True, rows=(Behaviour(seconds=0.01),) * 30, batch_rows=10, begins=0.0, pause=0.5,
+    functions=("slow",), ordered=True, rows=(Behaviour(seconds=0.01),) * 15, batch_rows=5, begins=0.0, pause=0.5,
     timeout=10.0, attempts=1, capacity=5, connect_seconds=10.0, stream_seconds=300.0, max_replays=50,
 )  # fmt: skip
 """A task that must succeed once a server and the way to it are healthy."""
@@ -129,7 +144,9 @@ def drawn(seed: int, mode: str) -> Scenario:
     scenario = Scenario(seed, mode, servers, tasks, faults, quiet, lasting, limits=limits)
     scenario = _merged(Random(f"merged {mode} {seed}"), scenario)
     scenario = _application(Random(f"jobs {mode} {seed}"), scenario)
-    return _crowded(random, scenario) if limits is not None and scenario.tasks else scenario
+    if limits is not None and scenario.tasks:
+        return _crowded(random, scenario)
+    return _guarded(Random(f"guard {mode} {seed}"), scenario)
 
 
 def _crowded(random: Random, scenario: Scenario) -> Scenario:
@@ -138,14 +155,14 @@ def _crowded(random: Random, scenario: Scenario) -> Scenario:
         return scenario
     tasks = _crowd(random)
     faults = tuple(replace(fault, server=0, client=fault.client % len(tasks)) for fault in scenario.faults)
-    return replace(scenario, servers=1, tasks=tasks, faults=faults)
+    return replace(scenario, servers=1, tasks=tasks, faults=faults, callers=random.choice((0, 1, 2)))
 
 
 def _merged(random: Random, scenario: Scenario) -> Scenario:
     """The same scenario, perhaps with tasks whose rows meet in common calls."""
     if random.random() >= MERGED:
         return scenario
-    name = random.choice(("merged", "listed"))
+    name = random.choice(SHARED)
     plan = scenario.tasks[0]
     more = tuple(
         replace(task, functions=(name,), timeout=plan.timeout, attempts=plan.attempts)
@@ -199,9 +216,32 @@ def _crowd(random: Random) -> tuple[TaskPlan, ...]:
     """Tasks that wait for the same function, which can take rows of all of them."""
     plan = replace(PROBE, timeout=30.0, pause=0.0, capacity=20, batch_rows=100)
     return tuple(
-        replace(plan, rows=tuple(_behaviour(random, 0.05, 0.02) for _ in range(80)))
+        replace(
+            plan,
+            rows=tuple(_behaviour(random, 0.05, 0.02) for _ in range(80)),
+            message_rows=random.choice((3, 20)),
+        )
         for _ in range(random.choice((2, 3)))
     )
+
+
+def _guarded(random: Random, scenario: Scenario) -> Scenario:
+    """The same scenario, perhaps with a guard, and then with more calls and failures of the function that has it."""
+    if random.random() >= GUARDED or any(set(task.functions) & set(SHARED) for task in scenario.tasks):
+        return scenario
+    tasks = tuple(replace(task, functions=("slow",)) if random.random() < 0.7 else task for task in scenario.tasks)
+    places = random.choice((None, 1, 3, 10))
+    table: dict[str, object] = {} if places is None else {"max-concurrency": places, "adaptive": random.random() < 0.3}
+    if random.random() < 0.5:
+        table["rate"] = random.choice(("5/second", "20/second", "10/5 second"))
+    if random.random() < 0.5:
+        table |= {"breaker-failures": random.choice((1, 3, 10)), "breaker-delay": random.choice(("0.3 s", "3 s"))}
+        tasks = tuple(replace(task, rows=tuple(_flaky(random, row) for row in task.rows)) for task in tasks)
+    return replace(scenario, tasks=tasks, guard=GuardSettings.parse("slow", table))
+
+
+def _flaky(random: Random, row: Behaviour) -> Behaviour:
+    return replace(row, kind="flaky", times=random.choice((1, 5))) if random.random() < 0.4 else row
 
 
 def _limits(random: Random) -> Limits:
@@ -223,7 +263,7 @@ def _task(random: Random) -> TaskPlan:
     timeout = random.choice((1.0, 3.0, 10.0, 30.0))
     odd = random.choice((0.0, 0.0, 0.05, 0.3))
     pace = random.choice((0.0, 0.001, 0.02, timeout / 20))
-    rows = tuple(_behaviour(random, odd, pace) for _ in range(random.choice((1, 7, 30, 80))))
+    rows = tuple(_behaviour(random, odd, pace) for _ in range(random.choice((1, 7, 20, 50))))
     return TaskPlan(
         functions=tuple(random.choice(NAMES) for _ in range(random.choice((1, 1, 1, 2)))),
         ordered=random.random() < 0.6,
@@ -237,6 +277,8 @@ def _task(random: Random) -> TaskPlan:
         connect_seconds=random.choice((2.0, 10.0)),
         stream_seconds=random.choice((0.5, 5.0, 300.0)),
         max_replays=random.choice((1, 50, 50)),
+        message_rows=random.choice((5, 40, 65_536)),
+        held_bytes=random.choice((100, 64 << 20, 64 << 20)),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import greenlet
 
-__all__ = ["Event", "Process", "Scheduler"]
+__all__ = ["Process", "Scheduler"]
 
 SWITCH_SECONDS = 50e-6
 """Mean time until a thread or loop of a process notices that there is work for it."""
@@ -19,19 +19,8 @@ STALLED = 0.01
 """Share of these delays that are a hundred times as long, as if another program had the core."""
 
 
-class Event:
-    """Something that happens at a time in a process."""
-
-    __slots__ = ("arguments", "callback", "process")
-
-    def __init__(self, process: "Process", callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        self.process = process
-        self.callback: Callable[..., object] | None = callback
-        self.arguments = arguments
-
-    def cancel(self) -> None:
-        self.callback = None
-        self.arguments = ()
+Event = tuple[float, int, "Process", Callable[..., object], tuple[Any, ...]]
+"""When something happens, a number that no other event has, in which process, and what."""
 
 
 class Process:
@@ -46,11 +35,13 @@ class Process:
         """Factor by which everything takes longer."""
         self.threads: dict[Any, None] = {}
         """Its simulated threads that have not ended."""
+        self.observers: list[Any] = []
+        """What looks at the calls of `slow` in it."""
         self._random = scheduler.random(f"process {name}")
-        self._held: list[tuple[float, int, Event]] = []
+        self._held: list[Event] = []
 
-    def after(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> Event:
-        return self.scheduler.at(self.scheduler.now + seconds, self, callback, *arguments)
+    def after(self, seconds: float, callback: Callable[..., object], *arguments: Any) -> None:
+        self.scheduler.at(self.scheduler.now + seconds, self, callback, *arguments)
 
     def switch_seconds(self) -> float:
         """How long a thread or loop of this process takes to notice that there is work for it."""
@@ -68,12 +59,12 @@ class Process:
     def thaw(self) -> None:
         """Continue. What was held happens now, in its order."""
         self.frozen = False
-        held, self._held = sorted(self._held, key=lambda each: each[:2]), []
-        for _, number, event in held:
-            self.scheduler.again(number, event)
+        held, self._held = sorted(self._held), []
+        for event in held:
+            self.scheduler.again(event)
 
-    def hold(self, when: float, number: int, event: Event) -> None:
-        self._held.append((when, number, event))
+    def hold(self, event: Event) -> None:
+        self._held.append(event)
 
 
 class Scheduler:
@@ -85,7 +76,7 @@ class Scheduler:
         """Number of events that ran."""
         self.trace: list[str] = []
         self._seed = seed
-        self._heap: list[tuple[float, int, Event]] = []
+        self._heap: list[Event] = []
         self._made = self._numbers = 0
         self._until, self._limit = 0.0, 0
         """The time and the number of events at which `run` ends."""
@@ -110,15 +101,14 @@ class Scheduler:
         """Add a line to the trace."""
         self.trace.append(f"{self.now:12.6f} {who:12} {what}")
 
-    def at(self, when: float, process: Process, callback: Callable[..., object], *arguments: Any) -> Event:
-        event = Event(process, callback, arguments)
+    def at(self, when: float, process: Process, callback: Callable[..., object], *arguments: Any) -> None:
         if process.alive:
             self._made += 1
-            heapq.heappush(self._heap, (max(when, self.now), self._made, event))
-        return event
+            now = self.now
+            heapq.heappush(self._heap, (when if when > now else now, self._made, process, callback, arguments))
 
-    def again(self, number: int, event: Event) -> None:
-        heapq.heappush(self._heap, (self.now, number, event))
+    def again(self, event: Event) -> None:
+        heapq.heappush(self._heap, (self.now, *event[1:]))
 
     def fail(self, error: BaseException) -> None:
         """End the run: `run` raises this."""
@@ -139,16 +129,15 @@ class Scheduler:
         while not done():
             if not heap or heap[0][0] > until or self.events >= self._limit:
                 return False
-            when, number, event = pop(heap)
-            self.now = when
-            callback, process = event.callback, event.process
-            if callback is None or not process.alive:
+            event = pop(heap)
+            self.now, _, process, callback, arguments = event
+            if not process.alive:
                 continue
             if process.frozen:
-                process.hold(when, number, event)
+                process.hold(event)
                 continue
             self.events += 1
-            callback(*event.arguments)
+            callback(*arguments)
             if self._failure is not None:
                 raise self._failure
         return True

@@ -9,12 +9,17 @@ from typing import Any
 import grpc
 
 from tests.simulation.bounds import Bounds
+from tests.simulation.guarded import Guarded
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.network import WINDOW, ClientStream, Network, RpcLost
+from tests.simulation.network import UPDATE, WINDOW, ClientStream, Network, RpcLost
 from tests.simulation.scheduler import Process
+from tests.simulation.shares import Shares
 from tests.simulation.threads import SimulatedThreads
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.guards.guard import Guard
+from udf_server.guards.guard_metrics import GuardMetrics
+from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost, HostLimits
 from udf_server.hosting.registry import Registry
@@ -25,10 +30,15 @@ from udf_server.streams.service import UdfService
 
 __all__ = ["SimulatedServer"]
 
+GUARDED = "slow@1"
+METRICS = ServerMetrics()
+"""Of all servers of all worlds: they are expensive to make, and nothing depends on them."""
 RESTART_SECONDS = 0.5
 """How long a server that has run out of memory is away."""
-BEAT_SECONDS = 5.0
+BEAT_SECONDS = 10.0
 """Interval at which idle streams are looked for. A real server does so every second, which finds nothing else."""
+LAG_SECONDS = 0.025
+"""Interval at which the lag of a loop is measured. A real server does so every 5 ms."""
 
 
 class SimulatedServer:
@@ -37,18 +47,16 @@ class SimulatedServer:
     def __init__(
         self, network: Network, address: str, functions: Sequence[Function], *,
         limits: StreamLimits | None = None, admission: AdmissionLimits | None = None, host: HostLimits | None = None,
-        bounds: Bounds | None = None,
+        bounds: Bounds | None = None, guard: GuardSettings | None = None,
     ) -> None:  # fmt: skip
-        """`bounds` look at what it holds."""
+        """`bounds` look at what it holds. `guard` is that of the function `slow`."""
         self.network, self.address, self.functions = network, address, functions
         self.offered = functions
         """The functions of the process that starts next."""
         self.memory: int | None = None
         """The bytes of a message that end the process, if it is out of memory."""
         self._limits, self._admission, self._host = limits or StreamLimits(), admission, host
-        self.bounds = bounds
-        self.metrics = ServerMetrics()
-        """Of all its processes: they are expensive to make, and nothing depends on them."""
+        self.bounds, self._guard = bounds, guard
         self.starts = 0
         self.ended: list[Any] = []
         """What belonged to processes that have ended. It is kept, so that no collector ends it during the run."""
@@ -66,28 +74,50 @@ class SimulatedServer:
 
         def new_loop() -> SimulatedLoop:
             self.loops.append(SimulatedLoop(process, threads))
-            if self.bounds is not None:
-                self.loops[-1].watch = functools.partial(self.bounds.look_at_turns, self)
+            if self.bounds is not None or self._guard is not None:
+                self.loops[-1].watch = self._look
             return self.loops[-1]
 
         def new_turns(calls: int) -> Turns:
-            return Turns(calls, scheduler.clock, scheduler.clock)
+            return Turns(calls, scheduler.clock, scheduler.clock, LAG_SECONDS)
 
         executors = Executors(threads, scheduler.clock, new_loop, new_turns)
         self.host = FunctionHost(
-            Registry([("simulated", function) for function in self.offered]), limits=self._host, executors=executors
-        )
+            Registry([("simulated", function) for function in self.offered]), limits=self._host, executors=executors,
+            guard=self._guarded,
+        )  # fmt: skip
+        self.guarded: Guarded | None = None
+        """What looks at the guard of `slow`, once there is one."""
+        self.shares = Shares()
         self.admission = Admission(self._admission)
         self.service = UdfService(
-            self.host, self.metrics, self._limits, admission=self.admission, clock=scheduler.clock,
+            self.host, METRICS, self._limits, admission=self.admission, clock=scheduler.clock,
             new_random=lambda: scheduler.random(f"jitter {process.name} {random.random()}"),
         )  # fmt: skip
         if self.bounds is not None:
             self.loop.watch = functools.partial(self.bounds.look, self)
+            process.observers.append(self.shares)
         self.streams: dict[_ServerStream, None] = {}
         self.network.listening[self.address] = self
         self._beat()
         scheduler.note(self.address, f"starts as {process.name}")
+
+    def _guarded(self, function: Function) -> Function:
+        spec = function.spec
+        if self._guard is None or spec.key != GUARDED:
+            return function
+        metrics = GuardMetrics(METRICS, spec.name, spec.version)
+        guard = Guard(spec.key, self._guard, metrics, self.network.scheduler.clock)
+        self.guarded = Guarded(self._guard, guard, f"{self.process.name}, {spec.key}")
+        self.process.observers.append(self.guarded)
+        return guard.wrap(function)
+
+    def _look(self) -> None:
+        """After an iteration of the loop of a function. Raises Violation."""
+        if self.bounds is not None:
+            self.bounds.look_at_turns(self)
+        if self.guarded is not None:
+            self.guarded.look()
 
     def start_again(self) -> None:
         """Start, unless something else has done so meanwhile."""
@@ -151,6 +181,8 @@ class _ServerStream:
         self._requests: deque[bytes | None] = deque()
         self._arrived: asyncio.Future[None] | None = None
         self._room = WINDOW
+        self._read = 0
+        """Messages that were read, and of which the client was not told."""
         self._freed: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._cut = False
@@ -164,7 +196,7 @@ class _ServerStream:
         return {}
 
     def peer(self) -> str:
-        return f"ipv4:{self._client.link.name}:1"
+        return f"ipv4:{self._client.caller}:1"
 
     async def write(self, message: bytes) -> None:
         while not self._room and not self._cut:
@@ -203,7 +235,10 @@ class _ServerStream:
             message = self._requests.popleft()
             if message is None:
                 return
-            self._client.to_client.send(0, self._client.consumed)
+            self._read += 1
+            if self._read == UPDATE:
+                self._read = 0
+                self._client.to_client.send(0, self._client.consumed)
             yield message
 
     def _put(self, message: bytes | None) -> None:
@@ -214,7 +249,7 @@ class _ServerStream:
             self._arrived.set_result(None)
 
     def _free(self) -> None:
-        self._room += 1
+        self._room += UPDATE
         if self._freed is not None and not self._freed.done():
             self._freed.set_result(None)
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,22 @@ from tests.simulation.world import run, worlds
 SEEDS = 40
 """Of each mode; `make sim` runs more."""
 HASHES = "from tests.simulation.test_simulation import hashes; print(*hashes())"
+HERE = f"3.{sys.version_info.minor}"
+OTHERS = [version for version in ("3.11", "3.12", "3.13") if version != HERE]
+MATRIX = Path(__file__).parents[2] / "build" / "matrix"
 
 
 def hashes() -> list[str]:
     with worlds():
-        return [run(drawn(seed, mode)).hash for seed in range(5) for mode in ("safety", "liveness")]
+        return [run(drawn(seed, mode)).hash for seed in range(10) for mode in ("safety", "liveness")]
+
+
+def hashes_in(python: object, hash_seed: str) -> str:
+    """The same in a process of another interpreter, or with other hashes of texts."""
+    return subprocess.run(
+        [str(python), "-c", HASHES], env={**os.environ, "PYTHONHASHSEED": hash_seed}, check=True, text=True,
+        stdout=subprocess.PIPE,
+    ).stdout.strip()  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", ["safety", "liveness"])
@@ -60,11 +72,13 @@ def test_a_failure_is_shrunk_and_fails_in_the_same_way():
 
 @pytest.mark.slow
 def test_ten_seeds_have_the_same_trace_in_processes_with_other_hashes():
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", HASHES], env={**os.environ, "PYTHONHASHSEED": hash_seed}, check=True,
-            capture_output=True, text=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }  # fmt: skip
-    assert found == {" ".join(hashes()) + "\n"}
+    assert {hashes_in(sys.executable, hash_seed) for hash_seed in ("1", "2")} == {" ".join(hashes())}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", OTHERS)
+def test_ten_seeds_have_the_same_trace_on_other_pythons(version):
+    python = MATRIX / f"python{version}" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"needs build/matrix/python{version}, which `make matrix PYTHONS={version}` creates")
+    assert hashes_in(python, "1") == " ".join(hashes())

@@ -12,7 +12,7 @@ from typing import Any
 import greenlet
 
 from remote_udf.threads import Threads
-from tests.simulation.scheduler import Event, Process
+from tests.simulation.scheduler import Process
 
 __all__ = ["SimulatedThread", "SimulatedThreads"]
 
@@ -31,22 +31,27 @@ class SimulatedThread(greenlet.greenlet):
 
 
 class _Waiter:
-    """A thread that waits, and its timeout."""
+    """A thread that waits. It continues once: when it is woken, or after its timeout."""
+
+    __slots__ = ("over", "thread")
 
     def __init__(self, thread: SimulatedThread) -> None:
         self.thread = thread
-        self.timer: Event | None = None
         self.over = False
 
-    def resume(self, value: bool, seconds: float = 0.0) -> bool:
-        """Continue the thread with this result. Returns False if it was continued before."""
+    def wake(self, seconds: float) -> bool:
+        """Continue the thread after this time. Returns False if it was continued before."""
         if self.over:
             return False
         self.over = True
-        if self.timer is not None:
-            self.timer.cancel()
-        self.thread.process.after(seconds, self.thread.switch, value)
+        self.thread.process.after(seconds, self.thread.switch, True)
         return True
+
+    def give_up(self) -> None:
+        """Continue the thread now, unless it was woken."""
+        if not self.over:
+            self.over = True
+            self.thread.switch(False)
 
 
 class SimulatedThreads(Threads):
@@ -102,13 +107,13 @@ class SimulatedThreads(Threads):
         waiter = _Waiter(thread)
         waiters.append(waiter)
         if timeout is not None:
-            waiter.timer = thread.process.after(max(timeout, 0.0), waiter.resume, False)
+            thread.process.after(max(timeout, 0.0), waiter.give_up)
         return bool(thread.process.scheduler.hub.switch())
 
     def wake(self, waiters: "deque[_Waiter]") -> bool:
         """Resume the thread that waits longest. Returns whether there was one."""
         while waiters:
-            if waiters.popleft().resume(True, self.process.switch_seconds()):
+            if waiters.popleft().wake(self.process.switch_seconds()):
                 return True
         return False
 

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import hashlib
+import itertools
 import logging
 import sys
 import warnings
@@ -47,8 +48,13 @@ FUNCTIONS = (*SCALAR_FUNCTIONS, declare_aggregate(Totals), declare_process(Count
 KINDS = {"letters": LetterJob, "aggregate": AggregateJob, "process": ProcessJob, "stream": Query}
 SETTLE_SECONDS = 100.0
 """Keepalives, abandoned connections and drained servers are over after this time."""
+COLLECTED = 10
+"""Number of worlds after which what they have left is collected. It takes as long as a tenth of a small world."""
 MOST_ATTEMPTS = 4
 """Spark's own number of attempts at a task."""
+
+
+_worlds = itertools.count(1)
 
 
 @dataclass
@@ -75,7 +81,8 @@ class World:
         self.scenario = scenario
         self.scheduler = Scheduler(scenario.seed)
         self.network = Network(self.scheduler)
-        self.rows = Rows(self._crash, self._ended)
+        self.network.callers = self._caller
+        self.rows = Rows(self._crash, self._began, self._ended)
         self.addresses = [f"server{index}" for index in range(scenario.servers)]
         self.servers = [self._server(address) for address in self.addresses]
         self.workers: list[SparkWorker] = []
@@ -94,14 +101,20 @@ class World:
         return self.addresses
 
     def _server(self, address: str) -> SimulatedServer:
+        tasks, guard = self.scenario.tasks, self.scenario.guard
         if (limits := self.scenario.limits) is None:
-            return SimulatedServer(self.network, address, FUNCTIONS)
-        tasks = self.scenario.tasks
-        bounds = Bounds(limits, self.rows, max(task.capacity for task in tasks)) if tasks else None
+            return SimulatedServer(self.network, address, FUNCTIONS, guard=guard)
+        bounds = Bounds(limits, max(task.capacity for task in tasks)) if tasks else None
         return SimulatedServer(
             self.network, address, FUNCTIONS, limits=limits.streams, admission=limits.admission,
-            host=HostLimits(calls=limits.calls), bounds=bounds,
+            host=HostLimits(calls=limits.calls), bounds=bounds, guard=guard,
         )  # fmt: skip
+
+    def _caller(self, process: str) -> str:
+        """Who a process of Spark belongs to: tasks are named task0.0, then task0.1 if they run again."""
+        if not self.scenario.callers:
+            return process
+        return f"caller{int(process.removeprefix('task').split('.')[0]) % self.scenario.callers}"
 
     def begin(self) -> None:
         for server in self.servers:
@@ -165,10 +178,22 @@ class World:
         """The dead letters at the end."""
         return self.files.letters()
 
-    def _ended(self, x: int, process: Any, began: float, ended: float) -> None:
-        """A coroutine of the function for a row has ended."""
+    def _began(self, loop: Any, party: Any) -> None:
+        """A call of `slow` has begun."""
+        for observer in loop.process.observers:
+            try:
+                observer.began(loop.time(), loop, party)
+            except Violation as violation:
+                self.scheduler.fail(violation)
+
+    def _ended(self, x: int, loop: Any, began: float, went_well: bool | None) -> None:
+        """A call of `slow` for a row has ended."""
+        if not loop.process.alive:
+            return
+        for observer in loop.process.observers:
+            observer.ended(loop.time(), loop, went_well)
         try:
-            check_deadline(self, x, process, began, ended)
+            check_deadline(self, x, loop.process, began, loop.time())
         except Violation as violation:
             self.scheduler.fail(violation)
 
@@ -191,7 +216,8 @@ class World:
 
 def run(scenario: Scenario) -> Result:
     """Run a scenario to its end, within `worlds`. `Result.problem` is empty if every oracle is content."""
-    gc.collect()  # what is left of the world before: little, because `worlds` has frozen everything older
+    if not next(_worlds) % COLLECTED:
+        gc.collect()  # what is left of the worlds before
     world, result = World(scenario), Result(scenario)
     active.append(world.rows)
     try:

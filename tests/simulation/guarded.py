@@ -1,0 +1,80 @@
+"""Guarded looks at a function with a guard: the calls at once, the calls per time, the breaker, and fair shares."""
+
+from collections import deque
+from typing import Any
+
+from tests.simulation.oracles import Violation
+from tests.simulation.shares import Shares
+from udf_server.guards.guard import ADAPTIVE_MOST, Guard
+from udf_server.guards.settings import GuardSettings
+
+__all__ = ["Guarded"]
+
+
+class Guarded:
+    """The calls of one guarded function in one process."""
+
+    def __init__(self, settings: GuardSettings, guard: Guard, where: str) -> None:
+        self.guard = guard
+        self._settings, self._where = settings, where
+        self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else None)
+        self._loop: Any = None
+        self._running = 0
+        """Calls on this loop. A guard does not count those on a loop that was replaced."""
+        self._begun: deque[float] = deque(maxlen=settings.rate.amount if settings.rate else 0)
+        self._failures = 0
+        self._no_call_until: float | None = None
+        """While the breaker is not closed: when it may allow the next test call."""
+        self._tests = False
+        """Whether it has allowed one since it opened."""
+        self.shares = Shares()
+
+    def began(self, now: float, loop: Any, party: Any) -> None:
+        """A call begins. Raises Violation if the guard should not have allowed it."""
+        settings, begun = self._settings, self._begun
+        self._running = self._running + 1 if loop is self._loop else 1
+        self._loop = loop
+        self.shares.began(now, loop, party)
+        if self._most is not None and self._running > self._most:
+            self._fail(f"{self._running} calls at once", f"max-concurrency {self._most}")
+        if settings.rate is not None:
+            if len(begun) == begun.maxlen and now < begun[0] + settings.rate.get_expiry():
+                self._fail(f"{len(begun) + 1} calls in {now - begun[0]:g} s", str(settings.rate))
+            begun.append(now)
+        if self._no_call_until is not None:
+            if now < self._no_call_until:
+                self._fail(f"a call {self._no_call_until - now:g} s too early", "its breaker")
+            self._tests, self._no_call_until = True, now + settings.breaker_delay
+
+    def ended(self, now: float, loop: Any, went_well: bool | None) -> None:
+        """A call has ended; None if it was cancelled because its client is gone."""
+        if loop is not self._loop:
+            return
+        self._running -= 1
+        settings = self._settings
+        if settings.breaker_failures is None or went_well is None:
+            return
+        self._failures = 0 if went_well else self._failures + 1
+        if self._no_call_until is None:
+            if self._failures >= settings.breaker_failures:
+                self._no_call_until, self._tests = now + settings.breaker_delay, False
+        elif self._tests:
+            self._no_call_until, self._tests = (None if went_well else now + settings.breaker_delay), False
+
+    def look(self) -> None:
+        """After an iteration of the loop. Raises Violation."""
+        guard = self.guard
+        if self._most is not None:
+            self.shares.look(guard._waiting, 2 * self._most + 4, self._where)
+        if guard._rate is not None:
+            self.shares.look(guard._rate._waiting, 2 + 4, self._where)
+
+    def check_left(self) -> None:
+        """After the last call. Raises Violation."""
+        guard = self.guard
+        waiting = len(guard._waiting) + (len(guard._rate._waiting) if guard._rate else 0)
+        if guard._in_use or waiting or (guard._rate is not None and guard._rate._asking):
+            raise Violation(f"{self._where}: {guard._in_use} places are taken and {waiting} calls wait at the end")
+
+    def _fail(self, found: str, allowed: str) -> None:
+        raise Violation(f"{self._where}: {found}, but the guard has {allowed}")

@@ -1,0 +1,55 @@
+"""Shares looks at what callers, jobs and streams get that wait for the same thing: their shares must be equal."""
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Any
+
+from tests.simulation.oracles import Violation
+
+__all__ = ["Shares", "members"]
+
+
+def members(party: Any) -> tuple[Hashable, ...]:
+    """What a stream's rows count for: its caller, the job of the caller, and the stream."""
+    return party.caller, (party.caller, party.job), party
+
+
+class Shares:
+    """The calls of `slow` for each caller, job and stream of one process."""
+
+    def __init__(self) -> None:
+        self.served: Counter[Hashable] = Counter()
+        self._waiting: dict[Any, dict[Hashable, int]] = {}
+        """The nodes of queues to their children that wait, and what each had been served when they began to."""
+
+    def began(self, now: float, loop: Any, party: Any) -> None:
+        """A row of this party has been served."""
+        self.served.update(members(party))
+
+    def ended(self, now: float, loop: Any, went_well: bool | None) -> None:
+        pass
+
+    def look(self, queue: Any, most: int, where: str) -> None:
+        """Compare the children of each node of a FairQueue. Raises Violation if their shares differ by more."""
+        self._look(queue._root, (), most, where)
+
+    def _look(self, node: Any, path: tuple[Hashable, ...], most: int, where: str) -> None:
+        children = [child for child in node.children.values() if child.waiting]
+        for child in children:
+            if child.children:
+                self._look(child, (*path, child.key), most, where)
+        if len(children) < 2:
+            self._waiting.pop(node, None)
+            return
+        waiting = [self._member(path, child.key) for child in children]
+        base = self._waiting.get(node)
+        if base is None or base.keys() != set(waiting):
+            self._waiting[node] = {member: self.served[member] for member in waiting}
+            return
+        shares = [self.served[member] - base[member] for member in waiting]
+        if max(shares) - min(shares) > most:
+            what = ("callers", "jobs", "streams")[len(path)]
+            raise Violation(f"{where}: {what} that waited were served {sorted(shares)} rows")
+
+    def _member(self, path: tuple[Hashable, ...], key: Hashable) -> Hashable:
+        return key if len(path) != 1 else (*path, key)
