@@ -145,8 +145,9 @@ CACHE = (
 SERVER = (
     Panel("Event loop lag", "p99. Above about 50 ms the process is short of CPU time.",
           ((_quantile(0.99, "udf_event_loop_lag_seconds", "instance", SERVERS), "{{instance}}"),), "s"),
-    Panel("Calls lost", "Calls that have not returned; each may hold a thread.",
-          ((f"{BY} (udf_calls_lost{{{FUNCTIONS}}})", NAME),)),
+    Panel("Calls lost", "Calls that have not returned; each may hold a thread. Orphaned: those of lost streams, kept.",
+          ((f"{BY} (udf_calls_lost{{{FUNCTIONS}}})", NAME),
+           (f"sum by (instance) (udf_cache_orphaned_rows{{{SERVERS}}})", "{{instance}} orphaned"))),
     Panel("Loops blocked", "By async def functions that block, per second.",
           _per_function("udf_function_loop_blocked_total"), "cps"),
     Panel("Waiting for a turn", "Workers of streams that wait for their function's loop or threads.",

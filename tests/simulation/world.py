@@ -287,7 +287,8 @@ def end(world: Any) -> None:
         for process, host, loops in server.ended:
             processes.append(process)
             for task in [task for loop in loops for task in loop.tasks()]:
-                with contextlib.suppress(RuntimeError):  # it would like to wait for something
+                # It would like to wait for something, or was in a task group.
+                with contextlib.suppress(RuntimeError, BaseExceptionGroup):
                     task.get_coro().close()
             for hosted in host.hosted():
                 if hosted.running_executor is not None:

@@ -13,10 +13,12 @@ from remote_udf.messages import encode, read_response
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
 from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.admission import Admission
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.session import PROTOCOL_VERSION
 
@@ -61,13 +63,13 @@ class Talk:
 
     def __init__(
         self, *functions: Function, limits: StreamLimits | None = None, host: FunctionHost | None = None,
-        caller: Caller = ANYBODY, clock: Callable[[], float] = time.monotonic,
+        caller: Caller = ANYBODY, clock: Callable[[], float] = time.monotonic, cache: OutcomeCache | None = None,
+        admission: Admission | None = None,
     ) -> None:  # fmt: skip
-        """Several may share a host, which the first to leave closes."""
+        """Several may share a host, which the first to leave closes, unless there is a cache: its calls may go on."""
         self.metrics = ServerMetrics()
         self.host = host or FunctionHost(Registry([("test", function) for function in functions]))
-        self._caller = caller
-        self._clock = clock
+        self._caller, self._clock, self._cache, self._admission = caller, clock, cache, admission
         self._limits = limits or StreamLimits()
         self._requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
@@ -79,7 +81,10 @@ class Talk:
         """Messages that the server has begun to write."""
 
     async def __aenter__(self) -> "Talk":
-        stream = ExecuteStream(self.host, self.metrics, self._limits, caller=self._caller, clock=self._clock)
+        stream = ExecuteStream(
+            self.host, self.metrics, self._limits, caller=self._caller, cache=self._cache, admission=self._admission,
+            clock=self._clock,
+        )  # fmt: skip
         self._running = weakref.ref(stream)
         self._stream = asyncio.create_task(stream.run(self._incoming(), self._outgoing))
         return self
@@ -88,7 +93,8 @@ class Talk:
         assert self._stream is not None
         self._stream.cancel()
         await asyncio.wait([self._stream])
-        await self.host.close()
+        if self._cache is None:
+            await self.host.close()
 
     async def _incoming(self) -> Any:
         while (message := await self._requests.get()) is not None:

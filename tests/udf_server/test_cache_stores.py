@@ -218,6 +218,8 @@ async def test_a_row_that_another_server_called_and_lost_is_called(url):
         await asyncio.sleep(0.3)
         assert not waiting.done()
         owner.cancel()
+        await asyncio.wait([owner])
+        await one._cache.orphans.close()  # its server stops
         assert (await waiting).to_pylist() == [-1, -2, -3]
 
 

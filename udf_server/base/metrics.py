@@ -187,6 +187,10 @@ class ServerMetrics:
             ["reason"], registry=registry,
         )  # fmt: skip
         self.cache_bytes = Gauge("udf_cache_bytes", "Bytes of the in-memory cache.", registry=registry)
+        self.cache_orphans = Gauge(
+            "udf_cache_orphaned_rows", "Rows whose calls go on although their stream was lost; their values are kept.",
+            registry=registry,
+        )  # fmt: skip
         self.cache_queue_bytes = Gauge(
             "udf_cache_queue_bytes", "Bytes of outcomes that wait to be written to the cache.", registry=registry
         )

@@ -135,6 +135,11 @@ class DynamicBatcher:
             self._batchers.remove(self)
         self._batchers.go_on()
 
+    def drop(self, stream: Any) -> None:
+        """Remove the rows of a stream that are in no call."""
+        self._queue.drop(stream.setup.party.caller, stream)
+        self._batchers.go_on()
+
     def push(self, stream: Any, part: Part) -> None:
         """Add rows of a stream."""
         self._quiet.pop(stream, None)

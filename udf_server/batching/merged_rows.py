@@ -66,6 +66,8 @@ class MergedRows(Runner):
     def _push(self, batch: InputBatch, columns: list[pa.Array]) -> None:
         indexes: np.ndarray[Any, Any] | None = None
         if (selection := batch.selection) is not None:
+            if selection.dropped:
+                return
             indexes = selection.called
         elif self.function.spec.nulls is NullCall.SKIP and any(column.null_count for column in columns):
             present = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
@@ -81,6 +83,9 @@ class MergedRows(Runner):
 
     def tick(self) -> None:
         self._batcher.check(self.setup.clock())
+
+    def drop_waiting(self) -> None:
+        self._batcher.drop(self)
 
     def cancel(self) -> None:
         if not self.closed:
@@ -144,11 +149,7 @@ class MergedRows(Runner):
 
     def began(self, piece: Slice) -> None:
         """Record that this thread or task calls the function for some rows."""
-        batch = piece.part.batch
-        if (selection := batch.selection) is not None:
-            now = self.setup.clock()
-            selection.starts.update(dict.fromkeys(selection.called[piece.start : piece.end].tolist(), now))
-        self.setup.began(batch.first_row)
+        self.setup.began(piece.part.batch.first_row)
 
     def row_context(self, part: Part, row: int, attempt: int, deadline: float) -> CallContext:
         """The context of a row of a part."""

@@ -131,6 +131,8 @@ class RowQueue:
             if not count:
                 break
             taken.append(Slice(part, start, start + count))
+            if (selection := part.batch.selection) is not None:
+                selection.take(start + count)
             first.start = start + count
             if count == have:
                 slices.popleft()

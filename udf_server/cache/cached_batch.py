@@ -1,8 +1,10 @@
 """CachedBatch holds the outcomes of one batch until they are sent: some are from the cache, some from calls."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +13,9 @@ from remote_udf.options import ScalarOptions
 from remote_udf.outcomes import RowError
 from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
 from udf_server.runners.runner import InputBatch
-from udf_server.runners.selection import Indexes
+from udf_server.runners.selection import Indexes, Selection
 
-__all__ = ["CachedBatch", "Sharing"]
+__all__ = ["CachedBatch", "Sharing", "Wait"]
 
 
 class Sharing(Protocol):
@@ -34,6 +36,17 @@ class Sharing(Protocol):
         """Whether rows of `other` should not wait for this stream: its client does not read, so nothing is called."""
 
 
+@dataclass(slots=True)
+class Wait:
+    """A row waits for the outcome of an equal row."""
+
+    since: float
+    owner: "CachedBatch | None" = None
+    """The batch whose call the row waited for at the last check."""
+    began: float | None = None
+    """The first check at which that call was running; None before."""
+
+
 class CachedBatch:
     """The rows of one batch by index. Use it on the server's event loop."""
 
@@ -43,13 +56,13 @@ class CachedBatch:
         self.runner = runner
         self.batch = batch
         self.columns = columns
-        self.keys = keys
-        self.starts: dict[int, float] = {}
-        """When the calls of rows began. The function's threads write it."""
-        self.owned: set[int] = set()
-        """Rows whose key this batch owns: equal rows wait for them."""
-        self.waits: dict[int, float] = {}
-        """Rows that wait for the call of an equal row, and since when."""
+        self.keys = np.fromiter(keys, object, len(keys))
+        """The key of each row; None for a row without one."""
+        self._unkeyed = None if None not in keys else np.array([key is None for key in keys], np.bool_)
+        self.selections: list[Selection] = []
+        """The rows that were passed on to be called."""
+        self.waits: dict[int, Wait] = {}
+        """Rows that wait for the call of an equal row."""
         self.open = np.ones(batch.rows, np.bool_)
         """True for the rows without an outcome."""
         self.left = batch.rows
@@ -62,6 +75,30 @@ class CachedBatch:
         self._skipped: set[int] = set()
         self._calls = self._retries = 0
         self._hits = self._misses = self._shared = 0
+
+    def keys_of(self, rows: "Indexes | Sequence[int]") -> list[Any]:
+        """The keys of rows, in their order."""
+        return self.keys[rows].tolist()
+
+    def split(self, rows: Indexes) -> tuple[Indexes, Indexes]:
+        """The rows that have a key, and the others."""
+        if self._unkeyed is None:
+            return rows, rows[:0]
+        without = self._unkeyed[rows]
+        return rows[~without], rows[without]
+
+    def selected(self, rows: Indexes) -> InputBatch:
+        """A batch that has these rows called."""
+        selection = Selection(self.columns, rows)
+        self.selections.append(selection)
+        return dataclasses.replace(self.batch, data=None, selection=selection)
+
+    @property
+    def running(self) -> Indexes:
+        """The rows whose call has begun and that have no outcome."""
+        begun = [np.array(selection.begun, np.int64) for selection in self.selections]
+        rows = np.concatenate([np.zeros(0, np.int64), *begun])
+        return rows[self.open[rows]]
 
     def settle(self, rows: Indexes, values: pa.Array, errors: Mapping[int, RowError]) -> int:
         """Set the outcomes of rows that have none. Returns the number of bytes that were added to `held`.

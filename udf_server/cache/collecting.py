@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +10,11 @@ import pyarrow as pa
 from udf_server.cache.entries import Entries
 from udf_server.runners.outputs import Output, OutputWriter, Taken
 from udf_server.runners.room import Room
+from udf_server.runners.selection import Indexes
 
 __all__ = ["Collected", "CollectingWriter"]
+
+Keys = np.ndarray[Any, np.dtype[np.object_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,7 @@ class Collected(Output):
     """Outcomes of rows that were called: `taken` by position, `indexes` of the rows in their batch."""
 
     taken: Taken = field(kw_only=True)
-    indexes: np.ndarray[tuple[int], np.dtype[np.int64]] = field(kw_only=True)
+    indexes: Indexes = field(kw_only=True)
     entries: Sequence[tuple[bytes, bytes]] = field(kw_only=True, default=())
     """Keys and entries of the values."""
 
@@ -28,7 +32,7 @@ class CollectingWriter(OutputWriter):
 
     def __init__(
         self, result: pa.DataType, *, max_message_bytes: int, room: Room, entries: Entries,
-        keys: Callable[[int], Sequence[bytes | None] | None],
+        keys: Callable[[int], Keys | None],
     ) -> None:  # fmt: skip
         """`keys` returns the keys of the batch that starts at a row; None if its outcomes are not kept."""
         super().__init__(result, ordered=False, max_message_bytes=max_message_bytes, room=room)
@@ -37,28 +41,19 @@ class CollectingWriter(OutputWriter):
 
     def write(self, batch: int, taken: Taken, rows: Sequence[int] | None = None) -> list[Output]:
         assert rows is not None, "rows are collected as they complete"
-        indexes = np.asarray(rows, np.int64) - batch
-        entries = self._written(batch, taken, indexes)
-        size = taken.values.nbytes
+        indexes = np.array(rows, np.int64) - batch
         collected = Collected(
-            b"", batch, len(indexes), 0, {}, size, taken.calls, taken.retries, taken=taken, indexes=indexes,
-            entries=entries,
+            b"", batch, len(indexes), 0, {}, taken.values.nbytes, taken.calls, taken.retries, taken=taken,
+            indexes=indexes, entries=self._written(batch, taken, indexes),
         )  # fmt: skip
         return [self._counted(collected)]
 
-    def _written(
-        self, batch: int, taken: Taken, indexes: np.ndarray[tuple[int], np.dtype[np.int64]]
-    ) -> Sequence[tuple[bytes, bytes]]:
+    def _written(self, batch: int, taken: Taken, indexes: Indexes) -> Sequence[tuple[bytes, bytes]]:
         keys = self._keys(batch)
         if keys is None:
             return ()
-        chosen, mine = [], []
-        for place, index in enumerate(indexes.tolist()):
-            key = keys[index]
-            if key is not None and place not in taken.errors:
-                chosen.append(place)
-                mine.append(key)
-        if not chosen:
-            return ()
-        values = taken.values if len(chosen) == len(taken.values) else taken.values.take(pa.array(chosen))
+        values, mine = taken.values, keys[indexes].tolist()
+        if taken.errors or None in mine:
+            chosen = [place for place, key in enumerate(mine) if key is not None and place not in taken.errors]
+            values, mine = values.take(pa.array(chosen, pa.int64())), [mine[place] for place in chosen]
         return list(zip(mine, self._entries.of_values(values, mine), strict=True))

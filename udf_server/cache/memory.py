@@ -1,6 +1,7 @@
 """MemoryStore keeps entries in the memory of this process. The least recently used ones make room for new ones."""
 
 import collections
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -31,19 +32,21 @@ class MemoryStore(Store):
 
     def found(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Do the same as `get`, which waits for nothing here."""
-        entries, now, used = self._entries, self._clock(), self._entries.move_to_end
+        places = list(zip(itertools.repeat(function), keys))
+        kept = list(map(self._entries.get, places))
         found: list[bytes | None] = []
-        for key in keys:
-            place = function, key
-            kept = entries.get(place)
-            if kept is None:
+        if not any(kept):
+            return [None] * len(kept)
+        now = self._clock()
+        for place, each in zip(places, kept, strict=True):
+            if each is None:
                 found.append(None)
-            elif kept[1] <= now:
+            elif each[1] <= now:
                 self._remove(place)
                 found.append(None)
             else:
-                used(place)
-                found.append(kept[0])
+                self._entries.move_to_end(place)
+                found.append(each[0])
         return found
 
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
@@ -52,12 +55,12 @@ class MemoryStore(Store):
     def keep(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         """Do the same as `put`, which waits for nothing here."""
         until, kept = self._clock() + seconds, self._entries
-        for key, entry in entries:
-            place = function, key
-            if place in kept:
+        new = {(function, key): (entry, until) for key, entry in entries}
+        if not kept.keys().isdisjoint(new):
+            for place in new:
                 self._remove(place)
-            kept[place] = entry, until
-            self.bytes += len(entry) + ENTRY_BYTES
+        kept.update(new)
+        self.bytes += sum(len(entry) for entry, _ in new.values()) + ENTRY_BYTES * len(new)
         while self.bytes > self._max_bytes and kept:
             self._remove(next(iter(kept)))
 
@@ -79,5 +82,6 @@ class MemoryStore(Store):
             yield function, key, entry
 
     def _remove(self, place: tuple[str, bytes]) -> None:
-        entry, _ = self._entries.pop(place)
-        self.bytes -= len(entry) + ENTRY_BYTES
+        removed = self._entries.pop(place, None)
+        if removed is not None:
+            self.bytes -= len(removed[0]) + ENTRY_BYTES

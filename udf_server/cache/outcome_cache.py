@@ -15,6 +15,7 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.entries import Seal
 from udf_server.cache.flights import Flights
 from udf_server.cache.memory import MemoryStore
+from udf_server.cache.orphans import Orphans
 from udf_server.cache.store import ENTRY_BYTES, LARGEST_ENTRY, Store, StoreError
 
 __all__ = ["OutcomeCache"]
@@ -75,7 +76,9 @@ class OutcomeCache:
         self.seal, self.unseal = seal, unseal
         self.wall = wall
         self.flights: Flights[Any] = Flights()
-        """Its places are pairs of a batch and the index of a row in it."""
+        """The owners are batches of the streams of this process."""
+        self.orphans = Orphans()
+        """The calls whose stream was lost."""
         self._latest = MemoryStore(LATEST_BYTES, clock)
         """The latest entries of this process: a look-up that began before they were written does not have them."""
         self._metrics = metrics
@@ -92,7 +95,8 @@ class OutcomeCache:
         await self.store.open()
 
     async def close(self) -> None:
-        """Write what is queued, within a limit, and disconnect. Safe to call twice."""
+        """End orphaned calls, write what is queued, within a limit, and disconnect. Safe to call twice."""
+        await self.orphans.close()
         if (writer := self._writer) is not None:
             await asyncio.wait([writer], timeout=WRITE_SECONDS)
             self._closed = True
@@ -105,6 +109,7 @@ class OutcomeCache:
         if isinstance(self.store, MemoryStore):
             self._metrics.cache_bytes.set(self.store.bytes)
         self._metrics.cache_queue_bytes.set(self._queued)
+        self._metrics.cache_orphans.set(self.orphans.rows)
 
     async def get(self, function: str, keys: Sequence[bytes], seconds: float) -> list[bytes | None]:
         """The entries of the keys, or None for each of them if the store fails or takes longer than `seconds`."""
@@ -129,8 +134,9 @@ class OutcomeCache:
 
     def keep(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         """Keep entries: at once in memory; in any other store within milliseconds, because they are queued."""
-        kept = [entry for entry in entries if len(entry[1]) <= LARGEST_ENTRY]
-        if len(kept) < len(entries):
+        kept = entries
+        if max(len(entry) for _, entry in entries) > LARGEST_ENTRY:
+            kept = [each for each in entries if len(each[1]) <= LARGEST_ENTRY]
             self.count_errors("large", len(entries) - len(kept))
             self.release(function, [key for key, entry in entries if len(entry) > LARGEST_ENTRY])
         if isinstance(self.store, MemoryStore):

@@ -59,7 +59,7 @@ class BatchCalls:
                     else:
                         for _ in self._send_settled(work):
                             await self._available(work)
-                        if work.abandoned:
+                        if work.abandoned or not self._begins(work, step):
                             break
                         self._tell_retry(work, step, failure)
                         returned = await self._attempt(work, columns, step)
@@ -111,6 +111,11 @@ class BatchCalls:
                 await work.available()
                 return
 
+    def _begins(self, work: Work, call: Call) -> bool:
+        """Whether the call may begin. Of rows that were dropped from their selection, none is called."""
+        selection = work.batch.selection
+        return selection is None or selection.take(call.rows[-1] + 1)
+
     def _tell_retry(self, work: Work, call: Call, failure: BaseException | None) -> None:
         if failure is not None and call.attempt > 1:
             first = work.batch.first_row
@@ -124,7 +129,6 @@ class BatchCalls:
             work.called = selection.called
             columns = [column.take(pa.array(work.called)) for column in columns]
             work.outcomes.rows = len(work.called)
-            selection.starts.update(dict.fromkeys(work.called.tolist(), self._setup.clock()))
         elif spec.nulls is NullCall.SKIP and any(column.null_count for column in columns):
             present = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
             work.called = np.flatnonzero(present)

@@ -3,7 +3,7 @@
 import collections
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -93,22 +93,26 @@ class RowBatch:
     def _selected(
         self, function: Function, codecs: Sequence[Codec], columns: Sequence[pa.Array], selection: Selection
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        called = selection.called.tolist()
-        self.values = [None] * self.rows
-        self.to_call = len(called)
-        places = pa.array(selection.called)
-        decoded = [decode_rows(codec, column.take(places)) for codec, column in zip(codecs, columns, strict=True)]
+        called = [] if selection.dropped else selection.called.tolist()
+        whole = len(called) == self.rows
+        places = None if whole else pa.array(called, pa.int64())
+        taken = columns if places is None else [column.take(places) for column in columns]
+        decoded = [decode_rows(codec, column) for codec, column in zip(codecs, taken, strict=True)]
         self._refuse(function, decoded, called)
-        self.fresh.extend(self.errors)
-        rows = zip(*(values for values, _ in decoded), strict=True) if columns else itertools.repeat(())
-        kept = zip(called, rows, strict=False)
+        rows: Iterable[tuple[Any, ...]] = zip(*(values for values, _ in decoded), strict=True)
+        if not columns:
+            rows = itertools.repeat(())
         if self.errors:
-            left = [row for row in kept if row[0] not in self.errors]
-            self.to_call, kept = len(left), iter(left)  # type: ignore[assignment] # both are iterators of rows
-        for row in called:
-            if row not in self.errors:
+            rows = [each for row, each in zip(called, rows, strict=False) if row not in self.errors]
+            self.fresh.extend(self.errors)
+            called, whole = [row for row in called if row not in self.errors], False
+        self.to_call = len(called)
+        if not whole:
+            self.values = [None] * self.rows
+            for row in called:
                 self.values[row] = UNSET
-        return map(selection.take, kept)
+        # The iterator of indexes is the first one, so that no arguments are taken without their index.
+        return zip(selection.rows_to_call(called), rows, strict=False)
 
     def _refuse(
         self, function: Function, decoded: Sequence[tuple[Sequence[Any], Mapping[int, BaseException]]],

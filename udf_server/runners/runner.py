@@ -160,6 +160,12 @@ class Runner(ABC):
     def cancel(self) -> None:
         """Start no more calls, cancel what can be cancelled and emit nothing more. Safe to call twice."""
 
+    def drop_waiting(self) -> None:  # noqa: B027 - most runners have nothing to do
+        """Discard the rows that have not begun. Their selections were dropped.
+
+        Runners that take each row from its selection need do nothing: they find none.
+        """
+
     @functools.cached_property
     def _codecs(self) -> list[Codec]:
         """The codecs of the arguments, for functions that are called row by row."""

@@ -114,30 +114,36 @@ class Server:
 
     async def start(self) -> None:
         """Listen and become ready. Raises InvalidConfig if the server cannot listen on an address."""
-        config = self.config
-        await self._cache.open()
-        # OpenTelemetry is imported here so that the first stream does not wait for it.
-        prepare_tracing("udf-server")
-        self._http = self._start_http()
-        self.metrics_url = self._http.url
-        options = _grpc_options(config, share_port=self._share_port)
-        self._grpc = aio.server(interceptors=(SmallRequests(),), options=options)
-        self._grpc.add_generic_rpc_handlers((self._service.handler(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        if not self._access.restricted:
-            self._reflect(self._grpc)
         try:
+            await self._cache.open()
+            # OpenTelemetry is imported here so that the first stream does not wait for it.
+            prepare_tracing("udf-server")
+            self._http = self._start_http()
+            self.metrics_url = self._http.url
+            self._grpc = self._make_grpc()
             self.target = self._listen(self._grpc)
-        except InvalidConfig:
-            await self._grpc.stop(grace=0)
-            self._http.close()
+            await self._grpc.start()
+        except BaseException:
+            if self._grpc is not None:
+                await self._grpc.stop(grace=0)
+            if self._http is not None:
+                self._http.close()
+            await self._cache.close()
             self._grpc = self._http = None
             raise
-        await self._grpc.start()
         self._heart = asyncio.create_task(self._beat_on())
         self._watch = LoopWatch(self._host, self._loop_blocked)
         await self._set_ready(True)
         log.info("server started", extra={"target": self.target, "metrics": self.metrics_url})
+
+    def _make_grpc(self) -> aio.Server:
+        options = _grpc_options(self.config, share_port=self._share_port)
+        server = aio.server(interceptors=(SmallRequests(),), options=options)
+        server.add_generic_rpc_handlers((self._service.handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if not self._access.restricted:
+            self._reflect(server)
+        return server
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Refuse new streams, let open ones end within the limit, then stop. Safe to call twice."""
@@ -151,6 +157,8 @@ class Server:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await self._service.wait_idle()
+        # Streams that are cancelled from here on leave no calls behind.
+        await self._cache.orphans.close()
         if self._service.streams:
             log.warning("streams cancelled after the drain timeout", extra={"streams": self._service.streams})
             await self._grpc.stop(grace=0)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from remote_udf.spans import NO_SPAN, Span
@@ -160,6 +160,19 @@ class RowAccounts:
         """Wait until every row is answered."""
         while self._pending:
             await self._change()
+
+    def reduce_to(self, rows: Mapping[int, int]) -> None:
+        """Release what unanswered rows hold, except for the number of rows of each batch, by its first row.
+
+        Call when the stream was lost and the calls of these rows go on.
+        """
+        kept = {first: self._pending[first] for first in rows}
+        for first, pending in self._pending.items():
+            if first not in kept:
+                pending.span.end("not answered")
+        unanswered, size = sum(rows.values()), sum(pending.size for pending in kept.values())
+        self._admission.give_back(self._function, self.unanswered_rows - unanswered, self._unanswered_bytes - size)
+        self._pending, self.unanswered_rows, self._unanswered_bytes = kept, unanswered, size
 
     def drop(self) -> None:
         """Release what the unanswered rows hold. Call once, when the stream has ended."""

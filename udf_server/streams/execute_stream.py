@@ -51,6 +51,10 @@ _RUNNERS: dict[Execution, type[Runner]] = {
 }
 
 
+ORPHAN_SECONDS = 5.0
+"""Calls of a stream that was lost are cancelled this long after their timeout, whatever they do."""
+
+
 class ExecuteStream:
     """Serves one stream. Call `run` once.
 
@@ -102,14 +106,17 @@ class ExecuteStream:
         self._main: asyncio.Task[Any] | None = None
         """The task that serves the client; None while it must not be cancelled."""
         self._writer: asyncio.Task[None] | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        """The tasks of calls that go on after the stream was lost."""
 
     async def run(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
         """Read and answer messages until the stream has ended, whatever the client sends.
 
-        If it is cancelled, as gRPC does when the client is gone, it cancels the calls that are running.
+        If it is cancelled, as gRPC does when the client is gone, it cancels the calls that are running. Calls whose
+        outcomes are kept become orphans of the cache instead, if the client is gone or has cancelled.
         """
         end = "disconnected"
-        with self._held:
+        with self._held as held:
             try:
                 end = await self._run(requests, write)
             except BaseException as error:
@@ -120,6 +127,7 @@ class ExecuteStream:
             finally:
                 self._report(end)
                 self._span.end("" if end in {"finished", "cancelled"} else end)
+                self._pass_calls_on(held)
 
     async def _run(self, requests: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> str:
         """Serve the stream. Returns how it ended."""
@@ -152,10 +160,43 @@ class ExecuteStream:
             finally:
                 self._main = None
         except Exception as error:
-            return self._failed(error), "failed"
-        finally:
             if self._runner is not None:
                 self._runner.cancel()
+            return self._failed(error), "failed"
+        finally:
+            self._end_calls()
+
+    def _end_calls(self) -> None:
+        """Cancel the calls that run, except for those whose outcomes are kept, if the cache has room for them."""
+        runner = self._runner
+        if isinstance(runner, CachedRunner) and self._cache is not None:
+            runner.let_go()
+            if runner.running and self._cache.orphans.has_room(sum(runner.running.values())):
+                return
+        if runner is not None:
+            runner.cancel()
+
+    def _pass_calls_on(self, held: contextlib.ExitStack) -> None:
+        """Pass the calls that go on without this stream to the cache, with all that is held for them."""
+        runner = self._runner
+        if not isinstance(runner, CachedRunner) or not runner.running or self._accounts is None or self._cache is None:
+            return
+        if self._writer is not None and not self._writer.done():
+            # Python closes a stream that nobody runs any more.
+            return
+        self._accounts.reduce_to(runner.running)
+        self._outbox.drop()
+        calls = self._orphaned(runner, runner.options.timeout + ORPHAN_SECONDS)
+        self._cache.orphans.take(sum(runner.running.values()), calls, held.pop_all())
+
+    async def _orphaned(self, runner: CachedRunner, seconds: float) -> None:
+        """Watch the deadlines of calls that go on without this stream, until they have ended."""
+        self._main = asyncio.current_task()
+        async with asyncio.TaskGroup() as self._tasks:
+            until = self._clock() + seconds
+            while self._clock() < until and not await runner.ended(runner.tick_seconds):
+                runner.tick()
+            self._background.cancel()
 
     def _failed(self, error: Exception) -> pb.ExecuteResponse:
         """Log and count the error that ended the stream. Returns the Error message for the client."""
@@ -247,7 +288,7 @@ class ExecuteStream:
             post=poster(asyncio.get_running_loop()),
             room=room,
             takes_parts=emits and request.takes_parts,
-            spawn=lambda coroutine: self._spawn(coroutine, tasks),
+            spawn=lambda coroutine: self._spawn(coroutine, self._tasks or tasks),
             metrics=self._metrics,
             party=party,
             clock=self._clock,

@@ -72,6 +72,7 @@ class FunctionEnvironment:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
+        await self._cache.orphans.close()
         for host in self._hosts.values():
             await host.close()
 

@@ -1,0 +1,183 @@
+"""What becomes of calls that run when their stream is lost: they end by themselves, and their values are kept."""
+
+import asyncio
+import threading
+
+import pyarrow as pa
+import pytest
+
+import udf_server as udf
+from remote_udf.messages import encode
+from remote_udf.v1 import message_pb2 as pb
+from tests.udf_server.streams import Talk, batch, eventually
+from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.memory import MemoryStore
+from udf_server.cache.orphans import Orphans
+from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.registry import Registry
+from udf_server.streams.admission import Admission
+
+OPTIONS = {"cache-ttl": "1 h", "buffer-capacity": "4"}
+
+
+class World:
+    """A server with one function, whose calls wait until they are let go."""
+
+    def __init__(self, execution="async", most=5_000, fails=False, **options):
+        self.calls, self.cancelled, self.gate = [], [], threading.Event()
+        self.cache = OutcomeCache(MemoryStore(1 << 20), ServerMetrics())
+        self.cache.orphans = Orphans(most)
+        self.admission = Admission()
+
+        def wait(a):
+            self.calls.append(a)
+            assert self.gate.wait(20)
+            return -a
+
+        if execution == "async":
+
+            @udf.scalar(**options)
+            async def f(a: int) -> int:
+                self.calls.append(a)
+                try:
+                    while not self.gate.is_set():  # noqa: ASYNC110 - another thread sets it
+                        await asyncio.sleep(0.002)
+                except asyncio.CancelledError:
+                    self.cancelled.append(a)
+                    raise
+                if fails:
+                    raise ValueError(f"no {a}")
+                return -a
+
+        elif execution == "def":
+
+            @udf.scalar(**options)
+            def f(a: int) -> int:
+                return wait(a)
+
+        else:
+            if execution == "merged":
+                options = {"max_queue_delay": "1 ms", **options}
+
+            @udf.scalar(vectorized=True, batch_rows=4, **options)
+            def f(a: pa.Int64Array) -> pa.Int64Array:
+                self.calls.extend(a.to_pylist())
+                assert self.gate.wait(20)
+                return pa.array([-each for each in a.to_pylist()], pa.int64())
+
+        self.host = FunctionHost(Registry([("test", f)]))
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exception):
+        self.gate.set()
+        await self.cache.close()
+        await self.host.close()
+
+    def talk(self):
+        return Talk(host=self.host, cache=self.cache, admission=self.admission)
+
+    async def lose(self, rows, by_cancel=False, **options):
+        """Send rows in batches of 10, and end the stream when four are called."""
+        before = len(self.calls)
+        async with self.talk() as talk:
+            await talk.open(options={**OPTIONS, **options})
+            for number, first in enumerate(range(0, len(rows), 10)):
+                talk.send(batch(number, first, rows[first : first + 10]))
+            await eventually(lambda: len(self.calls) >= before + 4)
+            if by_cancel:
+                talk.send(encode(pb.ExecuteRequest(cancel=pb.Cancel())))
+                assert (await talk.receive()).WhichOneof("response") == "cancelled"
+                await talk.ended()
+
+    async def run(self, rows, **options):
+        """The outcomes of a stream: hits, misses, calls, and the errors."""
+        async with self.talk() as talk:
+            await talk.open(options={**OPTIONS, **options})
+            talk.send(batch(0, 0, rows), encode(pb.ExecuteRequest(finish=pb.Finish())))
+            hits = calls = 0
+            while (answer := await talk.receive()).WhichOneof("response") == "result":
+                hits, calls = hits + answer.result.cache_hits, calls + answer.result.calls
+            assert answer.finished.counts.rows_in == len(rows)
+            await talk.ended()
+            return hits, calls
+
+    async def settled(self):
+        """All that ran for no stream has ended, and nothing is held."""
+        await eventually(lambda: not self.cache.orphans.rows)
+        assert self.admission.bytes == 0 and self.admission.rows("f@1") == 0
+        assert not len(self.cache.flights)
+
+
+@pytest.mark.parametrize("by_cancel", [False, True])
+@pytest.mark.parametrize("execution", ["async", "def", "vectorized", "merged"])
+async def test_calls_that_ran_are_kept_and_rows_that_had_not_begun_are_not_called(execution, by_cancel):
+    async with World(execution) as world:
+        await world.lose(range(30), by_cancel)
+        assert world.cache.orphans.rows == 4
+        assert world.admission.rows("f@1") == 4 and world.admission.bytes > 0, "they count until they have ended"
+        world.gate.set()
+        await world.settled()
+        assert sorted(world.calls) == [0, 1, 2, 3] and not world.cancelled
+        hits, _ = await world.run(range(30))
+        assert hits == 4
+        assert sorted(world.calls) == list(range(30)), "each row was called once"
+
+
+async def test_an_equal_row_waits_for_the_call_of_the_lost_stream():
+    async with World() as world:
+        await world.lose(range(4))
+        again = asyncio.create_task(world.run(range(6), **{"buffer-capacity": "10"}))
+        await eventually(lambda: len(world.calls) == 6)
+        world.gate.set()
+        assert await again == (0, 2)
+        assert sorted(world.calls) == list(range(6))
+
+
+async def test_an_orphaned_call_ends_at_its_deadline():
+    async with World() as world:
+        await world.lose(range(4), timeout="300 ms")
+        await world.settled()
+        assert sorted(world.cancelled) == [0, 1, 2, 3]
+
+
+async def test_a_stream_with_more_calls_than_may_be_orphans_is_cancelled():
+    async with World(most=3) as world:
+        await world.lose(range(4))
+        await eventually(lambda: len(world.cancelled) == 4)
+        await world.settled()
+
+
+async def test_calls_of_a_stream_without_a_cache_are_cancelled():
+    async with World() as world:
+        await world.lose(range(4), **{"cache-ttl": "0 s"})
+        await eventually(lambda: len(world.cancelled) == 4)
+        await world.settled()
+
+
+async def test_a_server_that_stops_cancels_its_orphans_and_takes_no_more():
+    async with World() as world:
+        await world.lose(range(4))
+        await world.cache.orphans.close()
+        await world.settled()
+        await eventually(lambda: len(world.cancelled) == 4)
+        await world.lose(range(10, 14))
+        await eventually(lambda: len(world.cancelled) == 8)
+        await world.settled()
+
+
+async def test_an_error_of_an_orphaned_call_is_not_kept_and_holds_nobody_up():
+    async with World(fails=True, max_attempts=1) as world:
+        await world.lose(range(4))
+        world.gate.set()
+        await world.settled()
+        assert await world.run(range(4)) == (0, 4)
+
+
+async def test_calls_of_orphans_are_counted():
+    async with World() as world:
+        await world.lose(range(4))
+        world.cache.observe()
+        assert world.cache._metrics.registry.get_sample_value("udf_cache_orphaned_rows") == 4

@@ -1,0 +1,151 @@
+"""LookUps finds out for each row of one stream whether it has an entry, waits for an equal row, or is called."""
+
+import asyncio
+import collections
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from remote_udf.options import CacheMode
+from udf_server.cache.answers import Answers
+from udf_server.cache.cached_batch import CachedBatch
+from udf_server.cache.entries import Entries, Found
+from udf_server.cache.keying import Keying
+from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.cache.sharing import SharedCalls
+from udf_server.runners.runner import InputBatch, RunnerSetup
+from udf_server.runners.selection import Indexes
+
+__all__ = ["LookUps"]
+
+LOOKED_UP_ROWS = 2_048
+"""Maximum number of rows of one look-up, so that the event loop does other work in between."""
+POLL_SECONDS = (0.02, 0.5)
+"""How often the outcomes of other servers' calls are looked up: at first, and at the lowest rate."""
+
+
+class LookUps:
+    """The look-ups of one stream, one batch after the other. Use it on the server's event loop."""
+
+    def __init__(
+        self, setup: RunnerSetup, cache: OutcomeCache, keying: Keying, entries: Entries, answers: Answers,
+        shared: SharedCalls, call: Callable[[CachedBatch, Indexes], None],
+    ) -> None:  # fmt: skip
+        """`call` has the function called for rows of a batch."""
+        self._setup, self._cache, self._keying, self._entries = setup, cache, keying, entries
+        self._answers, self._shared, self._call = answers, shared, call
+        self._function, options = setup.function.spec.key, setup.options
+        self._ages = (options.cache_ttl or 0.0, options.cache_errors)
+        self._timeout = options.cache_timeout
+        self._refresh = options.cache_mode is CacheMode.REFRESH
+        self._arrived: collections.deque[InputBatch] = collections.deque()
+        self._looking = False
+
+    def add(self, batch: InputBatch) -> None:
+        """Look up the rows of a batch."""
+        self._arrived.append(batch)
+        if not self._looking:
+            self._looking = True
+            self._setup.spawn(self._look_up_all())
+
+    def stop(self) -> None:
+        """Begin no more look-ups."""
+        self._arrived.clear()
+
+    async def _look_up_all(self) -> None:
+        while self._arrived:
+            batch = self._arrived.popleft()
+            columns, keys, skipped = await self._keying.read(batch)
+            if self._answers.closed:
+                return
+            cached = CachedBatch(self._shared, batch, columns, keys)
+            self._answers.add(cached, skipped)
+            await self._look_up(cached)
+        self._looking = False
+
+    async def _look_up(self, batch: CachedBatch) -> None:
+        """Answer the rows that have an entry; wait for those in flight; call the others."""
+        keyed, uncached = batch.split(np.flatnonzero(batch.open))
+        if len(uncached):
+            self._setup.metrics.uncached(len(uncached))
+        missed = [keyed[:0]]
+        for start in range(0, len(keyed), LOOKED_UP_ROWS):
+            await self._answers.until_free()
+            part = keyed[start : start + LOOKED_UP_ROWS]
+            if not self._refresh:
+                part = await self._answer(batch, part)
+            if self._answers.closed:
+                return
+            missed.append(self._shared.own(batch, part, batch.keys_of(part)))
+        rows = np.concatenate(missed)
+        if not self._cache.store.shared or self._refresh:
+            self._call(batch, rows if not len(uncached) else np.sort(np.concatenate([rows, uncached])))
+            return
+        self._call(batch, uncached)
+        others = await self._claim_and_call(batch, rows)
+        if len(others):
+            self._setup.spawn(self._await_others(batch, others))
+
+    async def _answer(self, batch: CachedBatch, rows: Indexes) -> Indexes:
+        """Answer the rows that have an entry. Returns the others."""
+        found, _ = await self._found(batch, rows)
+        if found is None:
+            return rows
+        errors = {int(rows[place]): error for place, error in found.errors.items()}
+        hit = rows[found.rows]
+        batch.count(hits=len(hit) + len(errors))
+        self._answers.settle(batch, hit, found.values, {})
+        self._answers.fail(batch, errors)
+        return np.delete(rows, [*found.rows, *found.errors])
+
+    async def _found(self, batch: CachedBatch, rows: Indexes) -> tuple[Found | None, Sequence[bytes | None]]:
+        """The outcomes that the store has for rows, or None if there are none; and the entries of the rows."""
+        keys = batch.keys_of(rows)
+        entries = await self._cache.get(self._function, keys, self._timeout)
+        if self._answers.closed or not any(entries):
+            return None, entries
+        damaged: list[int] = []
+        found = self._entries.read(entries, keys, self._ages, damaged)
+        if damaged:
+            self._cache.count_errors("entry", len(damaged))
+        return found, entries
+
+    async def _await_others(self, batch: CachedBatch, rows: Indexes) -> None:
+        """Wait for the outcomes of calls of other servers. Call the rows whose claim ends without an outcome."""
+        limit = self._setup.options.timeout - batch.batch.waited
+        pause, until = POLL_SECONDS[0], self._setup.clock() + limit
+        while len(rows) and not self._answers.closed:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, POLL_SECONDS[1])
+            found, entries = await self._found(batch, rows)
+            if self._answers.closed:
+                return
+            if found is not None:
+                errors = {int(rows[place]): error for place, error in found.errors.items()}
+                batch.count(shared=len(found.rows) + len(errors))
+                self._shared.finish(batch, rows[found.rows], found.values, {})
+                self._shared.fail(batch, errors)
+            waiting = batch.open[rows]
+            there = np.array([entry is not None for entry in entries], np.bool_)
+            # An entry that is there and cannot be used is no reason to wait.
+            self._call(batch, rows[there & waiting])
+            rows = rows[~there & waiting]
+            if self._setup.clock() >= until:
+                # The other server takes longer than this row may take, so the row is called twice rather than too late.
+                self._call(batch, rows)
+                return
+            rows = await self._claim_and_call(batch, rows)
+
+    async def _claim_and_call(self, batch: CachedBatch, rows: Indexes) -> Indexes:
+        """Call the rows that this server may call. Returns the others."""
+        if not len(rows):
+            return rows
+        keys = batch.keys_of(rows)
+        try:
+            granted = np.array(await self._cache.claim(self._function, keys, self._timeout), np.bool_)
+        except asyncio.CancelledError:
+            # The store may grant them all the same.
+            self._cache.release(self._function, keys)
+            raise
+        self._call(batch, rows[granted])
+        return rows[~granted]

@@ -1,0 +1,167 @@
+"""SharedCalls has equal rows in flight called once, over the streams of a server (single flight)."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from remote_udf.durations import format_seconds
+from remote_udf.errors import ErrorCode
+from remote_udf.options import OutputMode
+from remote_udf.outcomes import RowError
+from udf_server.cache.answers import Answers
+from udf_server.cache.cached_batch import CachedBatch, Sharing, Wait
+from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.runners.runner import RunnerSetup
+from udf_server.runners.selection import Indexes
+
+__all__ = ["SharedCalls"]
+
+STUCK_SECONDS = 1.0
+"""A row waits this long for the call of another stream whose client does not read, then it is called itself."""
+
+Heirs = dict[CachedBatch, list[int]]
+"""Rows that own the keys of others from now on, and must be called."""
+
+
+class SharedCalls(Sharing):
+    """Which rows of one stream are called, and which wait. Use it on the server's event loop."""
+
+    def __init__(
+        self, setup: RunnerSetup, cache: OutcomeCache, answers: Answers, call: Callable[[CachedBatch, Indexes], None]
+    ) -> None:
+        """`call` has the function called for rows of a batch."""
+        self.policy = dataclasses.replace(setup.options, output_mode=OutputMode.ORDERED, buffer_capacity=None)
+        self._setup, self._cache, self._answers, self._call = setup, cache, answers, call
+        self._flights = cache.flights
+        self._function = setup.function.spec.key
+
+    def own(self, batch: CachedBatch, rows: Indexes, keys: Sequence[bytes]) -> Indexes:
+        """Have the rows wait whose key is in flight. Returns the others, which own their keys from now on."""
+        taken = self._flights.own(keys, batch)
+        if not taken:
+            return rows
+        now = self._setup.clock()
+        for place in taken:
+            row = int(rows[place])
+            batch.waits[row] = Wait(now)
+            self._flights.wait(keys[place], (batch, row))
+        return np.delete(rows, taken)
+
+    def finish(self, batch: CachedBatch, rows: Indexes, values: pa.Array, errors: Mapping[int, RowError]) -> None:
+        """Set outcomes of rows of this stream, and give them to all rows that wait for them."""
+        keys, heirs = batch.keys_of(rows), Heirs()
+        if errors:
+            for place, row in enumerate(rows.tolist()):
+                if row in errors:
+                    self._land_error(batch, keys[place], errors[row], heirs)
+                    keys[place] = None
+        waiting: dict[CachedBatch, tuple[list[int], list[int]]] = {}
+        for place, waiters in self._flights.land(keys):
+            for other, index in waiters:
+                indexes, places = waiting.setdefault(other, ([], []))
+                indexes.append(index)
+                places.append(place)
+        self._answers.settle(batch, rows, values, errors)
+        for other, (indexes, places) in waiting.items():
+            other.runner.share(other, indexes, values.take(pa.array(places)), {})
+        _call_heirs(heirs)
+
+    def fail(self, batch: CachedBatch, errors: Mapping[int, RowError]) -> None:
+        """Do the same as `finish` for rows that failed, by the index of the row."""
+        rows = np.fromiter(errors, np.int64, len(errors))
+        self.finish(batch, rows, pa.nulls(len(errors), self._setup.function.spec.result), errors)
+
+    def abandon(self, batches: Sequence[CachedBatch], running: Iterable[bytes] = ()) -> None:
+        """Give up the rows of batches that have no outcome, except for the calls of the keys `running`.
+
+        Rows of other streams that wait for them are called.
+        """
+        for batch in batches:
+            for row in batch.waits:
+                self._flights.leave(batch.keys[row], (batch, row))
+            batch.waits.clear()
+        heirs, kept = Heirs(), {*running}
+        for batch in batches:
+            keys = batch.keys_of(np.flatnonzero(batch.open))
+            self._pass_on(batch, (key for key in keys if key is not None and key not in kept), heirs)
+        _call_heirs(heirs)
+
+    def check_waits(self, batch: CachedBatch) -> None:
+        """End the waiting of rows whose deadline has passed, or whose owner waits for its client."""
+        now, limit = self._setup.clock(), self._setup.options.timeout - batch.batch.waited
+        late: dict[int, RowError] = {}
+        alone: list[int] = []
+        running: dict[CachedBatch, set[bytes]] = {}
+        for row, wait in batch.waits.items():
+            key = batch.keys[row]
+            owner: CachedBatch | None = self._flights.owner(key)
+            if owner is not wait.owner:
+                wait.owner, wait.began = owner, None
+            if owner is not None and wait.began is None:
+                if owner not in running:
+                    running[owner] = set(owner.keys_of(owner.running))
+                if key in running[owner]:
+                    wait.began = now
+            if wait.began is not None and now - wait.began > limit:
+                message = f"timed out: the call of an equal row has no result within {format_seconds(limit)}"
+                late[row] = RowError(ErrorCode.TIMEOUT, message, 0, True)
+            elif owner is None or (
+                wait.began is None and now - wait.since > STUCK_SECONDS and owner.runner.is_stuck(self)
+            ):
+                alone.append(row)
+        for row in [*late, *alone]:
+            del batch.waits[row]
+            self._flights.leave(batch.keys[row], (batch, row))
+        self._answers.fail(batch, late)
+        self._call(batch, np.array(alone, np.int64))
+
+    def share(self, batch: CachedBatch, rows: Sequence[int], values: pa.Array, errors: Mapping[int, RowError]) -> None:
+        """Set the outcomes of rows that waited for equal rows."""
+        waited = sum(batch.waits.pop(row, None) is not None for row in rows)
+        batch.count(shared=waited)
+        self._answers.settle(batch, np.array(rows, np.int64), values, errors)
+
+    def inherit(self, batch: CachedBatch, rows: Sequence[int]) -> None:
+        """Call rows that waited for another row, which has no outcome for them."""
+        for row in rows:
+            batch.waits.pop(row, None)
+        self._call(batch, np.array(rows, np.int64))
+
+    def is_stuck(self, other: object) -> bool:
+        """Whether rows of `other` should not wait for this stream: its client does not read, so nothing is called."""
+        return other is not self and self._setup.room.full
+
+    def _land_error(self, batch: CachedBatch, key: bytes | None, error: RowError, heirs: Heirs) -> None:
+        """End the call of a row that failed.
+
+        Rows that wait for it get its error if their own call would have been retried in the same way. If the deadline
+        of the row has passed, or if other options apply to them, one of them is called next.
+        """
+        if key is None or self._flights.owner(key) is not batch:
+            return
+        if error.code is not ErrorCode.TIMEOUT:
+            for other, index in self._flights.waiting(key):
+                if other.runner is self or other.runner.policy == self.policy:
+                    self._flights.leave(key, (other, index))
+                    other.runner.share(other, [index], pa.nulls(1, self._setup.function.spec.result), {index: error})
+        self._pass_on(batch, [key], heirs)
+
+    def _pass_on(self, batch: CachedBatch, keys: Iterable[bytes], heirs: Heirs) -> None:
+        """Give up the keys that the batch owns. Adds the rows to `heirs` that own them now and must be called."""
+        released = []
+        for key in keys:
+            if self._flights.owner(key) is not batch:
+                continue
+            heir = self._flights.pass_on(key)
+            if heir is None:
+                released.append(key)
+            else:
+                heirs.setdefault(heir[0], []).append(heir[1])
+        self._cache.release(self._function, released)
+
+
+def _call_heirs(heirs: Heirs) -> None:
+    for batch, rows in heirs.items():
+        batch.runner.inherit(batch, sorted(rows))
