@@ -12,14 +12,10 @@ from spark_client.executor.process.state.pages import Pages
 from spark_client.executor.process.state.processor import BucketProcessor
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter
 from spark_client.executor.scalar.earlier_letters import EarlierLetters
-from tests.simulation.mutant import Mutant
+from tests.simulation.mutant import Mutant, nothing
 from tests.spark_client.process.stateful import Times
 
 __all__ = ["JOB_MUTANTS"]
-
-
-def _nothing(original: Any) -> Any:
-    return lambda self, *arguments, **keywords: None
 
 
 def _twice(original: Any) -> Any:
@@ -107,14 +103,14 @@ JOB_MUTANTS = (
     Mutant("a dead letter is written twice", DeadLetterWriter, "write", _twice),
     Mutant("a task that runs again adds a file of dead letters", DeadLetterWriter, "__init__", _a_file_per_attempt),
     Mutant("two attempts write one temporary file", DeadLetterWriter, "__init__", _one_temporary_file),
-    Mutant("dead letters of an earlier run of a query stay", EarlierLetters, "delete", _nothing),
+    Mutant("dead letters of an earlier run of a query stay", EarlierLetters, "delete", nothing),
     Mutant("an error of a key is forgotten in the shuffle", bundles, "errors_column", _no_errors),
     Mutant("accumulators are merged twice", bundles, "accumulators_column", _doubled),
     Mutant("the accumulators of the last bundle are forgotten", partial, "combined_bundles", _last_forgotten),
     Mutant("a part of a key begins without the state before", processing, "after", _without_state),
     Mutant("state of a failed attempt is kept", BucketProcessor, "init", _kept_in_process),
     Mutant("rows are processed in the order of the shuffle", BucketProcessor, "handleInputRows", _in_order_of_arrival),
-    Mutant("state is not written", Pages, "store", _nothing),
+    Mutant("state is not written", Pages, "store", nothing),
     Mutant("timers stay as they were", Entries, "update", _state_only),
     Mutant("the watermark is one micro-batch late", BucketProcessor, "_worked", _one_batch_late),
 )

@@ -4,34 +4,27 @@ They are applied only here. A mutant that nothing finds shows what the simulatio
 """
 
 import signal
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from spark_client.executor.engine.groups import Group
 from spark_client.executor.stream import connection
 from spark_client.executor.stream.accounts import Accounts
 from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.chunks import Chunk
 from spark_client.executor.stream.connecting import Connector
 from spark_client.executor.stream.connection import Connection
-from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.pending import Pending
 from spark_client.executor.stream.silence import SilenceWatch
 from tests.simulation.job_mutants import JOB_MUTANTS
-from tests.simulation.mutant import Mutant
+from tests.simulation.limit_mutants import LIMIT_MUTANTS
+from tests.simulation.mutant import Mutant, nothing, zero
 from tests.simulation.scenario import drawn
 from tests.simulation.world import run
-from udf_server.base.fairness import FairQueue, Party
 from udf_server.batching.attempt import Attempt
 from udf_server.batching.dynamic_batcher import Batchers
 from udf_server.batching.merged_call import MergedCall
-from udf_server.guards.breaker import Breaker
-from udf_server.guards.guard import Guard
-from udf_server.guards.rates import MovingWindow
 from udf_server.hosting.executors import ThreadExecutor
 from udf_server.hosting.registry import Registry
-from udf_server.hosting.turns import Turns
 from udf_server.runners.async_rows import AsyncRows
 from udf_server.runners.batches import RowBatch
 from udf_server.runners.isolation import Outcomes
@@ -41,8 +34,6 @@ from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.runner import Runner
 from udf_server.runners.threaded_rows import ThreadedRows
 from udf_server.runners.vectorized import Vectorized
-from udf_server.streams.accounting import RowAccounts
-from udf_server.streams.admission import Admission
 from udf_server.streams.background import Background
 from udf_server.streams.heartbeats import Heartbeats
 from udf_server.streams.outbox import Outbox
@@ -52,14 +43,6 @@ __all__ = ["MOST_SEEDS", "MUTANTS", "found_at"]
 MOST_SEEDS = 200
 """Each mutant is found within this number of seeds of both modes."""
 MOST_CPU_SECONDS = 30.0
-
-
-def _nothing(original: Any) -> Any:
-    return lambda self, *arguments, **keywords: None
-
-
-def _returns(value: Any) -> Callable[[Any], Any]:
-    return lambda original: lambda self, *arguments, **keywords: value
 
 
 def _last_chunk_forgotten(original: Any) -> Any:
@@ -163,10 +146,6 @@ def _one_row_late(original: Any) -> Any:
     return settle
 
 
-def _zero(original: Any) -> Any:
-    return property(lambda self: 0)
-
-
 def _no_notice(original: Any) -> Any:
     def staff(self: Any) -> None:
         if self._idle < len(self._jobs) and self._alive < self._allowed:
@@ -186,37 +165,6 @@ def _latest(original: Any) -> Any:
 
 def _whole_timeout(original: Any) -> Any:
     return lambda self, batch: self.options.timeout
-
-
-def _asks_again(original: Any) -> Any:
-    return lambda self, holder: not self.busy and original(self, holder)
-
-
-def _most_served_first(original: Any) -> Any:
-    return lambda self, cost: original(self, -cost)
-
-
-def _compensated(original: Any) -> Any:
-    def push(self: Any, party: Any, item: Any) -> None:
-        leaf = self._leaf(party)
-        served = leaf.served
-        original(self, party, item)
-        leaf.served = served
-
-    return push
-
-
-def _blames_the_service(original: Any) -> Any:
-    return lambda self, went_well, seconds: original(self, bool(went_well), seconds)
-
-
-def _tests_at_will(original: Any) -> Any:
-    def ask(self: Any, now: float) -> float:
-        was_open = now < self._until
-        found: float = original(self, now)
-        return found if was_open else 0.0
-
-    return ask
 
 
 def _no_progress(original: Any) -> Any:
@@ -246,53 +194,37 @@ MUTANTS = (
     Mutant("a replay forgets the last chunk", Pending, "rest", _last_chunk_forgotten),
     Mutant("a replay sends rows again that were answered", Chunk, "rest", _all_rows_again),
     Mutant("chunks that are sent again stay in flight as well", CallStream, "_start_anew", _kept_in_flight),
-    Mutant("the counts of a connection are not reset", Accounts, "start_connection", _nothing),
-    Mutant("a server that hangs is not noticed", Connection, "check_silence", _nothing),
+    Mutant("the counts of a connection are not reset", Accounts, "start_connection", nothing),
+    Mutant("a server that hangs is not noticed", Connection, "check_silence", nothing),
     Mutant("a server that hangs gets the whole time to connect", Connector, "_share", _share_is_all),
     Mutant("a stream gets the latest version of its function", Registry, "find", _latest),
     Mutant("a refusal that passes is final", connection, "read_error", _final),
     Mutant("a closed connection does not end its requests", Connection, "close", _without_end),
     Mutant("a connection that is lost while its stream moves stays open", CallStream, "_end_connection", _left_open),
-    Mutant("a closed connection stays watched", SilenceWatch, "discard", _nothing),
+    Mutant("a closed connection stays watched", SilenceWatch, "discard", nothing),
     Mutant("unordered values are placed in reverse", Pending, "answer_scattered", _values_reversed),
     Mutant("a result is taken for the next row", Pending, "answer", _next_row),
-    Mutant("admission tickets are not returned", Admission, "give_back", _nothing),
-    Mutant("the rows of a lost stream stay admitted", RowAccounts, "drop", _nothing),
-    Mutant("the workers of a lost stream go on", AsyncRows, "cancel", _nothing),
-    Mutant("a lost stream stays in the fair queue", Party, "close", _nothing),
-    Mutant("background tasks outlive their stream", Background, "cancel", _nothing),
-    Mutant("a worker keeps its place after its rows", Turns, "leave", _nothing),
-    Mutant("a worker loses its turn at the end of a batch", Turns, "enter", _asks_again),
+    Mutant("the workers of a lost stream go on", AsyncRows, "cancel", nothing),
+    Mutant("background tasks outlive their stream", Background, "cancel", nothing),
     Mutant("parked workers are not woken", CoroutinePool, "_wake", _wakes_no_parked),
     Mutant("idle threads are not woken", ThreadExecutor, "_staff", _no_notice),
-    Mutant("the next batch of a vectorized function is not started", Vectorized, "_leave", _nothing),
-    Mutant("deadlines of coroutines are not checked", AsyncRows, "tick", _nothing),
-    Mutant("deadlines of threads are not checked", ThreadedRows, "tick", _nothing),
+    Mutant("the next batch of a vectorized function is not started", Vectorized, "_leave", nothing),
+    Mutant("deadlines of coroutines are not checked", AsyncRows, "tick", nothing),
+    Mutant("deadlines of threads are not checked", ThreadedRows, "tick", nothing),
     Mutant("a deadline begins again after a replay", Runner, "timeout_of", _whole_timeout),
-    Mutant("the caller that was served most comes first", FairQueue, "pop", _most_served_first),
-    Mutant("a stream that returns gets what it has missed", FairQueue, "_push", _compensated),
-    Mutant("rows in flight have no limit", MessageSizing, "has_room", _returns(True)),
-    Mutant("input is read whatever is held", Group, "bytes", _zero),
-    Mutant("a guard allows any number of calls at once", Guard, "_limit", _returns(float("inf"))),
-    Mutant("the place of a guarded call is not returned", Guard, "_leave", _nothing),
-    Mutant("a guard takes calls whose client is gone for failures", Guard, "_leave", _blames_the_service),
-    Mutant("a rate is ignored", MovingWindow, "hit", _returns(0.0)),
-    Mutant("a breaker does not open", Breaker, "failed", _returns(False)),
-    Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
-    Mutant("the limit of a stream's rows is ignored", RowAccounts, "_has_room", _returns(True)),
-    Mutant("the limits of all streams are ignored", Admission, "_full", _nothing),
     Mutant("every fifth result is lost", Outbox, "emit", _every_fifth_lost),
     Mutant("no heartbeat is sent", Heartbeats, "watch", _no_progress),
     Mutant("a fatal error is retried", RetryPolicy, "worthwhile", _errors_of_functions),
     Mutant("one attempt too few is made", RetryPolicy, "delay", _one_attempt_fewer),
     Mutant("an error becomes a null", RowBatch, "fail", _null_instead),
     Mutant("after halving, values are one row late", Outcomes, "settle", _one_row_late),
-    Mutant("the server counts failed rows as good", Output, "failed", _zero),
+    Mutant("the server counts failed rows as good", Output, "failed", zero),
     Mutant("values of a common call go to other rows of their stream", MergedCall, "_settle", _reversed_values),
-    Mutant("a common call goes on after its streams were lost", MergedCall, "left", _nothing),
-    Mutant("deadlines of common calls are not checked", MergedCall, "check", _nothing),
+    Mutant("a common call goes on after its streams were lost", MergedCall, "left", nothing),
+    Mutant("deadlines of common calls are not checked", MergedCall, "check", nothing),
     Mutant("a cancelled attempt of a common call keeps its instance", Attempt, "cancel", _keeps_instance),
-    Mutant("a common call keeps its instance", Batchers, "freed", _nothing),
+    Mutant("a common call keeps its instance", Batchers, "freed", nothing),
+    *LIMIT_MUTANTS,
     *JOB_MUTANTS,
 )
 

@@ -1,0 +1,68 @@
+"""Planted bugs of limits: turns, fair shares, guards, admission, and what a client holds."""
+
+from typing import Any
+
+from spark_client.executor.engine.groups import Group
+from spark_client.executor.stream.message_sizing import MessageSizing
+from tests.simulation.mutant import Mutant, nothing, returns, zero
+from udf_server.base.fairness import FairQueue, Party
+from udf_server.guards.breaker import Breaker
+from udf_server.guards.guard import Guard
+from udf_server.guards.rates import MovingWindow
+from udf_server.hosting.turns import Turns
+from udf_server.streams.accounting import RowAccounts
+from udf_server.streams.admission import Admission
+
+__all__ = ["LIMIT_MUTANTS"]
+
+
+def _asks_again(original: Any) -> Any:
+    return lambda self, holder: not self.busy and original(self, holder)
+
+
+def _most_served_first(original: Any) -> Any:
+    return lambda self, cost: original(self, -cost)
+
+
+def _compensated(original: Any) -> Any:
+    def push(self: Any, party: Any, item: Any) -> None:
+        leaf = self._leaf(party)
+        served = leaf.served
+        original(self, party, item)
+        leaf.served = served
+
+    return push
+
+
+def _blames_the_service(original: Any) -> Any:
+    return lambda self, went_well, seconds: original(self, bool(went_well), seconds)
+
+
+def _tests_at_will(original: Any) -> Any:
+    def ask(self: Any, now: float) -> float:
+        was_open = now < self._until
+        found: float = original(self, now)
+        return found if was_open else 0.0
+
+    return ask
+
+
+LIMIT_MUTANTS = (
+    Mutant("a worker keeps its place after its rows", Turns, "leave", nothing),
+    Mutant("a worker loses its turn at the end of a batch", Turns, "enter", _asks_again),
+    Mutant("the caller that was served most comes first", FairQueue, "pop", _most_served_first),
+    Mutant("a stream that returns gets what it has missed", FairQueue, "_push", _compensated),
+    Mutant("rows in flight have no limit", MessageSizing, "has_room", returns(True)),
+    Mutant("input is read whatever is held", Group, "bytes", zero),
+    Mutant("a guard allows any number of calls at once", Guard, "_limit", returns(float("inf"))),
+    Mutant("the place of a guarded call is not returned", Guard, "_leave", nothing),
+    Mutant("a guard takes calls whose client is gone for failures", Guard, "_leave", _blames_the_service),
+    Mutant("a rate is ignored", MovingWindow, "hit", returns(0.0)),
+    Mutant("a breaker does not open", Breaker, "failed", returns(False)),
+    Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
+    Mutant("the limit of a stream's rows is ignored", RowAccounts, "_has_room", returns(True)),
+    Mutant("the limits of all streams are ignored", Admission, "_full", nothing),
+    Mutant("admission tickets are not returned", Admission, "give_back", nothing),
+    Mutant("the rows of a lost stream stay admitted", RowAccounts, "drop", nothing),
+    Mutant("a lost stream stays in the fair queue", Party, "close", nothing),
+)
