@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import socket
+import threading
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +16,9 @@ from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.sealing import sealing
 from udf_server.cache.urls import store_from_url
 from udf_server.commands.cli import main
-from udf_server.serving.config import load_config
+from udf_server.hosting.registry import Registry
+from udf_server.serving.config import ServerConfig, load_config
+from udf_server.serving.server import Server
 from udf_server.testing import FunctionEnvironment
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -110,3 +114,15 @@ def test_the_table_cache_of_the_file_and_the_environment_are_the_same_settings(t
     file.write_text('[cache]\nmax_bytes = "20 litres"\n')
     with pytest.raises(InvalidConfig, match="is not a size"):
         load_config(file)
+
+
+async def test_a_server_that_cannot_listen_closes_its_cache(url):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = ServerConfig(port=taken.getsockname()[1], metrics_port=0, cache_url=url)
+        with pytest.raises(InvalidConfig, match="cannot listen"):
+            await Server(config, Registry([])).start()
+    async with asyncio.timeout(10):
+        while any(thread.name.startswith("udf-cache") for thread in threading.enumerate()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

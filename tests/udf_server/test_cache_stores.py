@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 
 import udf_server as udf
 from tests.udf_server.redis_process import WITH_REDIS, RedisProcess, with_redis
+from tests.udf_server.streams import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.file import FILE, FileStore
@@ -269,6 +271,52 @@ async def test_a_store_that_fails_costs_no_row_and_one_log_line(hangs, caplog):
     assert store.asked <= 3, "a store that has just failed is not asked for a second"
     assert metrics.registry.get_sample_value("udf_cache_errors_total", {"reason": "get"}) >= 1
     await cache.close()
+
+
+class Faulty(MemoryStore):
+    """A shared store with a defect: its first operations raise what no store should raise."""
+
+    shared = True
+
+    def __init__(self, times):
+        super().__init__(1 << 20)
+        self.times = times
+
+    async def get(self, function, keys):
+        self._fail()
+        return await super().get(function, keys)
+
+    async def put(self, function, entries, seconds):
+        self._fail()
+        await super().put(function, entries, seconds)
+
+    def _fail(self):
+        self.times -= 1
+        if self.times >= 0:
+            raise RuntimeError("a defect")
+
+
+async def test_a_store_with_a_defect_costs_no_row_and_writes_go_on():
+    clock = [0.0]
+    function, called = doubling()
+    store = Faulty(3)
+    cache = OutcomeCache(store, ServerMetrics(), clock=lambda: clock[0])
+    async with FunctionEnvironment(cache=cache) as environment:
+        for row in range(6):
+            clock[0] += 60
+            assert (await environment.run(function, [row], cache_timeout="10 s")).to_pylist() == [2 * row]
+        await eventually(lambda: len(store) > 0)
+    assert called == list(range(6))
+    await cache.close()
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_server_stops_soon_although_its_store_fails(hangs):
+    cache = OutcomeCache(Broken(hangs), ServerMetrics())
+    began = time.monotonic()
+    cache.keep("f@1", [(b"key", b"entry")], 60)
+    await cache.close()
+    assert time.monotonic() - began < 4, "a write may take 5 s"
 
 
 @with_redis

@@ -28,6 +28,8 @@ LATEST_BYTES, LATEST_SECONDS = 16 << 20, 10.0
 """Entries that were just written to a shared store are also kept in memory, up to this size and for this time."""
 WRITE_SECONDS = 5.0
 """Maximum time of one write to a shared store."""
+STALLED_SECONDS = 1.0
+"""If no write has ended for this time while the cache is closed, what is queued is dropped."""
 KEPT_SECONDS = 60.0
 """How long a write that fails is tried again."""
 RETRY_SECONDS = (1.0, 30.0)
@@ -98,7 +100,11 @@ class OutcomeCache:
         """End orphaned calls, write what is queued, within a limit, and disconnect. Safe to call twice."""
         await self.orphans.close()
         if (writer := self._writer) is not None:
-            await asyncio.wait([writer], timeout=WRITE_SECONDS)
+            until, before = self._clock() + WRITE_SECONDS, -1
+            # A server that stops does not wait for a store that fails or does not answer.
+            while not (writer.done() or self._failures) and before != self._queued and self._clock() < until:
+                before = self._queued
+                await asyncio.wait([writer], timeout=STALLED_SECONDS)
             self._closed = True
             writer.cancel()
             await asyncio.wait([writer])
@@ -194,7 +200,8 @@ class OutcomeCache:
         try:
             async with asyncio.timeout(seconds):
                 answer = await asked
-        except (StoreError, OSError) as error:
+        except Exception as error:
+            # Whatever it is, no row may fail because of it, and later writes must go on.
             self._failed(operation, error)
             return None
         if self._failures:
@@ -207,9 +214,11 @@ class OutcomeCache:
         self.count_errors(operation)
         if not self._failures:
             why = str(error) or type(error).__name__
+            unexpected = None if isinstance(error, (StoreError, OSError)) else error
             log.warning(
-                "cache is unavailable; functions are called without it", extra={"during": operation, "why": why}
-            )
+                "cache is unavailable; functions are called without it", extra={"during": operation, "why": why},
+                exc_info=unexpected,
+            )  # fmt: skip
         wait = min(RETRY_SECONDS[0] * 2.0**self._failures, RETRY_SECONDS[1])
         self._failures = min(self._failures + 1, 10)
         self._closed_until = self._clock() + wait

@@ -21,8 +21,10 @@ CONNECTIONS = 16
 CLAIM_MILLISECONDS = 24 * 3_600_000
 """A claim is removed after this time in any case."""
 _PREFIX, _CLAIM, _SERVER = b"udf:entry:", b"udf:claim:", b"udf:server:"
-# KEYS are pairs of a claim and its entry.
+# KEYS are pairs of a claim and its entry. ARGV has the name of this server, the prefix of servers, the milliseconds of
+# a claim, and those of the lease of this server, which is renewed.
 _CLAIM_SCRIPT = """
+redis.call('SET', ARGV[2] .. ARGV[1], '', 'PX', ARGV[4])
 local mine = {}
 for i = 1, #KEYS, 2 do
   mine[#mine + 1] = 0
@@ -109,10 +111,10 @@ class RedisStore(Store):
     async def claim(self, function: str, keys: Sequence[bytes]) -> list[bool]:
         self._beats.start()
         claimed: list[bool] = []
-        await self._beat(self._beats.name)
+        lease = round(LEASE_SECONDS * 1000)
+        arguments: list[bytes | str | int] = [self._beats.name, _SERVER, CLAIM_MILLISECONDS, lease]
         async with self._asking():
             for part in _parts(keys):
-                arguments: list[bytes | str | int] = [self._beats.name, _SERVER, CLAIM_MILLISECONDS]
                 claimed += map(bool, await self._claims(_names(function, part), arguments))
         return claimed
 
