@@ -95,8 +95,9 @@ def _measure_ray(results: Results, quick: bool) -> None:
     if not (python := os.environ.get("RAY_PYTHON")):
         print("  ray_serve is not measured: RAY_PYTHON names no Python that has ray[serve]")
         return
-    command = [python, str(Path(__file__).with_name("peers") / "ray_serve.py"), "16", "80" if quick else "800"]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    command = [python, str(Path(__file__).with_name("peers") / "ray_serve.py"), "16", "80" if quick else "160"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = json.loads(next(line for line in lines if line.startswith("[")))
     pace = statistics.median(found)
     results.add("ray_serve_rows_per_second", pace, "rows/s of @serve.batch; 16 streams, 8 requests at once each")
     results.add("ray_serve_or_triton", results.numbers["merged_rows_per_second"] / pace, "our rows/s over Ray Serve's")
