@@ -1,6 +1,5 @@
 """`connect` creates a RemoteSession."""
 
-import uuid
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
@@ -83,8 +82,7 @@ def connect(
         max_stream_seconds,
         max_replays,
         shared_memory,
-        session=uuid.uuid4().hex,
-        reporter=reporter,
+        reporter,
         in_process=local_transport,
     )
     functions = list_functions(config)

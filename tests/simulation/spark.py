@@ -15,6 +15,7 @@ from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.channels import Channels
 from spark_client.executor.stream.endpoints import Endpoints
 from spark_client.executor.stream.runtime import Runtime
+from spark_client.executor.stream.seen_caches import SeenCaches
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.executor.stream.transport import GrpcTransport
@@ -47,6 +48,7 @@ class SparkWorker:
             "simulated", resolve=lambda _: [(address, "") for address in resolve()], clock=scheduler.clock,
             rng=scheduler.random(f"endpoints {name}"),
         )  # fmt: skip
+        self.caches = SeenCaches()
         self.watch = SilenceWatch(threads=threads)
         self.files = Files(files, threads, self.random)
         self.listings = Listings(threads)
@@ -59,7 +61,7 @@ class SparkWorker:
             transport = GrpcTransport(call.config, endpoints=self.endpoints, channels=self.channels)
             stream = CallStream(
                 call, schema, task, transport, clock=scheduler.clock, threads=threads, watch=self.watch,
-                uniform=self.random.uniform, span=ReplaySpan(scheduler.clock),
+                caches=self.caches, uniform=self.random.uniform, span=ReplaySpan(scheduler.clock),
             )  # fmt: skip
             streams.append(stream)
             return stream

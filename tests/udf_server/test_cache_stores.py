@@ -65,6 +65,15 @@ async def test_entries_are_kept_by_function_and_key(opened):
     assert await store.clear() == 1
 
 
+async def test_stores_of_the_same_entries_have_the_same_identity(opened, tmp_path):
+    one, two = await opened(), await opened()
+    assert one.identity and (one.identity == two.identity) is one.shared
+    other = FileStore(tmp_path / "other", 1 << 20)
+    await other.open()
+    assert other.identity != one.identity
+    await other.close()
+
+
 async def test_entries_expire(opened):
     store = await opened()
     await store.put("f@1", [(b"a", b"1")], 0.02)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -122,7 +123,12 @@ class FileStore(Store):
                 f"setting 'cache_url': {path} has format {found}, this version needs {FORMAT}: use another folder"
             )
         db.executescript(_TABLES)
-        db.execute(f"PRAGMA user_version = {FORMAT}")
+        with _transaction(db):
+            db.execute(f"PRAGMA user_version = {FORMAT}")
+            if not (chosen := db.execute("PRAGMA application_id").fetchone()[0]):
+                chosen = secrets.randbelow(1 << 31) or 1
+                db.execute(f"PRAGMA application_id = {chosen}")
+        self.identity = f"file {chosen:08x}"
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from udf_server.cache.store import ENTRY_BYTES, Store, Stored
@@ -20,6 +21,7 @@ class MemoryStore(Store):
     def __init__(self, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_bytes = max_bytes
         self._clock = clock
+        self.identity = f"memory {uuid.uuid4().hex}"
         self._entries: collections.OrderedDict[tuple[str, bytes], tuple[bytes, float]] = collections.OrderedDict()
         self.bytes = 0
         """Approximate bytes of all entries."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ CONNECTIONS = 16
 CLAIM_MILLISECONDS = 24 * 3_600_000
 """A claim is removed after this time in any case."""
 _PREFIX, _CLAIM, _SERVER = b"udf:entry:", b"udf:claim:", b"udf:server:"
+_IDENTITY = b"udf:identity"
 # KEYS are pairs of a claim and its entry. ARGV has the name of this server, the prefix of servers, the milliseconds of
 # a claim, and those of the lease of this server, which is renewed.
 _CLAIM_SCRIPT = """
@@ -80,6 +82,7 @@ class RedisStore(Store):
     async def open(self) -> None:
         try:
             await self._client.ping()
+            await self._identify()
         except self._errors.AuthenticationError as error:
             await self.close()
             raise InvalidConfig(f"setting 'cache_url': Redis refuses the password: {error}") from None
@@ -152,9 +155,18 @@ class RedisStore(Store):
                         function = _function_of(name)
                         yield function, name[len(_PREFIX) + len(function.encode()) + 1 :], entry
 
+    async def _identify(self) -> None:
+        """Read or set the text by which servers find out whether they use the same Redis. A full Redis refuses that."""
+        with contextlib.suppress(self._errors.ResponseError):
+            await self._client.set(_IDENTITY, self.identity or f"redis {uuid.uuid4().hex}", nx=True)
+            found: bytes | None = await self._client.get(_IDENTITY)
+            self.identity = self.identity or (found or b"").decode(errors="replace")
+
     async def _beat(self, name: str) -> None:
         async with self._asking():
             await self._client.set(_SERVER + name.encode(), b"", px=round(LEASE_SECONDS * 1000))
+            # Redis keeps the identity if it is used.
+            await self._identify()
 
     async def _scanned(self, pattern: bytes) -> AsyncIterator[list[bytes]]:
         """The names that match, in lists. SCAN may return a name twice."""

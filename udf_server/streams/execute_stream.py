@@ -38,7 +38,6 @@ from udf_server.streams.heartbeats import Heartbeats
 from udf_server.streams.opening import open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.session import Feed, Session, Start, Stop
-from udf_server.streams.session_progress import StreamProgress
 from udf_server.streams.stream_errors import as_stream_error, error_message
 
 __all__ = ["ExecuteStream"]
@@ -303,6 +302,9 @@ class ExecuteStream:
         answer = opened_message(opening, self._limits.message_bytes, self._heartbeats.progress_seconds)
         answer.opened.shared_memory = self._shared is not None
         answer.opened.max_batch_rows = self._limits.unanswered_rows
+        if self._cache is not None and isinstance(self._runner, CachedRunner):
+            self._cache.compare(spec.key, request.cache)
+            answer.opened.cache = self._cache.store.identity
         self._outbox.put(answer)
         if self._draining:
             self.drain()
@@ -356,13 +358,6 @@ class ExecuteStream:
         finally:
             # The client may wait for this server's answer and send nothing.
             more.cancel()
-
-    @property
-    def progress(self) -> StreamProgress | None:
-        """What the stream has answered, for the session of its caller; None before it is opened."""
-        if self._opened is None or self._accounts is None:
-            return None
-        return StreamProgress(self._opened.context.session, self._accounts.counts, self._accounts.unanswered_rows)
 
     @property
     def results_held(self) -> tuple[HostedFunction | None, int]:

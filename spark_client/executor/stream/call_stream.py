@@ -24,6 +24,7 @@ from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.seen_caches import SeenCaches
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
 
@@ -49,6 +50,7 @@ class CallStream:
         span: Span = NO_SPAN,
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
+        caches: SeenCaches | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Connect and open. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
@@ -69,7 +71,9 @@ class CallStream:
         self._sleep = sleep or self._closed.wait
         self._connector = Connector(
             call,
-            functools.partial(Connection, call, arguments, task, transport, clock, threads=threads, watch=watch),
+            functools.partial(
+                Connection, call, arguments, task, transport, clock, threads=threads, watch=watch, caches=caches
+            ),
             transport.servers, clock, self._sleep, span, uniform,
         )  # fmt: skip
         self._lock = threads.lock()
