@@ -29,7 +29,7 @@ from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
 from spark_client.sql.conditions import Conditions
-from spark_client.sql.explaining import plan_of, query_of, scalar_stages
+from spark_client.sql.explaining import frame_stages, plan_of, query_of, scalar_stages
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Parameters, Text
 from spark_client.sql.statements import run_text
@@ -197,10 +197,15 @@ class RemoteSession:
         return run_text(self._sql_functions(), Text(text, args, fields))
 
     @settings_read_once()
-    def explain(self, text: str, args: Parameters = None, **fields: object) -> Explanation:
-        """Plan a query as `sql` does, without running it, and describe the plan.
+    def explain(self, text: str | DataFrame, args: Parameters = None, **fields: object) -> Explanation:
+        """Plan a query as `sql` does, without running it, and describe the plan. Or describe that of a DataFrame.
 
         For an INSERT or CREATE, it plans the query in the statement.
+
+        Args:
+            text: The query or statement, or a DataFrame with remote calls.
+            args: Parameters, as in `spark.sql`.
+            **fields: Values and DataFrames for names in braces, as in `spark.sql`.
 
         Returns:
             Text. First it has a line per stage, from the innermost: window functions, aggregates and where each is
@@ -212,14 +217,16 @@ class RemoteSession:
             PlanError: The query cannot be planned; the message has line and column.
             UnknownFunction: The server has no such function.
         """
+        if isinstance(text, DataFrame):
+            plan = plan_of(text)
+            return _explained(frame_stages(plan, [spec.name for spec in self._functions]), plan)
         stages: list[str] = []
         query = query_of(Text(text, args, fields))
         functions = self._sql_functions()
         frame = run_text(functions, query, stages)
         plan = plan_of(frame)
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
-        lines = [*dict.fromkeys(stages), *scalar_stages(plan, scalars, query.called)] or ["all of it is left to Spark"]
-        return Explanation("\n".join([*(f"{number}. {line}" for number, line in enumerate(lines, 1)), "", plan]))
+        return _explained([*dict.fromkeys(stages), *scalar_stages(plan, scalars, query.called)], plan)
 
     def _sql_functions(self) -> SqlFunctions:
         return SqlFunctions(self.spark, self._functions, self._registered, self._classes, self._function, self.process)
@@ -393,3 +400,8 @@ class RemoteSession:
 
     def _is_chosen(self, spec: FunctionSpec) -> bool:
         return self._functions.versions[spec.name] == spec.version
+
+
+def _explained(stages: Sequence[str], plan: str) -> Explanation:
+    lines = [f"{number}. {line}" for number, line in enumerate(stages or ["all of it is left to Spark"], 1)]
+    return Explanation("\n".join([*lines, "", plan]))

@@ -2,8 +2,10 @@
 
 import inspect
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import SupportsIndex, overload
 
 from remote_udf.functions import FunctionSpec
 from spark_client.base.config import ClientConfig
@@ -19,6 +21,7 @@ __all__ = [
     "without_secret",
 ]
 
+MOST_LINES = 50
 _CODE = "font-family:ui-monospace,monospace;font-size:.92em;white-space:pre-wrap;text-align:left"
 _SOFT = "opacity:.7"
 _CELL = "text-align:left;vertical-align:top"
@@ -26,10 +29,26 @@ _USER_INFORMATION = re.compile(r"://[^/@\s]*@")
 
 
 class FunctionList(list[FunctionSpec]):
-    """A list of functions that is shown with one line, or one row of a table, for each function."""
+    """A list of functions that is shown with one line, or one row of a table, for each function.
+
+    Lines are as wide as the terminal, and at most fifty are shown. `functions[50:]` has the rest.
+    """
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> FunctionSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> "FunctionList": ...
+    def __getitem__(self, index: SupportsIndex | slice) -> "FunctionSpec | FunctionList":
+        found = super().__getitem__(index)
+        return FunctionList(found) if isinstance(found, list) else found
 
     def __repr__(self) -> str:
-        lines = [f"{spec.key}  {spec.kind}  {spec.signature}" for spec in self]
+        width = shutil.get_terminal_size().columns
+        keys = max((len(spec.key) for spec in self), default=0)
+        lines = [f"{spec.key:{keys}}  {spec.kind:9}  {spec.signature}" for spec in self[:MOST_LINES]]
+        lines = [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]
+        if len(self) > MOST_LINES:
+            lines.append(f"... and {len(self) - MOST_LINES} more: functions[{MOST_LINES}:]")
         return "\n".join(lines) or "no functions"
 
     def _repr_html_(self) -> str:

@@ -17,13 +17,15 @@ from spark_client.functions.registration import ONCE
 from spark_client.sql.dialect import RemoteSpark
 from spark_client.sql.parsing import Text
 
-__all__ = ["conditions_in", "evaluated_in", "plan_of", "query_of", "scalar_stages"]
+__all__ = ["conditions_in", "evaluated_in", "frame_stages", "plan_of", "query_of", "scalar_stages"]
 
 _STATEMENTS = (TokenType.INSERT, TokenType.CREATE)
 _QUERIES = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES)
 
 _TREE = re.compile(r"^(?P<depth>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<node>.*)$")
 _EVALUATION = re.compile(r"^(?:Arrow|Batch)EvalPython \[(?P<calls>.*?)\], \[(?P<results>[^\]]*)\]")
+_OPERATOR = re.compile(r"^MapInArrow operate\(")
+"""What `with_columns`, `select`, `group_by` and `process` of the remote session plan."""
 _NUMBER = re.compile(r"#\d+L?")
 _PUSHED = re.compile(r"PushedFilters: \[([^\]]+)\]")
 _RESULT = re.compile(r"pythonUDF\d+")
@@ -72,6 +74,16 @@ def scalar_stages(plan: str, functions: Iterable[str], called: Sequence[str]) ->
     """
     nodes = _nodes(plan)
     return [_of_function(nodes, name, [each.lower() for each in called].count(name.lower())) for name in functions]
+
+
+def frame_stages(plan: str, functions: Iterable[str]) -> list[str]:
+    """A line per function that Spark's plan of a DataFrame calls as a column, and one for operators over whole rows."""
+    stages = scalar_stages(plan, [name for name in dict.fromkeys(functions) if evaluated_in(plan, name)], ())
+    count = sum(bool(_OPERATOR.match(node.text)) for node in _nodes(plan))
+    if count:
+        many = f"{count} operators" if count > 1 else "1 operator"
+        stages.append(f"{many} of remote calls over whole rows; calls of a row in one operator run at once")
+    return stages
 
 
 def query_of(text: Text) -> Text:

@@ -97,3 +97,14 @@ def test_a_missed_window_top_n_says_why(functions, windows, window, condition, t
 def test_a_missed_window_join_says_why(functions, windows, condition, told):
     query = f"SELECT a.v AS one, b.v AS other FROM {windows('w')} a JOIN {windows('w2')} b {condition}"
     assert any(told in line for line in stages(functions, query))
+
+
+@pytest.mark.connect
+def test_a_dataframe_is_explained_like_a_text(functions, spark):
+    plus_ten = functions.function("plus_ten")
+    column = functions.explain(spark.range(9).select(plus_ten("id"), plus_ten("id") + 1))
+    assert column.startswith("1. plus_ten: a scalar function on the server, 1 call per row; output ordered")
+    assert "== Physical Plan ==" in column
+    rows = functions.explain(functions.with_columns(spark.range(9), {"y": plus_ten("id")}))
+    assert rows.startswith("1. 1 operator of remote calls over whole rows; ")
+    assert functions.explain(spark.range(9)).startswith("1. all of it is left to Spark")

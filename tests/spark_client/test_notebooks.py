@@ -157,16 +157,27 @@ def test_a_function_shows_signature_description_version_server_and_owner():
     assert repr(function) == f"<remote function {GEOCODE.signature}, version 2, of udf.example:50051>"
 
 
-def test_the_list_of_functions_is_a_list_with_a_line_for_each():
+def test_the_list_of_functions_is_a_list_with_a_line_for_each(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     functions = session().functions()
     assert [spec.key for spec in functions] == ["geocode@2", "spread@1"]
     assert repr(functions).splitlines() == [
-        f"geocode@2  scalar  {GEOCODE.signature}",
-        "spread@1  aggregate  spread(price double) -> double",
+        f"geocode@2  scalar     {GEOCODE.signature}",
+        "spread@1   aggregate  spread(price double) -> double",
     ]
     assert "Highest <less> lowest." in Page(functions._repr_html_()).text
     assert "owner" not in Page(FunctionList([SPREAD])._repr_html_()).text
     assert repr(FunctionList()) == "no functions"
+
+
+def test_a_long_list_of_functions_is_as_wide_as_the_terminal_and_shown_in_parts(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    functions = FunctionList([SPREAD] * 70)
+    lines = repr(functions).splitlines()
+    assert lines[:50] == ["spread@1  aggregate  spread(price dou..."] * 50
+    assert lines[50:] == ["... and 20 more: functions[50:]"]
+    assert repr(functions[50:]).count("\n") == 19
+    assert functions[0] == SPREAD
 
 
 def test_an_explanation_is_text_whose_stages_come_before_the_folded_plan():

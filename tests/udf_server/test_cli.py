@@ -7,7 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from remote_udf.version import __version__
+from udf_server.commands.catalog import listed
 from udf_server.commands.cli import main
+from udf_server.hosting.registry import Registry
+from udf_server.plugins.loading import build_plugin_manager, load_functions
 
 PLUGIN = '''
 import datetime, decimal
@@ -245,3 +248,13 @@ def test_serve_has_a_flag_for_every_setting():
 
 def test_the_version_is_shown():
     assert __version__ in CliRunner().invoke(main, ["--version"]).output
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_gets_a_list_of_functions_that_fits(run, width):
+    registry = Registry(load_functions(build_plugin_manager([run.path], entry_points=False)))
+    full, fitted = listed(registry).splitlines(), listed(registry, width).splitlines()
+    assert max(map(len, full)) > width >= max(map(len, fitted))
+    assert len(full) == len(fitted)
+    names = [line.partition("(")[0] for line in full[1:]]
+    assert all(line.startswith(name[:21]) for line, name in zip(fitted[1:], names, strict=True))

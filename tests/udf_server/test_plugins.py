@@ -155,10 +155,44 @@ def test_a_plugin_that_is_not_there_stops_the_start(name):
         loaded(name)
 
 
-def test_one_plugin_given_twice_stops_the_start(plugin):
+def test_one_plugin_given_twice_is_one_plugin(plugin):
     path = plugin(ONE)
-    with pytest.raises(PluginError, match="is loaded twice"):
-        loaded(path, path)
+    assert loaded(path, path) == [(path, "one@1")]
+
+
+@pytest.mark.parametrize("text", [ONE, ONE + HOOK], ids=["without the hook", "with the hook"])
+@pytest.mark.parametrize("named", ["atlas", "atlas_udfs"])
+def test_an_installed_plugin_that_is_named_too_is_one_plugin(package, text, named):
+    package("atlas", "atlas_udfs", text)
+    assert [name for name, key in loaded(named, entry_points=True) if key == "one@1"] == ["atlas"]
+
+
+AGGREGATE = """
+import udf_server as udf
+
+class Longest(udf.AggregateFunction):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def get_value(self, accumulator: int) -> int:
+        return accumulator
+
+    def accumulate(self, accumulator: int, text: str) -> int:
+        return max(accumulator, len(text))
+"""
+
+
+def test_aggregates_that_a_plugin_only_imports_are_named_in_a_warning(plugin, monkeypatch, tmp_path, caplog):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugin(AGGREGATE, "mine_of_test.py")
+    star = plugin(ONE + "from mine_of_test import *\n", "star.py")
+    assert loaded(star) == [(star, "one@1")]
+    assert "class Longest is imported from mine_of_test and therefore not offered; return it from" in caplog.text
+    caplog.clear()
+    base = plugin("from mine_of_test import Longest\nclass Longer(Longest):\n    pass\n", "base.py")
+    assert [key for _, key in loaded(base)] == ["longer@1"]
+    assert not caplog.text
+    del sys.modules["mine_of_test"]
 
 
 def test_a_clash_of_functions_stops_the_start(plugin):

@@ -17,8 +17,15 @@ from udf_server.testing import FunctionEnvironment
 __all__ = ["described", "evaluate", "listed"]
 
 
-def listed(registry: Registry) -> str:
-    """A line per function: signature, version, plugin, owner if any has one, first line of the description."""
+LEAST_SIGNATURE = LEAST_DESCRIPTION = 24
+"""Characters of signatures and descriptions that are shown on any terminal."""
+
+
+def listed(registry: Registry, width: int | None = None) -> str:
+    """A line per function: signature, version, plugin, owner if any has one, first line of the description.
+
+    If lines would be longer than `width`, signatures and descriptions are cut.
+    """
     rows = [
         [function.spec.signature, function.spec.version, registry.plugins[function.spec.key],
          function.spec.owner, function.spec.description.partition("\n")[0]]
@@ -28,7 +35,14 @@ def listed(registry: Registry) -> str:
     if not any(function.spec.owner for function in registry):
         rows = [[*row[:3], row[4]] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    return "\n".join("  ".join((*map(str.ljust, row, widths), row[-1])).rstrip() for row in rows)
+    if width is not None:
+        widths[0] = min(widths[0], max(width - sum(widths[1:]) - 2 * len(widths) - LEAST_DESCRIPTION, LEAST_SIGNATURE))
+    lines = ["  ".join((*map(_fitted, row, widths), row[-1])).rstrip() for row in rows]
+    return "\n".join(line if width is None else _fitted(line, width).rstrip() for line in lines)
+
+
+def _fitted(text: str, width: int) -> str:
+    return text.ljust(width) if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def described(function: Function, plugin: str) -> str:

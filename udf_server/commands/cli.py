@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -167,9 +168,12 @@ def health(file: Path | None, alive: bool, **flags: Any) -> None:
 @main.command()
 @_flags("plugin", "block", "entry_points")
 def functions(file: Path | None, **flags: Any) -> None:
-    """List the functions of every plugin."""
+    """List the functions of every plugin; with --no-entry-points, only those of --plugin.
+
+    On a terminal, long signatures are cut to its width; `describe` shows all of one.
+    """
     registry = _registry(_config(file, flags))
-    click.echo(listed(registry))
+    click.echo(listed(registry, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
 
 
 @main.command()

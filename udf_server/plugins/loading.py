@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import itertools
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from udf_server.plugins.owners import checked_owner, owner_of_package
 from udf_server.process.declaration import declare_process, is_process
 
 __all__ = ["build_plugin_manager", "load_functions"]
+
+log = logging.getLogger(__name__)
 
 
 def build_plugin_manager(
@@ -51,9 +54,13 @@ def build_plugin_manager(
             except (Exception, SystemExit) as error:
                 raise _import_error(f"{point.name!r} ({point.value})", error) from error
             _register(manager, module, point.name)
-    for name in modules:
-        if not manager.is_blocked(name):
-            _register(manager, _import(name), name)
+    for name in dict.fromkeys(modules):
+        if manager.is_blocked(name) or manager.has_plugin(name):
+            continue
+        module = _import(name)
+        # A plugin may be installed and named, too: it is the same one.
+        if all(getattr(known, "__name__", None) != module.__name__ for known in manager.get_plugins()):
+            _register(manager, module, name)
     try:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
@@ -123,13 +130,12 @@ def _declared(plugin: str, function: object) -> Function:
 
 def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> None:
     try:
-        if manager.has_plugin(name):
-            raise PluginError(f"plugin {name!r} is loaded twice; load it once, or block the installed one")
         manager.register(module, name)
         if {caller.name for caller in manager.get_hookcallers(module) or ()} - {"udf_owner"}:
             return
     except pluggy.PluginValidationError as error:
         raise PluginError(f"plugin {name!r}: {error}") from error
+    _warn_of_imported(module, name)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     functions = [value for value in vars(module).values() if isinstance(value, Function)]
     functions += [declare_aggregate(value) for value in own if isinstance(value, type) and is_aggregate(value)]
@@ -141,6 +147,19 @@ def _register(manager: pluggy.PluginManager, module: ModuleType, name: str) -> N
         )
     manager.unregister(module)
     manager.register(_TopLevel(module, functions), name)
+
+
+def _warn_of_imported(module: ModuleType, name: str) -> None:
+    """Name the aggregates and process table functions that are only imported, and so are not offered."""
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    bases = {base for value in classes if value.__module__ == module.__name__ for base in value.__mro__}
+    for value in classes:
+        ours = value.__module__ == module.__name__ or value.__module__.startswith("udf_server.")
+        if not ours and value not in bases and (is_aggregate(value) or is_process(value)):
+            log.warning(
+                "plugin %r: class %s is imported from %s and therefore not offered; return it from the hook "
+                "udf_functions to offer it", name, value.__name__, value.__module__,
+            )  # fmt: skip
 
 
 class _TopLevel:

@@ -325,6 +325,7 @@ def _origin(code: Callable[..., Any]) -> str:
 
 
 def _default_name(target: Callable[..., Any]) -> str:
-    """The function's name, or the class's in snake case."""
+    """The function's name, or the class's in snake case: `BValue` is b_value, `HTTPStatus` http_status."""
     title = getattr(target, "__name__", type(target).__name__)
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", title).lower() if inspect.isclass(target) else title
+    words = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+    return re.sub(words, "_", title).lower() if inspect.isclass(target) else title
