@@ -9,6 +9,7 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
+from tests.udf_server.streams import Talk, batch, eventually, finish
 from udf_server.hosting.function_host import FunctionHost, HostLimits
 from udf_server.hosting.registry import Registry
 from udf_server.testing import FunctionEnvironment
@@ -141,6 +142,18 @@ async def test_a_threads_late_result_is_discarded(environment, released):
     # The thread can be used again, and its late result was discarded.
     assert (await environment.run(f, [3, 4])).to_pylist() == [3, 4]
     assert result.values.to_pylist() == [None, 2]
+
+
+async def test_a_vectorized_functions_late_result_is_discarded(released):
+    async with Talk(sleepers("vectorized", released, name="f", timeout="50 ms")) as talk:
+        await talk.open()
+        talk.send(batch(0, 0, [-1]))
+        assert (await talk.receive()).result.errors
+        released.set()
+        await eventually(lambda: not any(hosted.lost_calls for hosted in talk.host.hosted()))
+        talk.send(batch(1, 1, [2]), finish())
+        assert (await talk.receive()).WhichOneof("response") == "result"
+        assert (await talk.receive()).WhichOneof("response") == "finished"
 
 
 @pytest.mark.parametrize("kind", ["async", "threads"])

@@ -219,6 +219,32 @@ async def test_a_thread_that_hangs_is_given_up(environment):
     released.set()
 
 
+async def test_a_thread_that_hangs_for_streams_that_are_gone_returns_its_instance():
+    began, released = threading.Event(), threading.Event()
+
+    @udf.scalar(batched=True, max_queue_delay="0 s", timeout="100 ms", max_attempts=1, name="f")
+    def f(a: list[int]) -> list[int]:
+        if 1 in a:
+            began.set()
+            released.wait(600)
+        return a
+
+    host = _host(f)
+    async with Talk(host=host) as first, Talk(host=host) as lost:
+        await lost.open()
+        lost.send(batch(0, 0, [1]))
+        await eventually(began.is_set)
+        lost._stream.cancel()  # as gRPC does if a client is gone
+        await asyncio.wait([lost._stream])
+        await first.open(options={"timeout": "30 s"})  # its calls are separate, so it does not check the other one
+        first.send(batch(0, 0, [2]), finish())
+        try:
+            assert (await first.receive()).WhichOneof("response") == "result"
+            assert (await first.receive()).WhichOneof("response") == "finished"
+        finally:
+            released.set()
+
+
 async def test_a_loop_that_a_call_blocks_is_replaced(environment):
     released = threading.Event()
 

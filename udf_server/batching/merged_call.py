@@ -18,6 +18,7 @@ from udf_server.batching.attempt import Attempt
 from udf_server.batching.row_queue import Slice
 from udf_server.runners.calling import Calling
 from udf_server.runners.isolation import Answer, Call, Outcomes, Wait, advanced, isolate
+from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import Returned
 
@@ -163,6 +164,16 @@ class MergedCall:
                 return  # it waits for an instance, and then finds that it is not needed
             if self.attempt is None:
                 self._end()
+            else:
+                self._check_later()
+
+    def _check_later(self) -> None:
+        """Check the deadline once: no stream does so any more, and a call that hangs must not keep its instance."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._owner.clock()
+        seconds = max((self.began or now) + self._timeout - now, 0.0)
+        self._timer = self._owner.later(seconds + GRACE_SECONDS, lambda: self.check(self._owner.clock()))
 
     def _end(self) -> None:
         self._over = True

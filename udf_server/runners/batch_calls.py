@@ -49,7 +49,8 @@ class BatchCalls:
             steps = isolate(work.outcomes, self._retry, self._most_rows, self._setup.timeout_error)
             answer: Answer | None = None
             failure: BaseException | None = None
-            while (step := advanced(steps, answer)) is not None and not work.abandoned:
+            # What a call returns after it was given up does not fit the outcomes that were sent meanwhile.
+            while not work.abandoned and (step := advanced(steps, answer)) is not None:
                 answer = None  # its result may be large
                 try:
                     if isinstance(step, Wait):
