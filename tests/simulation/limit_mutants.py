@@ -21,7 +21,7 @@ def _asks_again(original: Any) -> Any:
 
 
 def _most_served_first(original: Any) -> Any:
-    return lambda self, cost: original(self, -cost)
+    return lambda self, cost, *rest: original(self, -cost, *rest)
 
 
 def _compensated(original: Any) -> Any:

@@ -45,6 +45,19 @@ def test_a_flood_of_streams_counts_as_one_caller():
     assert served.count("neighbour") == 20
 
 
+def test_nobody_is_charged_for_items_that_are_gone():
+    queue, late, other = FairQueue(), Party("late"), Party("other")
+    for row in range(20):
+        queue.push(late, ("late", row))
+        queue.push(other, ("other", row))
+    served = []
+    while (found := queue.pop(1.0, lambda item: item[0] == "late" and item[1] < 10)) is not None:
+        served.append(found[1][0])
+    assert served[:20].count("late") == served[:20].count("other") == 10
+    assert len(served) == 30
+    assert not len(queue)
+
+
 def test_jobs_of_a_caller_take_turns_and_then_their_streams():
     queue = FairQueue()
     large, small = [Party("c", "large") for _ in range(3)], Party("c", "small")

@@ -10,6 +10,7 @@ import contextvars
 import heapq
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 __all__ = ["ANYONE", "FairQueue", "Party", "current_party"]
@@ -114,23 +115,28 @@ class FairQueue(Generic[T]):
                     self._enter(node)
                 node = node.parent
 
-    def pop(self, cost: float) -> tuple[Party, T] | None:
-        """Remove and return the next item with its party, which is charged `cost`. None if nothing waits."""
+    def pop(self, cost: float, gone: Callable[[T], bool] | None = None) -> tuple[Party, T] | None:
+        """Remove and return the next item with its party, which is charged `cost`. None if nothing waits.
+
+        Items that are `gone` are removed, and their parties are not charged.
+        """
         with self._lock:
-            node = self._root
-            if not node.waiting:
-                return None
-            while node.children:
-                node = self._next(node)
-            item, party = node.items.popleft(), node.key
-            while node.parent is not None:
+            while (node := self._root).waiting:
+                while node.children:
+                    node = self._next(node)
+                item, party = node.items.popleft(), node.key
+                unwanted = gone is not None and gone(item)
+                while node.parent is not None:
+                    node.waiting -= 1
+                    if not unwanted:
+                        node.served += cost
+                    if node.waiting:
+                        self._enter(node)
+                    node = node.parent
                 node.waiting -= 1
-                node.served += cost
-                if node.waiting:
-                    self._enter(node)
-                node = node.parent
-            node.waiting -= 1
-            return party, item
+                if not unwanted:
+                    return party, item
+            return None
 
     def overtake(self, party: Party, cost: float) -> bool:
         """Whether the party has no waiting items and was served less than all others. If so, it is charged `cost`.

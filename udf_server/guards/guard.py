@@ -157,11 +157,10 @@ class Guard:
 
     def _admit(self) -> None:
         """Assign free places to waiting calls, fairly by caller, job and stream. Call with the lock held."""
-        while self._in_use < self._limit() and (found := self._waiting.pop(1.0)) is not None:
-            _, future = found
-            if not future.done():  # its row was cancelled
-                self._in_use += 1
-                future.set_result(None)
+        # A future that is done belongs to a row that was cancelled.
+        while self._in_use < self._limit() and (found := self._waiting.pop(1.0, asyncio.Future.done)) is not None:
+            self._in_use += 1
+            found[1].set_result(None)
 
     def _show(self) -> None:
         self._metrics.show(self._limit(), closed=self._breaker is None or self._breaker.closed)

@@ -109,11 +109,11 @@ class Rate:
 
     def _pass_on(self) -> None:
         """Let the next waiting call ask."""
-        while (found := self._waiting.pop(1.0)) is not None:
-            if not found[1].done():  # its row was cancelled
-                found[1].set_result(None)
-                return
-        self._asking = False
+        # A future that is done belongs to a row that was cancelled.
+        if (found := self._waiting.pop(1.0, asyncio.Future.done)) is not None:
+            found[1].set_result(None)
+        else:
+            self._asking = False
 
     def _made(self) -> MovingWindowRateLimiter | None:
         if self._variable is None:

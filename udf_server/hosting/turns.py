@@ -144,12 +144,11 @@ class Turns:
             self._per_turn *= 0.5 if took > TURN_SECONDS else 1.25
             self._per_turn = min(max(self._per_turn, 1.0), 1024.0)
             room = min(room, int(self._per_turn))
-        while room > 0 and (found := self._queue.pop(WAITED_COST)) is not None:
+        while room > 0 and (found := self._queue.pop(WAITED_COST, _is_gone)) is not None:
             _, (holder, future) = found
-            if not future.done():  # its worker was cancelled
-                self._holders.add(holder)
-                future.set_result(None)
-                room -= 1
+            self._holders.add(holder)
+            future.set_result(None)
+            room -= 1
         self._work()
         self._pumping = False
         if not len(self._queue):
@@ -188,3 +187,8 @@ class Turns:
         self._looking = self._shared
         if self._looking:
             self._look_in(now + self._look_seconds)
+
+
+def _is_gone(waiting: "tuple[object, asyncio.Future[None]]") -> bool:
+    """Whether the worker that waits was cancelled."""
+    return waiting[1].done()
