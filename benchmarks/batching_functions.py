@@ -51,12 +51,28 @@ async def unhedged(x: int) -> int:
     return await _request(x)
 
 
+@udf.scalar(buffer_capacity=50, idempotent=True, hedge_after="50 ms")
+async def hedged(x: int) -> int:
+    return await _request(x)
+
+
+@udf.scalar(buffer_capacity=50, idempotent=True, hedge_after="50 ms", max_attempts=5, fixed_delay="10 ms")
+async def overloaded(x: int) -> int:
+    """A service that is slow and refuses every tenth request."""
+    _counts["calls"] += 1
+    _seen[x] = _seen.get(x, 0) + 1
+    if x % 10 == 0 and _seen[x] == 1:
+        raise udf.RetryableError("busy")
+    await asyncio.sleep(0.1)
+    return x
+
+
 @udf.scalar
-async def calls() -> int:
+async def calls(x: int) -> int:
     """The number of requests in this process so far."""
     return _counts["calls"]
 
 
 @udf.hookimpl
 def udf_functions():  # type: ignore[no-untyped-def] # a plugin's file need not be typed
-    return [per_stream, merged, unhedged, calls]
+    return [per_stream, merged, unhedged, hedged, overloaded, calls]

@@ -118,6 +118,8 @@ BUNDLES = (
 MERGED = (
     Panel("Rows per common call", "Calls with rows of several streams (max-queue-delay).",
           ((f"{BY} ({_rate('udf_call_rows_sum')}) / {BY} ({_rate('udf_call_rows_count')})", NAME),)),
+    Panel("Second calls", "Sent because a call was slow; won (the first to answer) or wasted, per second.",
+          ((f"sum by (function, version, outcome) ({_rate('udf_hedges_total')})", f"{NAME} {{{{outcome}}}}"),), "cps"),
     Panel("Queue delay", "Time that rows waited for such a call.",
           tuple((_quantile(q, "udf_queue_delay_seconds"), f"{NAME} p{q * 100:g}") for q in (0.5, 0.99)), "s"),
 )  # fmt: skip
@@ -167,7 +169,7 @@ SECTIONS = {
     "Time": TIMES,
     "Load": LOAD,
     "Aggregates and process table functions": BUNDLES,
-    "Common calls": MERGED,
+    "Common calls and second calls": MERGED,
     "Guards": GUARDS,
     "Cache": CACHE,
     "Server": SERVER,

@@ -1,5 +1,6 @@
 """`connect` creates a RemoteSession."""
 
+import uuid
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
@@ -82,7 +83,8 @@ def connect(
         max_stream_seconds,
         max_replays,
         shared_memory,
-        reporter,
+        session=uuid.uuid4().hex,
+        reporter=reporter,
         in_process=local_transport,
     )
     functions = list_functions(config)

@@ -35,6 +35,7 @@ from spark_client.sql.parsing import Parameters, Text
 from spark_client.sql.statements import run_text
 from spark_client.summary.collector import Collector, context_of, require_reports
 from spark_client.summary.job_summary import JobSummary
+from spark_client.summary.live_rows import LiveRows
 
 __all__ = ["RemoteSession"]
 
@@ -370,13 +371,15 @@ class RemoteSession:
         Every Spark job that runs during the block counts, whichever thread started it.
 
         Args:
-            progress: True prints a line to standard error every ten seconds, a number every n seconds.
+            progress: True shows a line every ten seconds, a number every n seconds, with the rows that the servers
+                have answered so far. A notebook and a terminal redraw it; otherwise lines go to standard error.
 
         Raises:
             SummaryUnavailable: The session is one of Spark Connect, and `connect` was given no `summary_directory`.
         """
         require_reports(self.config.reporter)
-        return JobSummary(self.spark, context_of(self.spark), self._collector, progress)
+        live = LiveRows(self.config) if progress else None
+        return JobSummary(self.spark, context_of(self.spark), self._collector, progress, live=live)
 
     def cancel(self) -> list[str]:
         """Cancel the queries that this Spark session runs, from another thread than theirs.

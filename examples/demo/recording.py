@@ -73,7 +73,7 @@ text{{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d6dee
 
 
 def _animation(element: str, positions: dict[str, int], seconds: float) -> str:
-    """The style that moves an element by steps; it ends, and stands still without animations, at the last position."""
+    """The style that moves an element by steps; it ends at the last position, where it is without animations."""
     last = f"transform:translateY({list(positions.values())[-1]}px)"
     frames = "".join(f"{at}{{transform:translateY({move}px)}}" for at, move in positions.items())
     return (

@@ -15,10 +15,12 @@ from remote_udf.durations import parse_seconds
 from remote_udf.errors import InvalidOption
 
 __all__ = [
+    "P95",
     "Option",
     "choice",
     "count",
     "duration",
+    "duration_or_p95",
     "duration_or_zero",
     "fraction",
     "names",
@@ -72,6 +74,14 @@ def duration(value: Any) -> float:
     if seconds <= 0:
         raise InvalidOption(f"{value!r} must be longer than zero")
     return seconds
+
+
+P95 = "p95"
+
+
+def duration_or_p95(value: Any) -> float | str:
+    """Read a duration that is longer than zero, in seconds, or the word p95."""
+    return P95 if str(value).strip().lower() == P95 else duration(value)
 
 
 def duration_or_zero(value: Any) -> float:

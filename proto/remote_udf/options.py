@@ -13,10 +13,12 @@ from typing import Any
 from remote_udf.durations import format_seconds, parse_seconds
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import (
+    P95,
     Option,
     choice,
     count,
     duration,
+    duration_or_p95,
     duration_or_zero,
     fraction,
     names,
@@ -176,6 +178,15 @@ _HOSTED = (
         "mix-callers", switch, lambda value: str(value).lower(), True,
         "Whether a common call may have rows of several callers.",
     ),
+    Option(
+        "hedge-after", duration_or_p95, lambda value: value if value == P95 else format_seconds(value), None,
+        "If a call of an idempotent `async def` function takes longer than this, a second one is sent, and the first "
+        "answer counts. `p95`: longer than 95 % of the latest calls. Default: no second calls.",
+    ),
+    Option(
+        "hedge-share", fraction, "{:.6g}".format, 0.05,
+        "Maximum share of the calls for which a second one is sent, such as '5%'.",
+    ),
 )  # fmt: skip
 _CALLER = (
     Option(
@@ -276,6 +287,9 @@ class HostedOptions:
     batch_bytes: int = HOSTED_OPTIONS["batch-bytes"].default
     instances: int = HOSTED_OPTIONS["instances"].default
     mix_callers: bool = HOSTED_OPTIONS["mix-callers"].default
+    hedge_after: float | str | None = HOSTED_OPTIONS["hedge-after"].default
+    """Seconds, "p95", or None if no second calls are sent."""
+    hedge_share: float = HOSTED_OPTIONS["hedge-share"].default
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ class ClientConfig:
     """How often rows are sent again before they fail as SERVER_UNAVAILABLE. A poison row would crash every server."""
     shared_memory: bool = True
     """Whether to exchange rows with a server on the same host through shared memory, if both sides support it."""
+    session: str = field(default="", compare=False, repr=False)
+    """The random id under which servers count the rows of the remote session; empty if nobody asks for them."""
     reporter: Reporter | None = field(default=None, compare=False, repr=False)
     """Receives the statistics of each task's calls; see `RemoteSession.summary`."""
     in_process: Callable[[str], Transport] | None = field(default=None, compare=False, repr=False)

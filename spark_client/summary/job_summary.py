@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_client.base.notebooks import bar, table
 from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.summary.collector import Collector
+from spark_client.summary.live_rows import LiveRows
 from spark_client.summary.progress import PROGRESS_SECONDS, Progress
 
 __all__ = ["JobSummary", "SummaryRow"]
@@ -79,9 +80,12 @@ class JobSummary:
 
     def __init__(
         self, spark: SparkSession, context: SparkContext | None, collector: Collector, progress: bool | float = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, live: LiveRows | None = None,
     ) -> None:  # fmt: skip
-        """`progress` is False, True, or the seconds between two lines. Without `context` the lines show no stages."""
+        """`live` counts rows of tasks that still run.
+
+        `progress` is False, True, or the seconds between two lines. Without `context` the lines show no stages.
+        """
         self._spark, self._collector, self._clock = spark, collector, clock
         self._lock = threading.Lock()
         self._tasks: OrderedDict[_Task, tuple[int, _Group, Statistics]] = OrderedDict()
@@ -92,7 +96,8 @@ class JobSummary:
         self._progress: Progress | None = None
         if progress:
             seconds = PROGRESS_SECONDS if progress is True else float(progress)
-            self._progress = Progress(self.total, context.statusTracker() if context is not None else None, seconds)
+            tracker = context.statusTracker() if context is not None else None
+            self._progress = Progress(self.total, tracker, seconds, live=live)
 
     def __enter__(self) -> "JobSummary":
         self._began, self._ended = self._clock(), 0.0

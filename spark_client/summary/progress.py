@@ -1,4 +1,4 @@
-"""Progress: prints a line on standard error every few seconds while a job runs."""
+"""Progress: shows a line every few seconds while a job runs, with the rows that servers have answered."""
 
 import sys
 import threading
@@ -9,6 +9,8 @@ from typing import TextIO
 from pyspark import StatusTracker
 
 from spark_client.base.statistics import Statistics
+from spark_client.summary.display import Display, display_for
+from spark_client.summary.live_rows import Answered, LiveRows
 
 __all__ = ["PROGRESS_SECONDS", "Progress"]
 
@@ -21,12 +23,17 @@ class Progress:
     def __init__(
         self, total: Callable[[], tuple[int, Statistics]], tracker: StatusTracker | None,
         seconds: float = PROGRESS_SECONDS, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic,
+        *, live: LiveRows | None = None,
     ) -> None:  # fmt: skip
-        """`total` returns the tasks and statistics so far. Raises ValueError if `seconds` is not more than 0."""
+        """`total` returns the tasks that have ended and their statistics; `live` counts rows of those that run.
+
+        Raises ValueError if `seconds` is not more than 0.
+        """
         if not seconds > 0:
             raise ValueError(f"progress: {seconds} is not a number of seconds above 0")
         self._total, self._tracker, self._seconds = total, tracker, seconds
-        self._out, self._clock = out, clock
+        self._out, self._clock, self._live = out, clock, live
+        self._display: Display | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._began = self._then = clock()
@@ -37,6 +44,9 @@ class Progress:
         self._stopped.clear()
         self._began = self._then = self._clock()
         self._rows = 0
+        if self._live is not None:
+            self._live.start()
+        self._display = display_for(self._out or sys.stderr)
         self._thread = threading.Thread(target=self._run, name="remote-udf-progress", daemon=True)
         self._thread.start()
 
@@ -48,36 +58,42 @@ class Progress:
         self._thread.join()
         self._thread = None
         self._print()
+        if self._display is not None:
+            self._display.end()
 
     def line(self) -> str:
-        """The line to print now. Its rows are those of tasks that have ended."""
+        """The line to show now."""
         tasks, statistics = self._total()
+        answered = self._live.since_start() if self._live is not None else Answered()
+        # What a task reports at its end is exact; before, the servers know more.
+        rows, failed = max(statistics.rows, answered.rows), max(statistics.failed, answered.failed)
+        retries = max(statistics.retries, answered.retries)
         now = self._clock()
-        rate = (statistics.rows - self._rows) / max(now - self._then, 1e-9)
-        self._then, self._rows = now, statistics.rows
+        rate = (rows - self._rows) / max(now - self._then, 1e-9)
+        self._then, self._rows = now, rows
         parts = [
             f"{now - self._began:.0f} s",
-            f"{statistics.rows:,} rows in {tasks:,} tasks ({rate:,.0f} rows/s)",
-            f"{statistics.failed:,} failed",
-            f"{statistics.retries:,} retries",
+            f"{rows:,} rows ({rate:,.0f} rows/s)",
+            f"{failed:,} failed",
+            f"{retries:,} retries",
         ]
-        return ", ".join([*parts, *self._stages()])
+        return ", ".join([*parts, *self._stages(now - self._began, tasks)])
 
-    def _stages(self) -> list[str]:
-        lines: list[str] = []
+    def _stages(self, seconds: float, ended: int) -> list[str]:
         if self._tracker is None:
-            return lines
-        for stage in self._tracker.getActiveStageIds():
-            info = self._tracker.getStageInfo(stage)
-            if info is not None:
-                lines.append(f"stage {stage}: {info.numCompletedTasks} of {info.numTasks} tasks")
-        return lines
+            return [f"{ended:,} tasks have ended"]
+        found = [(stage, self._tracker.getStageInfo(stage)) for stage in self._tracker.getActiveStageIds()]
+        stages = [(stage, info) for stage, info in found if info is not None]
+        lines = [f"stage {stage}: {info.numCompletedTasks} of {info.numTasks} tasks" for stage, info in stages]
+        done = sum(info.numCompletedTasks for _, info in stages)
+        left = sum(info.numTasks for _, info in stages) - done
+        # Tasks are similar, as a rule, so the rest takes as long as what has ended did.
+        return [*lines, f"about {seconds * left / done:.0f} s left"] if done and left else lines
 
     def _run(self) -> None:
         while not self._stopped.wait(self._seconds):
             self._print()
 
     def _print(self) -> None:
-        out = self._out or sys.stderr
-        out.write(f"remote-udf: {self.line()}\n")
-        out.flush()
+        if self._display is not None:
+            self._display.show(f"remote-udf: {self.line()}")

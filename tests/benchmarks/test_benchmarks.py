@@ -56,6 +56,9 @@ PROMISED_OF_BATCHING = {
     "merged_share_of_ideal",
     "p99_added_delay_low_load",
     "dispatch_ns_per_row",
+    "hedged_ordered_job_speedup",
+    "hedged_extra_calls",
+    "hedged_extra_calls_overload",
 }
 PROMISED_OF_TABLES = {
     "batch_vs_apply_in_pandas",

@@ -46,8 +46,9 @@ async def price(x: int) -> float:
 async def guarded(x: int) -> int:
     raise OSError("away")
 
-@udf.scalar(batched=True, max_queue_delay="1 ms")
+@udf.scalar(batched=True, max_queue_delay="1 ms", idempotent=True, hedge_after="1 ms", hedge_share=1)
 async def merged(x: list[int]) -> list[int]:
+    await asyncio.sleep(0.01)
     return x
 
 @udf.scalar

@@ -79,7 +79,8 @@ class _Plan:
         self._said = Conversation(draw).said
         self._header = draw.choice(HEADERS) if draw.random() < 0.15 else None
         self._path = EXECUTE if draw.random() < 0.9 else draw.choice((
-            "/remote_udf.v1.UdfService/ListFunctions", "/grpc.health.v1.Health/Watch", "/grpc.health.v1.Health/Check",
+            "/remote_udf.v1.UdfService/ListFunctions", "/remote_udf.v1.UdfService/GetProgress",
+            "/grpc.health.v1.Health/Watch", "/grpc.health.v1.Health/Check",
             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/nothing/here", "",
         ))  # fmt: skip
         self._silent = draw.random() < 0.05

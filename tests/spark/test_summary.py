@@ -1,5 +1,9 @@
 """The summary of real Spark jobs."""
 
+import re
+import threading
+import time
+
 import pytest
 from pyspark.sql import functions as F
 
@@ -93,3 +97,30 @@ def test_micro_batches_of_a_stream_are_one_row(remote, spark, tmp_path):
     assert (row.stage, row.statistics.rows) == (None, 18)
     assert row.tasks >= 2
     assert "checked@1, stream: 18 rows" in summary.text()
+
+
+@pytest.mark.connect
+def test_progress_shows_rows_of_tasks_that_still_run(spark, serve, tmp_path, capsys):
+    release = threading.Event()
+
+    @udf.scalar(buffer_capacity=100)
+    def gated(x: int) -> int:
+        if x >= 700:
+            release.wait(60)
+        return x
+
+    session = connect(spark, serve(gated).target, summary_directory=str(tmp_path))
+    frame = spark.range(0, 1000, 1, 1).select(session.function("gated", batch_rows=100)("id").alias("y"))
+    job = threading.Thread(target=frame.collect)
+    lines, until = "", time.monotonic() + 60
+    with session.summary(progress=0.1) as summary:
+        job.start()
+        while not re.search(r" [1-9]\d* rows \(", lines) and time.monotonic() < until:
+            time.sleep(0.05)
+            lines += capsys.readouterr().err
+        ended = summary.total()[0]
+        release.set()
+        job.join(60)
+    assert re.search(r" [1-9]\d* rows \(", lines), lines
+    assert ended == 0
+    assert "1,000 rows (" in capsys.readouterr().err

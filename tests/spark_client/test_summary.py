@@ -198,7 +198,9 @@ def test_a_line_of_progress_has_rates_and_stages():
     out = io.StringIO()
     progress = Progress(lambda: (7, statistics[0]), tracker, 60, out, lambda: now[0])
     now[0] += 2.0
-    assert progress.line() == "2 s, 1,000 rows in 7 tasks (500 rows/s), 2 failed, 3 retries, stage 4: 12 of 200 tasks"
+    assert progress.line() == (
+        "2 s, 1,000 rows (500 rows/s), 2 failed, 3 retries, stage 4: 12 of 200 tasks, about 31 s left"
+    )
     progress.start()
     progress.stop()
     progress.stop()

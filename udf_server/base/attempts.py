@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,10 @@ from typing import Any
 from remote_udf.durations import format_seconds
 from udf_server.base.functions import Function
 
-__all__ = ["limited", "with_attempt_timeout"]
+__all__ = ["is_answered", "limited", "with_attempt_timeout"]
+
+is_answered: ContextVar[Callable[[], bool]] = ContextVar("is_answered", default=lambda: False)
+"""Whether another call for the same rows has answered, so that this one is cancelled although it did not fail."""
 
 _seconds: ContextVar[float | None] = ContextVar("attempt_seconds", default=None)
 """The `attempt-timeout` of the calls of a task whose function has guards."""

@@ -41,6 +41,8 @@ class Function:
     """Whether `call` takes an Emission before the columns. It gets None if results are sent when the call returns."""
     guarded: bool = False
     """Whether `call` waits for guards, which limit the time of an attempt themselves."""
+    idempotent: bool = False
+    """Whether its author declares that two calls for the same rows have the effect of one."""
     cache_key: Callable[..., Any] | None = None
     """Takes the arguments and returns what distinguishes rows in the cache; None if all arguments do."""
     opens: list[Hook] = field(default_factory=list)

@@ -95,6 +95,11 @@ class ServerMetrics:
             "udf_queue_delay_seconds", "Time that rows waited for such a call, per row.", FUNCTION, LATENCY_BUCKETS
         )
         registry.register(self.queue_delay)
+        self.hedges = Counter(
+            "udf_hedges_total",
+            "Second calls of slow calls: sent, won (the first to answer) or wasted.", [*FUNCTION, "outcome"],
+            registry=registry,
+        )  # fmt: skip
         self.rows_replayed = Counter(
             "udf_rows_replayed_total", "Rows that were sent again because their server was lost.", FUNCTION,
             registry=registry,
@@ -255,6 +260,10 @@ class FunctionMetrics:
     def observe_rows(self, seconds: Sequence[float], counts: Sequence[int] | None = None) -> None:
         """Add durations of rows, each the number of times that `counts` gives. Safe to call from any thread."""
         self._server.row_duration.observe(self._labels, seconds, counts)
+
+    def hedged(self, outcome: str) -> None:
+        """Count a second call of a slow call: sent, won or wasted. Safe to call from any thread."""
+        self._server.hedges.labels(*self._labels, outcome).inc()
 
     def merged(self, waited: Sequence[float], counts: Sequence[int]) -> None:
         """Count a call with rows of several streams: how long rows have waited, and the number of rows of each time."""

@@ -274,7 +274,7 @@ def batcher_of(setup: RunnerSetup) -> DynamicBatcher:
     batchers = hosted.batching
     assert isinstance(batchers, Batchers)
     key = (
-        tuple(setup.arguments.targets), options.timeout, options.retry_strategy, options.fixed_delay,
-        options.initial_delay, options.max_delay, options.max_attempts, options.retry_on,
+        tuple(setup.arguments.targets), options.timeout, options.attempt_timeout, options.retry_strategy,
+        options.fixed_delay, options.initial_delay, options.max_delay, options.max_attempts, options.retry_on,
     )  # fmt: skip
     return batchers.of(key, lambda: DynamicBatcher(setup, merging, hosted.options({}).batch_rows, batchers))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from udf_server.base.attempts import limited
+from udf_server.base.attempts import is_answered, limited
 from udf_server.base.errors import CircuitOpen, InvalidConfig, RetryableError
 from udf_server.base.fairness import FairQueue, current_party
 from udf_server.base.functions import Function
@@ -31,7 +31,8 @@ class Guard:
     """The guards of one function. Waiting counts towards the row's deadline, and ends when the deadline passes.
 
     A guard counts a call as failed if it raises RetryableError, TimeoutError or OSError, or if its deadline cancels
-    it. Any other exception concerns the row only. A call that is cancelled because its client is gone does not count.
+    it. Any other exception concerns the row only. A call that is cancelled because its client is gone, or
+    because a second call (`hedge-after`) has answered, does not count.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Guard:
             try:
                 return await limited(call(*arguments, **keywords))
             except asyncio.CancelledError:
-                went_well = None if current_party.get().closed else False
+                went_well = None if current_party.get().closed or is_answered.get()() else False
                 raise
             except (RetryableError, TimeoutError, OSError):
                 went_well = False
@@ -78,6 +79,7 @@ class Guard:
             finally:
                 self._leave(went_well, self._clock() - began)
 
+        guarded.overloaded = lambda: len(self._waiting) > 0  # type: ignore[attr-defined] # for hedges
         if self._rate is None:
             return replace(function, call=guarded, guarded=True)
         opens, closes = [self._rate.open, *function.opens], [*function.closes, self._rate.close]

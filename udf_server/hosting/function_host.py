@@ -79,6 +79,15 @@ class HostedFunction:
         self._opening = asyncio.Lock()
         self.batching: Closing | None = None
         """What merges calls of streams, once a stream has needed it."""
+        self.hedged: Function | None = None
+        """The function with hedged calls, once a stream has needed it."""
+
+    @functools.cached_property
+    def hedging(self) -> HostedOptions | None:
+        """When second calls are sent; None if they are not. Functions that do not allow them have none."""
+        options = resolve_hosted(self._defaults, self.spec.options)
+        function = self.function
+        return options if function.idempotent and function.is_async and options.hedge_after is not None else None
 
     @functools.cached_property
     def merging(self) -> HostedOptions | None:

@@ -41,6 +41,7 @@ def scalar(
     vectorized: bool = False,
     batched: bool = False,
     deterministic: bool = True,
+    idempotent: bool = False,
     nulls: str = "call",
     cache_key: str | Callable[..., Any] | None = None,
     **options: Any,
@@ -59,6 +60,7 @@ def scalar(
     vectorized: bool = False,
     batched: bool = False,
     deterministic: bool = True,
+    idempotent: bool = False,
     nulls: str = "call",
     cache_key: str | Callable[..., Any] | None = None,
     **options: Any,
@@ -78,7 +80,8 @@ def scalar(
     annotations of a row. A parameter of type CallContext is not an argument: it receives the call's context.
 
     With `nulls="skip"` the result for a row with a null argument is null, and the function is not called.
-    With `deterministic=False` Spark may not merge or repeat calls. Every other keyword is the default
+    With `deterministic=False` Spark may not merge or repeat calls. With `idempotent=True` a second call for the same
+    rows may be sent while the first one runs (`hedge_after`). Every other keyword is the default
     of the call option of that name, see `remote_udf.options`.
 
     With `cache_ttl` the server keeps values for equal arguments, and calls the function once for them. `cache_key` is
@@ -124,6 +127,7 @@ def scalar(
                 options=canonical(given, source=where, known=(SCALAR_OPTIONS, HOSTED_OPTIONS)),
             )
             require_mergeable(spec, body.context_parameter, body.takes_batch_context)
+            _require_hedgeable(spec, inspect.iscoroutinefunction(code), idempotent)
         except (ValueError, InvalidOption) as error:
             raise DeclarationError(f"{where}: {error}") from error
         return Function(
@@ -134,6 +138,7 @@ def scalar(
             context_parameter=body.context_parameter,
             context_position=body.context_position,
             takes_batch_context=body.takes_batch_context,
+            idempotent=idempotent,
             origin=_origin(code),
             is_async=inspect.iscoroutinefunction(code),
             opens=[instance.open] if hasattr(instance, "open") else [],
@@ -152,7 +157,7 @@ def require_mergeable(spec: FunctionSpec, context: str | None, takes_batch_conte
         context: The name of the parameter that takes the context, if there is one.
         takes_batch_context: Whether it takes a BatchContext.
     """
-    wanted = [name for name in HOSTED_OPTIONS if name in spec.options]
+    wanted = [name for name in HOSTED_OPTIONS if name in spec.options and not name.startswith(_HEDGE)]
     if wanted and not spec.execution.by_batch:
         raise InvalidOption(
             f"option {wanted[0]!r} is for functions that are called for many rows; declare vectorized=True "
@@ -162,6 +167,23 @@ def require_mergeable(spec: FunctionSpec, context: str | None, takes_batch_conte
         raise InvalidOption(
             f"parameter {context!r}: with max_queue_delay a call has rows of several tasks, so there is no CallContext "
             "of the call; declare a BatchContext, which has one per row"
+        )
+
+
+_HEDGE = "hedge-"
+
+
+def _require_hedgeable(spec: FunctionSpec, is_async: bool, idempotent: bool) -> None:
+    """Raise InvalidOption if options say that second calls are sent and the function does not allow that."""
+    wanted = [name for name in spec.options if name.startswith(_HEDGE)]
+    if wanted and not is_async:
+        raise InvalidOption(
+            f"option {wanted[0]!r} is for `async def` functions: a call on a thread cannot be cancelled"
+        )
+    if wanted and not idempotent:
+        raise InvalidOption(
+            f"option {wanted[0]!r} sends a second call for the same rows; declare idempotent=True if that has the "
+            "effect of one call"
         )
 
 

@@ -100,7 +100,9 @@ class Server:
             store_from_url(config.cache_url, config.cache_max_bytes), self.metrics,
             callers_differ=self._access.restricted, seal=seal, unseal=unseal,
         )  # fmt: skip
-        self._service = UdfService(self._host, self.metrics, stream_limits, self._access, admission, cache=self._cache)
+        self._service = UdfService(
+            self._host, self.metrics, stream_limits, self._access, admission, cache=self._cache, alone=not share_port
+        )
         self._health = _Health()
         self._grpc: aio.Server | None = None
         self._http: HttpServer | None = None

@@ -38,6 +38,7 @@ from udf_server.streams.heartbeats import Heartbeats
 from udf_server.streams.opening import open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.session import Feed, Session, Start, Stop
+from udf_server.streams.session_progress import StreamProgress
 from udf_server.streams.stream_errors import as_stream_error, error_message
 
 __all__ = ["ExecuteStream"]
@@ -358,6 +359,13 @@ class ExecuteStream:
         finally:
             # The client may wait for this server's answer and send nothing.
             more.cancel()
+
+    @property
+    def progress(self) -> StreamProgress | None:
+        """What the stream has answered, for the session of its caller; None before it is opened."""
+        if self._opened is None or self._accounts is None:
+            return None
+        return StreamProgress(self._opened.context.session, self._accounts.counts, self._accounts.unanswered_rows)
 
     @property
     def results_held(self) -> tuple[HostedFunction | None, int]:

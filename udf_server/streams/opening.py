@@ -21,6 +21,7 @@ from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.guards.hedge import Hedge
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
 from udf_server.process.binding import bind_process, checked_process_segments
 from udf_server.process.declaration import ProcessFunction
@@ -89,21 +90,35 @@ def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics) -> 
             return _aggregate(hosted, hosted.function, request, schema, context, metrics)
         if isinstance(hosted.function, ProcessFunction):
             return _process(hosted, hosted.function, request, schema, context, metrics)
-        return _scalar(hosted, request, schema, context)
+        return _scalar(hosted, request, schema, context, metrics)
     except UnsupportedType as error:
         raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
     except InvalidOption as error:
         raise _refused(ErrorCode.INVALID_OPTION, str(error)) from error
 
 
-def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
+def _scalar(
+    hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext, metrics: ServerMetrics
+) -> Opening:
     spec = hosted.spec
     options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
     _ = hosted.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
-    limit, function = options.attempt_timeout, hosted.function
+    limit, function = options.attempt_timeout, _hedged(hosted, metrics)
     function = function if limit is None else with_attempt_timeout(function, limit)
     return Opening(hosted, function, context, options, options.to_text(), arguments)
+
+
+def _hedged(hosted: HostedFunction, metrics: ServerMetrics) -> Function:
+    """The function, with hedged calls if it has them. All streams share the hedges of a function."""
+    if (options := hosted.hedging) is None:
+        return hosted.function
+    if hosted.hedged is None:
+        after = None if isinstance(options.hedge_after, str) else options.hedge_after
+        count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
+        hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
+        hosted.hedged = hedge.wrap(hosted.function)
+    return hosted.hedged
 
 
 def _aggregate(

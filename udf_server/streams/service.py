@@ -23,6 +23,7 @@ from udf_server.streams.admission import Admission
 from udf_server.streams.audit import audit
 from udf_server.streams.execute_stream import ExecuteStream
 from udf_server.streams.session import PROTOCOL_VERSION
+from udf_server.streams.session_progress import SessionProgress
 from udf_server.streams.stream_errors import error_message
 
 __all__ = ["SERVICE_NAME", "UdfService"]
@@ -37,11 +38,16 @@ class UdfService:
 
     def __init__(
         self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
-        admission: Admission | None = None, *, cache: OutcomeCache | None = None,
+        admission: Admission | None = None, *, cache: OutcomeCache | None = None, alone: bool = True,
         clock: Callable[[], float] = time.monotonic,
         new_random: Callable[[], Random] = Random,
     ) -> None:  # fmt: skip
-        """`new_random` makes what draws the jitter of a stream's retries."""
+        """`new_random` makes what draws the jitter of a stream's retries.
+
+        `alone` is False if other processes serve the same address.
+        """
+        self._alone = alone
+        self._progress = SessionProgress()
         self._clock, self._new_random = clock, new_random
         self._access = access or Access(None)
         self._admission = admission or Admission()
@@ -100,6 +106,11 @@ class UdfService:
                     self.list_functions,
                     response_serializer=service_pb2.ListFunctionsResponse.SerializeToString,
                 ),
+                "GetProgress": grpc.unary_unary_rpc_method_handler(
+                    self.get_progress,
+                    request_deserializer=service_pb2.GetProgressRequest.FromString,
+                    response_serializer=service_pb2.GetProgressResponse.SerializeToString,
+                ),
             },
         )
 
@@ -139,6 +150,7 @@ class UdfService:
             await stream.run(requests, answers.write)
         finally:
             self._open.pop(stream, None)
+            self._progress.ended(stream.progress)
             if not self._open:
                 self._idle.set()
 
@@ -157,6 +169,18 @@ class UdfService:
             server_version=__version__,
             protocol_versions=[PROTOCOL_VERSION],
         )
+
+    async def get_progress(
+        self, request: service_pb2.GetProgressRequest, context: aio.ServicerContext[Any, Any]
+    ) -> service_pb2.GetProgressResponse:
+        """Return what was answered for a session, whose id only its driver and tasks know."""
+        try:
+            self._identify(context)
+        except StreamError as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        response = self._progress.of(request.session, (stream.progress for stream in self._open))
+        response.partial = not self._alone
+        return response
 
     def _identify(self, context: aio.ServicerContext[Any, Any]) -> Caller:
         """Identify the caller. Raises StreamError UNAUTHENTICATED, after writing it to the audit log."""

@@ -157,20 +157,22 @@ class OrderColumn(_message.Message):
     def __init__(self, column: _Optional[int] = ..., descending: bool = ..., nulls_last: bool = ...) -> None: ...
 
 class CallContext(_message.Message):
-    __slots__ = ("operation_id", "job", "stage", "partition", "task_attempt", "micro_batch")
+    __slots__ = ("operation_id", "job", "stage", "partition", "task_attempt", "micro_batch", "session")
     OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TASK_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MICRO_BATCH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     operation_id: str
     job: str
     stage: int
     partition: int
     task_attempt: int
     micro_batch: int
-    def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ...) -> None: ...
+    session: str
+    def __init__(self, operation_id: _Optional[str] = ..., job: _Optional[str] = ..., stage: _Optional[int] = ..., partition: _Optional[int] = ..., task_attempt: _Optional[int] = ..., micro_batch: _Optional[int] = ..., session: _Optional[str] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("version", "result", "options", "max_message_bytes", "progress_interval", "execution", "shared_memory", "max_batch_rows", "cache")

@@ -7,6 +7,22 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class GetProgressRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class GetProgressResponse(_message.Message):
+    __slots__ = ("counts", "rows_unanswered", "partial")
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    counts: _message_pb2.StreamCounts
+    rows_unanswered: int
+    partial: bool
+    def __init__(self, counts: _Optional[_Union[_message_pb2.StreamCounts, _Mapping]] = ..., rows_unanswered: _Optional[int] = ..., partial: bool = ...) -> None: ...
+
 class ListFunctionsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -82,7 +82,7 @@ class Connection:
             fingerprint=spec.fingerprint,
             arguments=write_schema(arguments),
             options=call.options,
-            context=task.to_proto(call.operation_id),
+            context=task.to_proto(call.operation_id, call.config.session),
             applied=applied_to_proto(call.applied) if isinstance(call, AggregateCall) else (),
             process=call.process.to_proto() if isinstance(call, ProcessTableCall) and call.process else None,
             shared_memory=self._offered.offer if self._offered else None,

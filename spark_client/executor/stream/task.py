@@ -23,7 +23,7 @@ class TaskInfo:
     traceparent: str = ""
     """The span to which the job belongs (W3C), if the driver has set the local property of that name."""
 
-    def to_proto(self, operation_id: str) -> pb.CallContext:
+    def to_proto(self, operation_id: str, session: str = "") -> pb.CallContext:
         return pb.CallContext(
             operation_id=operation_id,
             job=self.job,
@@ -31,6 +31,7 @@ class TaskInfo:
             partition=self.partition,
             task_attempt=self.task_attempt,
             micro_batch=self.micro_batch,
+            session=session,
         )
 
 

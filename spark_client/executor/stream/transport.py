@@ -1,5 +1,6 @@
 """GrpcTransport connects to the servers of a target by gRPC."""
 
+import contextlib
 import queue
 import random
 from collections.abc import Container, Iterator, Sequence
@@ -109,6 +110,25 @@ class GrpcTransport:
         if not answers:
             # A refusal is more informative than a server that cannot be reached.
             raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
+        return answers
+
+    def progress(self, session: str, seconds: float) -> Sequence[service_pb2.GetProgressResponse]:
+        """What each server that answers within `seconds` has answered for the session. Raises TransportLost."""
+        metadata = self._security.metadata()
+
+        def begin(channel: grpc.Channel) -> "grpc.CallFuture[service_pb2.GetProgressResponse]":
+            method = channel.unary_unary(
+                f"/{SERVICE_NAME}/GetProgress",
+                request_serializer=service_pb2.GetProgressRequest.SerializeToString,
+                response_deserializer=service_pb2.GetProgressResponse.FromString,
+            )
+            return method.future(service_pb2.GetProgressRequest(session=session), timeout=seconds, metadata=metadata)
+
+        calls = [self._channels.start(endpoint, self._security, begin)[1] for endpoint in self._listed()]
+        answers = []
+        for call in calls:
+            with contextlib.suppress(grpc.RpcError):  # an older server, or one that is gone
+                answers.append(call.result())
         return answers
 
     def _ask(self, endpoint: Endpoint, seconds: float, done: queue.SimpleQueue[_Call]) -> tuple[_Call, Channel]:

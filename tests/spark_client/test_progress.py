@@ -1,0 +1,147 @@
+"""Lines of progress: live rows of servers, and displays that redraw."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.statistics import Statistics
+from spark_client.base.transport import TransportLost
+from spark_client.summary.display import display_for
+from spark_client.summary.live_rows import Answered, LiveRows
+from spark_client.summary.progress import Progress
+from tests.spark_client.test_summary import Tracker
+from udf_server.streams.session_progress import SessionProgress, StreamProgress
+
+
+def stream(session, ok, failed=0, unanswered=0, retries=0):
+    counts = pb.StreamCounts(rows_in=ok + failed + unanswered, rows_ok=ok, rows_failed=failed, retries=retries)
+    return StreamProgress(session, counts, unanswered)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.booleans(), st.integers(0, 9), st.integers(0, 9))))
+def test_a_server_sums_open_and_ended_streams_of_a_session(streams):
+    progress, opened = SessionProgress(), []
+    for session, ends, ok, unanswered in streams:
+        if ends:
+            progress.ended(stream(session, ok))
+        else:
+            opened.append(stream(session, ok, unanswered=unanswered))
+    for session in ("a", "b"):
+        found = progress.of(session, [None, *opened])
+        mine = [each for each in streams if each[0] == session]
+        assert found.counts.rows_ok == sum(ok for _, _, ok, _ in mine)
+        assert found.rows_unanswered == sum(unanswered for _, ends, _, unanswered in mine if not ends)
+    assert progress.of("c", opened).counts == pb.StreamCounts()
+
+
+def test_a_server_remembers_so_many_sessions_and_no_long_ids():
+    progress = SessionProgress(most=2)
+    for session in ("a", "b", "a", "c", "x" * 65, ""):
+        progress.ended(stream(session, 1))
+    progress.ended(None)
+    assert [progress.of(session, []).counts.rows_ok for session in ("a", "b", "c", "x" * 65, "")] == [2, 0, 1, 0, 0]
+
+
+class Answering:
+    """Servers that answer with these rows in turn; None is a loss."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def progress(self, session, seconds):
+        answer = self.answers.pop(0)
+        if answer is None:
+            raise TransportLost("gone")
+        return answer
+
+
+def answers(*rows, partial=False):
+    progress = SessionProgress()
+    found = [progress.of("a", [stream("a", count, failed=1)]) for count in rows]
+    for each in found:
+        each.partial = partial
+    return found
+
+
+def live_of(*found):
+    live = LiveRows.__new__(LiveRows)
+    live._transport, live._session = Answering(*found), "a"
+    live._first = live._last = Answered()
+    live.start()
+    return live
+
+
+def test_live_rows_are_those_of_all_servers_since_the_start():
+    live = live_of(answers(10, 5), answers(30, 5), answers(30), None, answers(60, 15))
+    assert live.since_start() == Answered(20, 0)
+    assert live.since_start() == Answered(20, 0)  # a server is missing
+    assert live.since_start() == Answered(20, 0)  # all are
+    assert live.since_start() == Answered(60, 0)
+
+
+def test_a_server_of_several_processes_does_not_know_all_rows():
+    live = live_of(answers(10, partial=True), answers(30, partial=True))
+    assert live.since_start() == Answered(0, 0)
+
+
+def test_a_line_has_the_live_rows_until_tasks_report_more():
+    now, statistics = [100.0], [Statistics()]
+    tracker = Tracker()
+    tracker.stages = {4: (0, 8)}
+    live = live_of(answers(0), answers(500), answers(900))
+    progress = Progress(lambda: (0, statistics[0]), tracker, 60, io.StringIO(), lambda: now[0], live=live)
+    now[0] += 2.0
+    assert progress.line() == "2 s, 500 rows (250 rows/s), 0 failed, 0 retries, stage 4: 0 of 8 tasks"
+    now[0] += 2.0
+    statistics[0] = Statistics(rows=1_000, failed=3)
+    tracker.stages = {4: (2, 8)}
+    assert (
+        progress.line() == "4 s, 1,000 rows (250 rows/s), 3 failed, 0 retries, stage 4: 2 of 8 tasks, about 12 s left"
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("out", "written"), [(Terminal(), "\r\x1b[Kone\r\x1b[Ktwo\n"), (io.StringIO(), "one\ntwo\n")], ids=["tty", "log"]
+)
+def test_a_terminal_redraws_one_line_and_a_log_gets_lines(out, written):
+    display = display_for(out)
+    display.show("one")
+    display.show("two")
+    display.end()
+    assert out.getvalue() == written
+
+
+def test_a_notebook_redraws_one_output(monkeypatch):
+    import IPython
+
+    shown = []
+
+    class Handle:
+        def update(self, data, *, raw):
+            shown.append(("update", data, raw))
+
+    def display(data, *, raw, display_id):
+        shown.append(("display", data, raw, display_id))
+        return Handle()
+
+    class Shell:
+        kernel = object()
+
+    monkeypatch.setattr(IPython, "get_ipython", Shell)
+    monkeypatch.setattr(IPython.display, "display", display)
+    notebook = display_for(io.StringIO())
+    notebook.show("one")
+    notebook.show("two")
+    notebook.end()
+    assert shown == [
+        ("display", {"text/plain": "one"}, True, True),
+        ("update", {"text/plain": "two"}, True),
+    ]
