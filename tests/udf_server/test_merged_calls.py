@@ -14,7 +14,11 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
 from tests.udf_server.streams import Talk, batch, eventually, finish, opening
 from udf_server.base.errors import DeclarationError
+from udf_server.base.metrics import ServerMetrics
 from udf_server.batching.row_queue import fair_shares
+from udf_server.guards.guard import Guard
+from udf_server.guards.guard_metrics import GuardMetrics
+from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
@@ -22,7 +26,8 @@ from udf_server.security.access import Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.testing import FunctionEnvironment, ManualClock
 
-DELAY = "20 ms"
+DELAY = "1 min"
+"""Streams that are open are waited for, so that tests do not depend on speed; nothing waits once all have sent rows."""
 
 
 def recorded(calls: list[list[int]], **options: Any) -> udf.Function:
@@ -243,6 +248,41 @@ async def test_a_thread_that_hangs_for_streams_that_are_gone_returns_its_instanc
             assert (await first.receive()).WhichOneof("response") == "finished"
         finally:
             released.set()
+
+
+async def test_a_call_that_is_ready_begins_when_the_one_before_is_given_up(environment):
+    released = threading.Event()
+
+    @udf.scalar(batched=True, max_queue_delay="0 s", batch_rows=1, timeout="300 ms", max_attempts=1, name="f")
+    def f(a: list[int]) -> list[int]:
+        if 1 in a:
+            released.wait(60)
+        return a
+
+    result = await environment.run(f, [1, 2, 3], batch_rows=1)
+    released.set()
+    assert {row: error.code for row, error in result.errors.items()} == {0: ErrorCode.TIMEOUT}
+    assert result.values.to_pylist() == [None, 2, 3]
+
+
+async def test_a_guard_counts_a_merged_call_once():
+    calls: list[list[int]] = []
+    waits = 0
+
+    def waited() -> None:
+        nonlocal waits
+        waits += 1
+
+    metrics = GuardMetrics(ServerMetrics(), "f", "1")
+    metrics.rate_waited = waited  # type: ignore[method-assign]
+    guard = Guard("f@1", GuardSettings.parse("f", {"rate": "2/hour", "max-concurrency": 1}), metrics)
+    f = recorded(calls, max_queue_delay="0 s")
+    async with Talk(host=FunctionHost(Registry([("test", f)]), guard=guard.wrap)) as talk:
+        await talk.open()
+        for number in range(2):
+            talk.send(batch(number, 50 * number, range(50)))
+            assert (await talk.receive()).result.rows == 50
+    assert (len(calls), waits) == (2, 0)
 
 
 async def test_a_loop_that_a_call_blocks_is_replaced(environment):

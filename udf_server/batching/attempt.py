@@ -4,13 +4,33 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
+from remote_udf.threads import Threads
 from udf_server.base.fairness import Party, current_party
 from udf_server.hosting.executors import LoopExecutor
 from udf_server.hosting.function_host import HostedFunction
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.returned import Returned
 
-__all__ = ["Attempt"]
+__all__ = ["Attempt", "Gate"]
+
+
+class Gate:
+    """Lets as many threads pass at once as a function has instances. The others wait, with a call that is ready."""
+
+    def __init__(self, instances: int, threads: Threads) -> None:
+        self._free = instances
+        self._changed = threads.condition()
+
+    def enter(self) -> None:
+        with self._changed:
+            while not self._free:
+                self._changed.wait()
+            self._free -= 1
+
+    def leave(self) -> None:
+        with self._changed:
+            self._free += 1
+            self._changed.notify()
 
 
 class Attempt:
@@ -23,13 +43,13 @@ class Attempt:
         self, hosted: HostedFunction, evaluate: Callable[[], "Returned | Awaitable[Returned]"],
         done: Callable[["Attempt", Returned | None, BaseException | None], None], party: Party,
         post: Callable[..., None], spawn: Callable[[Coroutine[Any, Any, None]], object], clock: Callable[[], float],
-        freed: Callable[[], object],
+        freed: Callable[[], object], gate: Gate,
     ) -> None:  # fmt: skip
         """`evaluate` calls the function where it runs. The party is closed when the attempt has ended.
 
-        `freed` is called if the attempt is cancelled.
+        `freed` is called if the attempt is cancelled. On a thread, the function is called once the gate is open.
         """
-        self._freed = freed
+        self._freed, self._gate = freed, gate
         self._hosted, self._evaluate, self._done = hosted, evaluate, done
         self._party, self._post, self._spawn, self._clock = party, post, spawn, clock
         self.began = 0.0
@@ -74,6 +94,7 @@ class Attempt:
             return
         elif self._executor is None:
             if self._claim():
+                self._gate.leave()
                 self._give_up(self._hosted.thread_executor.write_off)
         elif not self.told:
             self.told = now
@@ -102,13 +123,17 @@ class Attempt:
         return True
 
     def _job(self) -> bool:
-        if self._open:
+        self._gate.enter()
+        if not self._open:
+            self._gate.leave()
+        else:
             self.began = self._clock()
             try:
                 answer: tuple[Returned | None, BaseException | None] = cast("Returned", self._evaluate()), None
             except BaseException as error:
                 answer = None, error
             if self._claim():
+                self._gate.leave()
                 self._post(self._done, self, *answer)
             del answer
         self._party.close()

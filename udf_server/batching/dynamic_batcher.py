@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any, Protocol
 
 from remote_udf.options import HostedOptions
+from remote_udf.threads import Threads
 from udf_server.base.fairness import Party
-from udf_server.batching.attempt import Attempt
+from udf_server.batching.attempt import Attempt, Gate
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.row_queue import Part, RowQueue
 from udf_server.hosting.function_host import HostedFunction
@@ -36,8 +37,10 @@ class _Stream(Protocol):
 class Batchers:
     """The batchers of one hosted function, and its instances. Streams share calls if their options are the same."""
 
-    def __init__(self, instances: int) -> None:
+    def __init__(self, instances: int, threads: Threads) -> None:
         self.idle = self._instances = instances
+        """Number of instances without a call; -1 while one more call is ready for the first of them."""
+        self.gate = Gate(instances, threads)
         self._batchers: dict[Hashable, DynamicBatcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._going = self._wanted = False
@@ -158,7 +161,7 @@ class DynamicBatcher:
     def dispatch(self) -> bool:
         """Start calls while instances are idle. Returns whether one was started."""
         started = False
-        while self._batchers.idle > 0:
+        while self._batchers.idle > 0 or self._prepares():
             if self._again:
                 started |= self._attempt(self._again.popleft())
                 continue
@@ -171,6 +174,14 @@ class DynamicBatcher:
             self._begin()
             started = True
         return started
+
+    def _prepares(self) -> bool:
+        """Whether a call is made ready while all instances are busy: if waiting longer would not add rows to it.
+
+        The thread with that call begins as soon as another thread has left the function.
+        """
+        ready = bool(self._again) or self._queue.rows >= self._most_rows
+        return ready and self._batchers.idle == 0 and not self._function.is_async
 
     def _wait(self) -> float | None:
         """Seconds to wait for more rows: 0.0 if a call starts now, None if there are no rows that may be called."""
@@ -215,8 +226,9 @@ class DynamicBatcher:
             call.answered(attempt, returned, error)
 
         attempt = Attempt(
-            self._hosted, evaluate, done, party, self._post, self._batchers.spawn, self.clock, self._batchers.freed
-        )
+            self._hosted, evaluate, done, party, self._post, self._batchers.spawn, self.clock, self._batchers.freed,
+            self._batchers.gate,
+        )  # fmt: skip
         attempt.start()
         return attempt
 
@@ -270,7 +282,7 @@ def batcher_of(setup: RunnerSetup) -> DynamicBatcher:
     merging = hosted.merging
     assert merging is not None
     if hosted.batching is None:
-        hosted.batching = Batchers(merging.instances)
+        hosted.batching = Batchers(merging.instances, hosted.executors.threads)
     batchers = hosted.batching
     assert isinstance(batchers, Batchers)
     key = (
