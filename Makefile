@@ -31,6 +31,7 @@ SUITE ?= all
 CASES ?= ../shared/conformance
 FUNCTIONS ?=
 MUTATE ?=
+CACHE ?=
 SEED ?= 7
 SCALE ?= 1
 ONLY ?=
@@ -118,9 +119,9 @@ bench-quick: jdk $(VENV)/.dev-stamp ## three minutes: are ratios as good as the 
 	@$(RUN) -m benchmarks.guard
 
 .PHONY: conformance
-conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder FUNCTIONS=file.py, ONLY=pattern, MUTATE=1 to check the judge
+conformance: jdk $(VENV)/.dev-stamp ## run case files: CASES=folder FUNCTIONS=file.py, ONLY=pattern, MUTATE=1 to check the judge, CACHE=1 with a cache
 	@$(RUN) -m tests.conformance --cases $(CASES) $(if $(FUNCTIONS),--functions $(FUNCTIONS)) \
-		--workers $(WORKERS) --only '$(ONLY)' $(if $(MUTATE),--mutate)
+		--workers $(WORKERS) --only '$(ONLY)' $(if $(MUTATE),--mutate) $(if $(CACHE),--cache)
 
 .PHONY: soak
 soak: $(VENV)/.dev-stamp ## mixed load with faults for MINUTES=20; fails if memory, files or threads grow

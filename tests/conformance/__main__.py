@@ -1,9 +1,13 @@
-"""`python -m tests.conformance --cases FOLDER [--functions FILE.py] [--workers 2] [--mutate]`."""
+"""`python -m tests.conformance --cases FOLDER [--functions FILE.py] [--workers 2] [--mutate] [--cache]`."""
 
 import argparse
+import contextlib
+import os
 import re
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +30,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="run the cases whose id matches this pattern")
     parser.add_argument("--workers", type=int, default=2, help="processes with a Spark session each")
     parser.add_argument("--mutate", action="store_true", help="also judge altered expectations")
+    parser.add_argument("--cache", action="store_true", help="keep values of scalar functions: see docs/caching.md")
     arguments = parser.parse_args()
     if not any(arguments.cases.glob("*.json")):
         parser.error(f"no case files in {arguments.cases}")
@@ -39,9 +44,12 @@ def main() -> int:
         print(f"[{number}/{total}] {line(entry)}", flush=True)
     started = time.monotonic()
     try:
-        for entry in run_all(arguments.cases, files, arguments.functions, arguments.workers, mutate=arguments.mutate):
-            entries.append(entry)
-            print(f"[{len(entries)}/{total}] {line(entry)}", flush=True)
+        with _cache() if arguments.cache else contextlib.nullcontext():
+            for entry in run_all(
+                arguments.cases, files, arguments.functions, arguments.workers, mutate=arguments.mutate
+            ):
+                entries.append(entry)
+                print(f"[{len(entries)}/{total}] {line(entry)}", flush=True)
     except WorkerFailed as error:
         print(f"nothing can be run: {error}", file=sys.stderr)
         return 2
@@ -55,6 +63,19 @@ def main() -> int:
     write_page(entries, REPORT.with_suffix(".html"))
     print(f"{time.monotonic() - started:.0f} s; written to {REPORT} and {REPORT.with_suffix('.html').name}")
     return 1 if any(entry.bad for entry in entries) or noticed < made else 0
+
+
+@contextlib.contextmanager
+def _cache() -> Iterator[None]:
+    """Has the servers that start within the block keep values, unless a case says otherwise."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "server.toml")
+        file.write_text('[functions."*"]\ncache-ttl = "1 h"\n')
+        os.environ["UDF_CONFIG_FILE"] = str(file)
+        try:
+            yield
+        finally:
+            del os.environ["UDF_CONFIG_FILE"]
 
 
 def _only(file: CaseFile, pattern: str) -> CaseFile:
