@@ -159,7 +159,7 @@ class OutputWriter:
 
     def _write(self, piece: "_Piece") -> list[Output]:
         values, errors = piece.values, piece.errors
-        columns = [values] if self._ordered else [pa.array(piece.rows, pa.int64()), values]
+        columns = [values] if self._ordered else [_positions(piece.rows), values]
         data = self._writer.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         failed = write_errors(errors) if errors else b""
         count, size = len(values), sum(map(len, data))
@@ -192,6 +192,11 @@ class OutputWriter:
 
     def _too_large(self, size: int) -> str:
         return f"{self._what} {size} bytes; a message holds {self._limit}"
+
+
+def _positions(rows: Sequence[int] | None) -> pa.Array:
+    # Arrow would read a range number by number.
+    return pa.array(np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -127,12 +127,12 @@ class Work:
         self.seconds, self.sending = self._clock() - self.began, True
         return True
 
-    def positions(self, placed: Taken) -> list[int]:
+    def positions(self, placed: Taken) -> Sequence[int]:
         """The positions in the stream of rows that `placed` returned."""
         first, end = placed.first, placed.first + len(placed.values)
         if self.batch.selection is not None and self.called is not None:
             return [self.first_row + index for index in self.called[first:end].tolist()]
-        return list(range(self.first_row + first, self.first_row + end))
+        return range(self.first_row + first, self.first_row + end)
 
     def placed(self, taken: Taken) -> Taken:
         """Add the rows that are not called to outcomes of rows that are. Pass outcomes in the order they were taken.

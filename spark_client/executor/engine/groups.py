@@ -68,27 +68,38 @@ class _Outcomes:
 
     def all(self) -> _Picked:
         """The outcomes of all rows, in order. Call when all were received."""
-        if not all(isinstance(part, range) for part in self._rows):
+        values = self._in_order()
+        if values is None:
             return self.take(np.arange(sum(map(len, self._rows))))
-        starts = sorted(range(len(self._rows)), key=lambda part: self._rows[part][0])
-        return _Picked(_joined([self._values[part] for part in starts]), self._errors)
+        return _Picked(values, self._errors)
 
     def take(self, rows: IntArray) -> _Picked:
         """Remove and return the outcomes of these rows, in this order. Each must have been received."""
-        have = np.concatenate([as_array(part) for part in self._rows])
-        values = _joined(self._values)
-        order = np.argsort(have, kind="stable")
-        places = order[np.searchsorted(have, rows, sorter=order)]
-        stay = np.ones(len(have), np.bool_)
-        stay[places] = False
-        self._rows, self._values = ([have[stay]], [values.filter(pa.array(stay))]) if stay.any() else ([], [])
+        if len(rows) == sum(map(len, self._rows)) and (values := self._in_order()) is not None:
+            self._rows, self._values = [], []
+        else:
+            have = np.concatenate([as_array(part) for part in self._rows])
+            values = _joined(self._values)
+            order = np.argsort(have, kind="stable")
+            places = order[np.searchsorted(have, rows, sorter=order)]
+            stay = np.ones(len(have), np.bool_)
+            stay[places] = False
+            self._rows, self._values = ([have[stay]], [values.filter(pa.array(stay))]) if stay.any() else ([], [])
+            values = values.take(pa.array(places))
         self.bytes = sum(part.nbytes for part in self._values)
         errors: dict[int, RowError] = {}
         if self._errors:
             for place, row in enumerate(rows.tolist()):
                 if row in self._errors:
                     errors[place] = self._errors.pop(row)
-        return _Picked(values.take(pa.array(places)), errors)
+        return _Picked(values, errors)
+
+    def _in_order(self) -> pa.Array | None:
+        """The values of the received rows, in order; None if a part of them is not a range."""
+        if not all(isinstance(part, range) for part in self._rows):
+            return None
+        starts = sorted(range(len(self._rows)), key=lambda part: self._rows[part][0])
+        return _joined([self._values[part] for part in starts])
 
 
 class Group:
@@ -134,7 +145,7 @@ class Group:
         self._outcomes[call].add(rows, values, errors)
         self._owed -= len(rows)
         if self._missing is not None:
-            self._missing[as_array(rows)] -= 1
+            self._missing[slice(rows.start, rows.stop) if isinstance(rows, range) else rows] -= 1
 
     def values(self, call: int) -> pa.Array:
         """The values of one call for all rows, in order. Call when all were received, and before a row is returned."""
@@ -181,6 +192,10 @@ class Group:
     def take_complete(self) -> Completed | None:
         """The complete rows that were not returned yet, in input order; None if there are none."""
         assert self._missing is not None
+        if self.done:
+            return None
+        if self.complete and self._left == self.rows:
+            return self.take_all()
         rows = np.flatnonzero(self._missing == 0)
         if not len(rows):
             return None
@@ -189,7 +204,8 @@ class Group:
         table = self._table
         if len(rows) < table.num_rows:
             places = rows if self._held is None else np.searchsorted(self._held, rows)
-            table = table.take(pa.array(places))
+            together = places[-1] - places[0] + 1 == len(places)
+            table = table.slice(places[0], len(places)) if together else table.take(pa.array(places))
         return self._completed(table, {source: outcomes.take(rows) for source, outcomes in self._outcomes.items()})
 
     def compact(self) -> None:

@@ -80,6 +80,9 @@ class Pending:
 
     def answer_scattered(self, rows: IntArray, values: pa.Array, errors: Mapping[int, RowError]) -> list[Answer]:
         """Outcomes of rows of several chunks in any order, one Answer per chunk. Raises as `answer`."""
+        if self._are_of_one_chunk(rows):
+            # Most results are of consecutive rows, for which this is much cheaper.
+            return self.answer(int(rows[0]), values, errors)
         places = np.searchsorted(self._starts, rows, side="right") - 1
         answers = []
         # The order is descending, because an answered chunk is removed from the list.
@@ -89,10 +92,17 @@ class Pending:
             inside = rows[chosen] - chunk.first_row
             if inside.max() >= len(chunk.rows):
                 raise _not_awaited(rows[chosen].max())
-            own = {at: errors[index] for at, index in enumerate(chosen.tolist()) if index in errors}
+            own = {at: errors[index] for at, index in enumerate(chosen.tolist()) if index in errors} if errors else {}
             part = values if len(chosen) == len(rows) else values.take(pa.array(chosen))
             answers.append(self._answer(chunk, inside, part, own))
         return answers
+
+    def _are_of_one_chunk(self, rows: IntArray) -> bool:
+        """Whether rows are consecutive, and of one chunk."""
+        if not len(rows) or int(rows[-1] - rows[0]) != len(rows) - 1 or (np.diff(rows) != 1).any():
+            return False
+        chunk = self._chunk_at(int(rows[0]))
+        return int(rows[-1]) < chunk.first_row + len(chunk.rows)
 
     def _chunk_at(self, row: int) -> Chunk:
         place = bisect.bisect_right(self._starts, row) - 1
