@@ -18,6 +18,7 @@ __all__ = [
     "column",
     "distinct_outputs",
     "is_column",
+    "makes_rows",
     "output_names",
     "several_columns",
     "without_rows",
@@ -26,8 +27,9 @@ __all__ = [
 _ROWS = ("hint", "from_", "joins", "laterals", "where")
 """Parts of a SELECT that determine its rows."""
 _GENERATORS = ("inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack")
-_OF_ONE_COLUMN = ("explode", "explode_outer", "variant_explode", "variant_explode_outer")
 """Functions of Spark's that return several columns."""
+_OF_ONE_COLUMN = ("explode", "explode_outer", "variant_explode", "variant_explode_outer")
+"""Functions of Spark's that return several rows of one column."""
 
 
 class Source:

@@ -21,6 +21,8 @@ def without_unused_columns(tree: Node, functions: FunctionNames) -> Node:
 
     If it is not certain that nothing reads an item, it stays. Returns `tree` itself if all items stay.
     """
+    if tree.find(exp.Subquery, exp.CTE) is None:
+        return tree
     changed = tree.copy()
     if not any(_shortened(changed, select, functions) for select in list(_below(changed))):
         return tree
