@@ -16,6 +16,7 @@ from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.any_function import AnyFunction
 from spark_client.functions.directory import Functions
+from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
@@ -57,6 +58,7 @@ class RemoteSession:
         self._planned: dict[object, SparkFunction] = {}
         self._registered: dict[str, Mapping[str, object]] = {}
         """The options of functions made by `register`, by case-folded name: `sql` must not change them."""
+        self._fused = FusedFunctions()
         self._classes: dict[str, str] = {}
         """The classes of functions in Spark, by case-folded name, which `sql` looked up."""
 
@@ -220,17 +222,21 @@ class RemoteSession:
         """
         if isinstance(text, DataFrame):
             plan = plan_of(text)
-            return _explained(frame_stages(plan, [spec.name for spec in self._functions]), plan)
+            names = [spec.name for spec in self._functions]
+            return _explained(frame_stages(plan, names, self._fused.templates), plan)
         stages: list[str] = []
         query = query_of(Text(text, args, fields))
         functions = self._sql_functions()
         frame = run_text(functions, query, stages)
         plan = plan_of(frame)
         scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
-        return _explained([*dict.fromkeys(stages), *scalar_stages(plan, scalars, query.called)], plan)
+        calls = scalar_stages(plan, scalars, query.called, self._fused.templates)
+        return _explained([*dict.fromkeys(stages), *calls], plan)
 
     def _sql_functions(self) -> SqlFunctions:
-        return SqlFunctions(self.spark, self._functions, self._registered, self._classes, self._function, self.process)
+        return SqlFunctions(
+            self.spark, self._functions, self._registered, self._classes, self._function, self.process, self._fused
+        )
 
     @settings_read_once()
     def read_parquet(

@@ -15,6 +15,7 @@ windows_over      OVER; window_frames reads its frames
 hidden            expressions that both compute below the rest of a SELECT
 sources           the rows that a SELECT reads; calls finds the aggregates in it
 single_calls      a scalar call that several clauses share; joined_calls: a scalar call on one side of a join
+fused_calls       scalar calls that become one operator; needed_items finds the items that must be computed
 empty_calls       a scalar call without arguments
 stream_times      keeps the time column of a stream with its rows
 parquet_tables    Parquet files in FROM that workers read

@@ -4,7 +4,7 @@ import contextlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.errors import AnalysisException
@@ -39,6 +39,8 @@ _ORDERED = (
 class _Node:
     depth: int
     text: str
+    fused: tuple[str, ...] = ()
+    """The functions of the fused calls that the node evaluates."""
 
 
 def plan_of(frame: DataFrame) -> str:
@@ -66,19 +68,23 @@ def conditions_in(plan: str) -> Counter[str]:
     return Counter(part for part in parts if not _RESULT.search(part))
 
 
-def scalar_stages(plan: str, functions: Iterable[str], called: Sequence[str]) -> list[str]:
+def scalar_stages(
+    plan: str, functions: Iterable[str], called: Sequence[str], fused: Mapping[str, Sequence[str]]
+) -> list[str]:
     """A line per function: its calls per row, the order of its output, and the conditions that Spark runs before it.
 
     `plan` is Spark's physical plan as text, `called` the names before parentheses in the query. Equal calls at one
-    point of the plan are made once.
+    point of the plan are made once. `fused` has the calls that a function of fused calls makes, by its name.
     """
-    nodes = _nodes(plan)
+    nodes = [_unfused(node, fused) for node in _nodes(plan)]
     return [_of_function(nodes, name, [each.lower() for each in called].count(name.lower())) for name in functions]
 
 
-def frame_stages(plan: str, functions: Iterable[str]) -> list[str]:
+def frame_stages(plan: str, functions: Iterable[str], fused: Mapping[str, Sequence[str]]) -> list[str]:
     """A line per function that Spark's plan of a DataFrame calls as a column, and one for operators over whole rows."""
-    stages = scalar_stages(plan, [name for name in dict.fromkeys(functions) if evaluated_in(plan, name)], ())
+    nodes = [_unfused(node, fused) for node in _nodes(plan)]
+    called = [name for name in dict.fromkeys(functions) if any(_calls(node, name) for node in nodes)]
+    stages = scalar_stages(plan, called, (), fused)
     count = sum(bool(_OPERATOR.match(node.text)) for node in _nodes(plan))
     if count:
         many = f"{count} operators" if count > 1 else "1 operator"
@@ -124,6 +130,8 @@ def _of_function(nodes: Sequence[_Node], name: str, written: int) -> str:
     again = sorted({each for each in made if made.count(each) > 1})
     if again:
         times += f", {again[0]} again for what comes after a condition or a join"
+    beside = sorted({each for node in nodes if _calls(node, name) for each in node.fused} - {name})
+    times += f", in one operator with {', '.join(beside)}" if beside else ""
     first = f"; run before it: {', '.join(before)}" if before else ""
     return f"{name}: a scalar function on the server, {times}; {_ORDERED}{first}"
 
@@ -146,6 +154,21 @@ def _below(nodes: Sequence[_Node], index: int) -> Iterator[_Node]:
         if node.depth <= nodes[index].depth:
             return
         yield node
+
+
+def _unfused(node: _Node, fused: Mapping[str, Sequence[str]]) -> _Node:
+    """The node with the calls that fused ones make."""
+    evaluation = _EVALUATION.match(node.text)
+    calls, names = [], []
+    for call in _split(evaluation["calls"]) if evaluation else []:
+        name, _, rest = call.partition("(")
+        arguments = _split(rest.rpartition(")")[0])
+        made = [template.format(*arguments) for template in fused.get(name, ())]
+        calls += made or [call]
+        names += [each.partition("(")[0] for each in made]
+    if evaluation is None or not names:
+        return node
+    return replace(node, text=node.text.replace(evaluation["calls"], ", ".join(calls)), fused=tuple(names))
 
 
 def _conditions(nodes: Iterable[_Node]) -> Iterator[str]:

@@ -5,11 +5,15 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from remote_udf.errors import StreamError
 from remote_udf.functions import FunctionSpec
+from remote_udf.options import OnError
+from spark_client.base.options import session_options
 from spark_client.functions.aggregate import AggregateExpression, RemoteAggregate
 from spark_client.functions.directory import Functions
+from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.registration import register_empty, register_function, register_once
-from spark_client.functions.scalar import RemoteFunction
+from spark_client.functions.scalar import RemoteFunction, plan_call
 from spark_client.sql.names import FunctionNames
 
 __all__ = ["SqlFunctions"]
@@ -22,7 +26,7 @@ class SqlFunctions(FunctionNames):
         self, spark: SparkSession, functions: Functions, registered: Mapping[str, Mapping[str, object]],
         classes: dict[str, str],
         function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
-        process: Callable[..., DataFrame],
+        process: Callable[..., DataFrame], fused: FusedFunctions,
     ) -> None:  # fmt: skip
         """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`.
 
@@ -32,6 +36,11 @@ class SqlFunctions(FunctionNames):
         self._function = function
         self._process = process
         self._registered = registered
+        self.fused = fused
+        self.scalar = functools.cache(self._as_registered)
+        """The scalar function with the options of its registration."""
+        self.can_be_fused = functools.cache(self._can_be_fused)
+        """Whether a call with a number of arguments can be one of several in one operator."""
         self.once = functools.cache(self._once)
         """Registers a function as nondeterministic and returns the new name; None if equal calls may differ."""
 
@@ -63,6 +72,17 @@ class SqlFunctions(FunctionNames):
 
     def _once(self, name: str) -> str | None:
         return register_once(self._as_registered(name), name.casefold())
+
+    def _can_be_fused(self, name: str, arguments: int) -> bool:
+        function = self.scalar(name)
+        spec = function.spec
+        try:
+            spec.check_count(arguments)
+        except StreamError:
+            return False
+        session = session_options(self.spark, spec.kind, spec.name)
+        call = plan_call(spec, function.config, arguments, function.options, session)
+        return spec.deterministic and call.policy.on_error in (OnError.FAIL, OnError.NULL)
 
     def _as_registered(self, name: str) -> RemoteFunction:
         function = self._function(self.remote(name) or name, self._registered.get(name.casefold(), {}))

@@ -22,7 +22,7 @@ from spark_client.sql.nodes import Node
 from spark_client.sql.sources import Source, alias_in, column, output_names
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["SingleCalls"]
+__all__ = ["SingleCalls", "conjuncts", "visible_ctes"]
 
 _KNOWN = {
     "kind", "hint", "expressions", "distinct", "from_", "where", "group", "having", "qualify", "windows", "order",
@@ -52,7 +52,7 @@ class SingleCalls:
         for select in reversed(list(holder.find_all(exp.Select))):  # from the inside out
             if select.args.get("where") is None and not any(select.args.get(part) for part in _LATE):
                 continue
-            rewritten = self._select(workspace, select, [*ctes, *_visible(select)])
+            rewritten = self._select(workspace, select, [*ctes, *visible_ctes(select)])
             if rewritten is not None:
                 select.replace(rewritten)
                 changed = True
@@ -150,7 +150,7 @@ class SingleCalls:
             return [], []
         below: list[Node] = []
         above: list[Node] = []
-        pairs = zip(_conjuncts(select.args["where"].this), _conjuncts(outer.args["where"].this), strict=True)
+        pairs = zip(conjuncts(select.args["where"].this), conjuncts(outer.args["where"].this), strict=True)
         for written, replaced in pairs:
             called = (node.name for node in written.walk() if isinstance(node, exp.Anonymous))
             if any(self._functions.is_remote_scalar(name) for name in called):
@@ -160,7 +160,7 @@ class SingleCalls:
         return below, above
 
 
-def _visible(select: Node) -> list[Node]:
+def visible_ctes(select: Node) -> list[Node]:
     """The common table expressions that are visible to a SELECT inside a tree, without its own."""
     found: list[Node] = []
     node = select
@@ -207,11 +207,12 @@ def _clause(node: Node, select: Node) -> str:
     return str(node.arg_key)
 
 
-def _conjuncts(condition: Node) -> list[Node]:
+def conjuncts(condition: Node) -> list[Node]:
+    """The parts of a condition that AND joins."""
     while isinstance(condition, exp.Paren):
         condition = condition.this
     if isinstance(condition, exp.And):
-        return [*_conjuncts(condition.this), *_conjuncts(condition.expression)]
+        return [*conjuncts(condition.this), *conjuncts(condition.expression)]
     return [condition]
 
 

@@ -114,7 +114,7 @@ class Source:
         query = self.selecting(columns or [exp.Literal.number(1)])
         if windows:
             query.set("windows", [window.copy() for window in windows])
-        return self._workspace.run(query, self._ctes)
+        return self._workspace.run(query, self._ctes, whole=True)
 
     def selecting(self, columns: Sequence[Node]) -> Node:
         """A SELECT of these columns from the rows."""

@@ -11,6 +11,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import quoted
 from spark_client.sql.empty_calls import with_shown_names, without_empty_calls
 from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.fused_calls import FusedCalls
 from spark_client.sql.joined_calls import without_derived_calls
 from spark_client.sql.nodes import Node
 from spark_client.sql.parquet_tables import NAME as REMOTE_PARQUET
@@ -51,6 +52,7 @@ class _Run:
         self._stages = stages
         self._shared = SharedCalls()
         self._single = SingleCalls(functions)
+        self._fuse = FusedCalls(functions)
 
     def frame(self, text: Text) -> DataFrame:
         statements = statements_of(text)
@@ -66,10 +68,10 @@ class _Run:
         workspace, tree = found
         if _is_view(tree) and tree.expression is not None:
             return _create_view(workspace, tree)
-        return without_time(workspace.run(tree))
+        return without_time(workspace.run(tree, whole=True))
 
     def _workspace(self, text: Text) -> Workspace:
-        return Workspace(self._functions, text, self._single)
+        return Workspace(self._functions, text, self._single, self._fuse)
 
     def _rewritten(self, text: Text) -> tuple[Workspace, Node] | None:
         """Rewrite a statement; None if it has neither remote aggregates nor table functions."""
@@ -135,7 +137,11 @@ class _Run:
         workspace = self._workspace(text).as_is()
         once = self._single(workspace, tree, ()) if max(called.values()) > 1 else tree
         rewritten = once if _is_view(tree) else without_derived_calls(workspace, once)
-        return None if rewritten is tree else workspace.run(rewritten)
+        if isinstance(rewritten, exp.Query):
+            fused = self._fuse.frame(workspace, rewritten)
+            return fused if fused is not None or rewritten is tree else workspace.run(rewritten)
+        ready = self._fuse(workspace, rewritten)
+        return None if ready is tree else workspace.run(ready)
 
 
 def _is_view(tree: Node) -> bool:

@@ -8,6 +8,7 @@ import copy
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -29,18 +30,25 @@ HIDDEN = "__remote_sql_"
 _PARTS = ("expressions", "from_", "where")
 """The parts of a SELECT that selects columns and rows, and does nothing else."""
 
+Transformation: TypeAlias = "Callable[[Workspace, Node, Sequence[Node]], Node]"
+
 
 class Workspace:
-    """The workspace of one statement. `ready` transforms each tree before it runs; it receives the tree's CTEs, too."""
+    """The workspace of one statement.
+
+    `ready` transforms each tree before it runs, then `fuse` those of which every column is computed. Both receive a
+    workspace that runs trees unchanged, the tree, and its CTEs.
+    """
 
     def __init__(
         self, functions: SqlFunctions, text: Text,
-        ready: "Callable[[Workspace, Node, Sequence[Node]], Node] | None" = None,
+        ready: "Transformation | None" = None, fuse: "Transformation | None" = None,
     ) -> None:  # fmt: skip
         self.functions = functions
         self.spark = functions.spark
         self.identifiers = identifiers_of(self.spark)
         self.ready = ready
+        self.fuse = fuse
         self._args = text.args
         self._values: dict[str, object] = {}
         self._names: dict[str, str] = {}
@@ -70,13 +78,18 @@ class Workspace:
     def as_is(self) -> "Workspace":
         """A copy that runs trees unchanged."""
         same = copy.copy(self)
-        same.ready = None
+        same.ready = same.fuse = None
         return same
 
-    def run(self, tree: Node, ctes: Sequence[Node] = ()) -> DataFrame:
-        """Run a query or a statement with these common table expressions, and return its DataFrame."""
+    def run(self, tree: Node, ctes: Sequence[Node] = (), *, whole: bool = False) -> DataFrame:
+        """Run a query or a statement with these common table expressions, and return its DataFrame.
+
+        `whole` tells that every column of the result is computed.
+        """
         if self.ready is not None:
             tree = self.ready(self.as_is(), tree, ctes)
+        if self.fuse is not None and whole:
+            tree = self.fuse(self.as_is(), tree, ctes)
         text = generate(_with(tree, ctes, self.identifiers))
         if not self._names:
             return self.spark.sql(text, args=self._args)

@@ -10,9 +10,8 @@ import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.options import OnError
 from spark_client.base.errors import FunctionFailed
-from spark_client.executor.engine.policy import PolicyKeeper
+from spark_client.executor.engine.policy import PolicyKeeper, keep_policies
 from spark_client.executor.engine.row_engine import PlannedCall
-from spark_client.executor.scalar.rows import keep_policies
 from spark_client.testing import LocalTransport
 from tests.spark_client.engines import all_outcomes, numbered, through
 from tests.spark_client.scripted import call_of

@@ -9,7 +9,7 @@ from spark_client.base.errors import DeadLetterFailed, ErrorBudgetExceeded, Func
 from spark_client.executor.engine.pieces import PIECE_BYTES
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar import rows as rows_module
-from spark_client.executor.scalar.column import evaluate_scalar, result_type
+from spark_client.executor.scalar.column import FusedPlan, evaluate_fused, evaluate_scalar, result_type
 from spark_client.executor.scalar.rows import OutputColumn, RowPlan, Source, map_rows
 from spark_client.testing import local_transport
 from tests.spark_client.scripted import call_of
@@ -204,6 +204,30 @@ def test_with_on_error_column_values_are_structs(call):
     assert ok == {"value": 1, "error": None}
     assert (failed["value"], failed["error"]["message"]) == (None, "ValueError: -1 is negative")
     assert all(array.type == result_type(safe) for array in evaluate_scalar(safe, iter([pa.array([1])])))
+
+
+@pytest.mark.parametrize("sizes", [[0], [3, 0, 2], [0, 1, 0, 0, 4, 0], [2_000, 1, 2_000]])
+def test_fused_calls_come_back_as_structs_in_the_batches_they_came_in(call, sizes):
+    even, positive = call("even", "null"), call("positive")
+    plan = FusedPlan((PlannedCall(even, (0,)), PlannedCall(positive, (1,)), PlannedCall(even, (3,))), (2, 0))
+    start, arrays = 0, []
+    for size in sizes:
+        numbers = range(start, start + size)
+        arrays.append((pa.array(numbers, pa.int64()), pa.array([number // 2 for number in numbers], pa.int64())))
+        start += size
+    found = list(evaluate_fused(plan, iter(arrays)))
+    assert [len(array) for array in found] == sizes
+    assert all(array.type == plan.type for array in found)
+    assert [value for array in found for value in array.to_pylist()] == [
+        {"c0": number // 2 if number // 2 % 2 == 0 else None, "c1": number if number % 2 == 0 else None}
+        for number in range(start)
+    ]
+
+
+def test_a_failed_call_among_fused_ones_names_its_function_and_argument(call):
+    plan = FusedPlan((PlannedCall(call("positive"), (0,)), PlannedCall(call("even"), (1,))), (1,))
+    with pytest.raises(FunctionFailed, match=r"even@1.*3 is odd"):
+        list(evaluate_fused(plan, iter([pa.array([2, 3])])))
 
 
 def test_a_share_of_failures_is_judged_at_the_end_of_the_column(call):

@@ -9,8 +9,10 @@ from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
 from spark_client.base.calls import ErrorPolicy, ScalarCall
 from spark_client.base.errors import ErrorBudgetExceeded, FunctionFailed
+from spark_client.executor.engine.groups import Completed
+from spark_client.executor.engine.planned_calls import PlannedCall
 
-__all__ = ["ERROR_TYPE", "PolicyKeeper", "blocking_errors", "error_array"]
+__all__ = ["ERROR_TYPE", "PolicyKeeper", "blocking_errors", "error_array", "keep_policies"]
 
 ERROR_TYPE = pa.struct(
     [
@@ -121,3 +123,15 @@ def _shown(column: pa.Array, row: int) -> str:
         return repr(column[row].as_py())
     except (ValueError, OverflowError):
         return "(a value Python cannot hold)"
+
+
+def keep_policies(calls: Sequence[PlannedCall], keepers: Sequence[PolicyKeeper], completed: Completed) -> None:
+    """Show each keeper its outcomes, but not those of rows that became a dead letter of a call among its arguments."""
+    width, shown = completed.table.num_columns, completed.table
+    removed: list[set[int]] = []
+    for index, (planned, keeper, errors) in enumerate(zip(calls, keepers, completed.errors, strict=True)):
+        before = set().union(*(removed[inner] for inner in planned.values(width)))
+        own = {row: error for row, error in errors.items() if row not in before} if before else errors
+        keeper.look(shown, own, len(before))
+        removed.append(before.union(errors) if keeper.policy.on_error is OnError.DEAD_LETTER else before)
+        shown = shown.append_column(f"value_{index}", completed.values[index])

@@ -1,7 +1,8 @@
-"""A scalar Arrow-iterator UDF: one call, ordered, arrays in and arrays out."""
+"""Scalar Arrow-iterator UDFs, ordered, arrays in and arrays out: one call, or several calls of a row at once."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -9,12 +10,34 @@ from remote_udf.functions import VALUE
 from remote_udf.options import OnError
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import PlanError
+from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.merging import Boundaries
-from spark_client.executor.engine.policy import ERROR_TYPE, PolicyKeeper, error_array
+from spark_client.executor.engine.policy import ERROR_TYPE, PolicyKeeper, error_array, keep_policies
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["evaluate_scalar", "result_type"]
+__all__ = ["FusedPlan", "evaluate_fused", "evaluate_scalar", "result_type"]
+
+
+@dataclass(frozen=True)
+class FusedPlan:
+    """Several calls of a row, whose columns are those of a Spark function. `output` has the positions of the calls
+    whose values are returned; the policies of the calls are to fail, or to return null.
+    """
+
+    calls: tuple[PlannedCall, ...]
+    output: tuple[int, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        """A struct with a field per returned value, named by its position in `output`."""
+        types = [self.calls[index].call.result_type for index in self.output]
+        return pa.struct([pa.field(field_of(place), type_) for place, type_ in enumerate(types)])
+
+
+def field_of(place: int) -> str:
+    """The name of a field of the values of fused calls."""
+    return f"c{place}"
 
 
 def result_type(call: ScalarCall) -> pa.DataType:
@@ -37,18 +60,43 @@ def evaluate_scalar(
     if first is None:
         return
     count = call.arguments if call.arguments is not None else first.num_columns if call.spec.parameters else 0
-    columns = tuple(range(count))
-    engine = RowEngine([PlannedCall(call, columns)], runtime, ordered=True)
-    keeper = PolicyKeeper(call, columns)
-    type_, boundaries = result_type(call), Boundaries()
-    for completed in engine.run(boundaries.noted(itertools.chain([first], rows))):
-        errors = completed.errors[0]
-        keeper.look(completed.table, errors)
+    type_ = result_type(call)
+
+    def column(completed: Completed) -> pa.Array:
         values = completed.values[0]
-        if call.policy.on_error is OnError.COLUMN:
-            values = pa.StructArray.from_arrays([values, error_array(len(values), errors)], fields=list(type_))
-        yield from boundaries.cut(values)
-    keeper.finish()
+        if call.policy.on_error is not OnError.COLUMN:
+            return values
+        return pa.StructArray.from_arrays([values, error_array(len(values), completed.errors[0])], fields=list(type_))
+
+    planned = PlannedCall(call, tuple(range(count)))
+    yield from _evaluate([planned], type_, column, itertools.chain([first], rows), runtime)
+
+
+def evaluate_fused(
+    fused: FusedPlan, batches: Iterator[pa.Array | tuple[pa.Array, ...]], runtime: Runtime = RUNTIME
+) -> Iterator[pa.Array]:
+    """Yield a struct of the values of several calls, like `evaluate_scalar` for one call. Raises what it raises."""
+    type_ = fused.type
+    rows = (_batch(fused.calls[0].call, arrays) for arrays in batches)
+
+    def column(completed: Completed) -> pa.Array:
+        return pa.StructArray.from_arrays([completed.values[index] for index in fused.output], fields=list(type_))
+
+    yield from _evaluate(fused.calls, type_, column, rows, runtime)
+
+
+def _evaluate(
+    calls: Sequence[PlannedCall], type_: pa.DataType, column: Callable[[Completed], pa.Array],
+    rows: Iterator[pa.RecordBatch], runtime: Runtime,
+) -> Iterator[pa.Array]:  # fmt: skip
+    engine = RowEngine(calls, runtime, ordered=True)
+    keepers = [PolicyKeeper(planned.call, planned.columns) for planned in calls]
+    boundaries = Boundaries()
+    for completed in engine.run(boundaries.noted(rows)):
+        keep_policies(calls, keepers, completed)
+        yield from boundaries.cut(column(completed))
+    for keeper in keepers:
+        keeper.finish()
     # Batches without rows are not sent, so they are still missing in the output.
     yield from boundaries.cut(pa.nulls(0, type_))
 

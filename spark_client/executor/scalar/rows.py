@@ -1,6 +1,6 @@
 """Whole rows in mapInArrow: several calls at once, ordered or unordered, with every error policy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 from remote_udf.options import OnError
 from spark_client.executor.engine.groups import Completed
 from spark_client.executor.engine.pieces import WHOLE_BYTES
-from spark_client.executor.engine.policy import PolicyKeeper, error_array
+from spark_client.executor.engine.policy import PolicyKeeper, error_array, keep_policies
 from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
 from spark_client.executor.scalar.dead_letter import DeadLetterWriter, Operator
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
-__all__ = ["OutputColumn", "RowPlan", "Source", "keep_policies", "map_rows"]
+__all__ = ["OutputColumn", "RowPlan", "Source", "map_rows"]
 
 NO_OPERATOR = Operator("")
 """The operator of a plan without dead letters."""
@@ -69,18 +69,6 @@ def map_rows(plan: RowPlan, batches: Iterator[pa.RecordBatch], runtime: Runtime 
         letters.commit()
     finally:
         letters.abort()
-
-
-def keep_policies(calls: Sequence[PlannedCall], keepers: Sequence[PolicyKeeper], completed: Completed) -> None:
-    """Show each keeper its outcomes, but not those of rows that became a dead letter of a call among its arguments."""
-    width, shown = completed.table.num_columns, completed.table
-    removed: list[set[int]] = []
-    for index, (planned, keeper, errors) in enumerate(zip(calls, keepers, completed.errors, strict=True)):
-        before = set().union(*(removed[inner] for inner in planned.values(width)))
-        own = {row: error for row, error in errors.items() if row not in before} if before else errors
-        keeper.look(shown, own, len(before))
-        removed.append(before.union(errors) if keeper.policy.on_error is OnError.DEAD_LETTER else before)
-        shown = shown.append_column(f"value_{index}", completed.values[index])
 
 
 def _output(plan: RowPlan, completed: Completed) -> pa.Table:
