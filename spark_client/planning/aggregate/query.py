@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from remote_udf.functions import FunctionSpec
 from remote_udf.options import OnError
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
@@ -106,7 +107,8 @@ class AggregateQuery:
         if self.kind is not None and not frame.isStreaming and not self.order_by:
             # A DataFrame is ordered by partition, then by position in the partition.
             self.order_by = [F.monotonically_increasing_id()]
-        self.key_names = frame.select(*group_by.keys).columns if group_by.keys else []
+        key_fields = frame.select(*group_by.keys).schema.fields if group_by.keys else []
+        self.key_names = [field.name for field in key_fields]
         self.keys = [hidden(f"key_{index}") for index in range(len(self.key_names))]
         self.conditions: dict[str, Column] = {}
         """Columns of step (a) that select the rows of an aggregate. Columns in `hidden` may refer to them."""
@@ -114,8 +116,10 @@ class AggregateQuery:
         """Columns of step (a) that the frame does not have."""
         # Without keys there is a single group, so grouping sets do not matter.
         self.sets = group_by.sets if group_by.keys else None
-        for name, key, type_ in zip(self.keys, group_by.keys, self._key_types(group_by.keys), strict=True):
-            self.hidden[name] = normalized(column_of(key), type_)
+        for field in key_fields:
+            arrow_type(field.dataType, f"key {field.name!r}")
+        for name, key, field in zip(self.keys, group_by.keys, key_fields, strict=True):
+            self.hidden[name] = normalized(column_of(key), field.dataType)
         self.remotes = self._planned()
         self.only_updated = group_by.updates is not None
         """Whether groups are skipped if no row of theirs has UPDATES."""
@@ -170,14 +174,6 @@ class AggregateQuery:
         require_retract(self.frame, "aggregates over a changelog")
         return found
 
-    def _key_types(self, keys: Sequence[Column | str]) -> list[T.DataType]:
-        if not keys:
-            return []
-        fields = self.frame.select(*keys).schema.fields
-        for field in fields:
-            arrow_type(field.dataType, f"key {field.name!r}")
-        return [field.dataType for field in fields]
-
     def _planned(self) -> list[Remote]:
         remotes = []
         for position, expression in enumerate(self.expressions):
@@ -189,8 +185,11 @@ class AggregateQuery:
                 condition = hidden(f"condition_{position}")
                 self.conditions[condition] = only
             names = []
-            types = self._argument_types(expression)
-            for index, (column, type_) in enumerate(zip(expression.columns(condition), types, strict=True)):
+            columns = expression.columns()
+            types = self._argument_types(expression.spec, columns)
+            if condition is not None:
+                columns = expression.columns(condition)
+            for index, (column, type_) in enumerate(zip(columns, types, strict=True)):
                 if expression.is_distinct:
                     require_sorting(type_, f"call of {expression.spec.key}, DISTINCT argument {index + 1}")
                 names.append(hidden(f"argument_{position}_{index}"))
@@ -223,9 +222,8 @@ class AggregateQuery:
         gathered = self.frame.isStreaming or (self.kind is not None and bool(self.builtins))
         return Strategy.ROWS if gathered else Strategy.CHAIN
 
-    def _argument_types(self, expression: AggregateExpression) -> list[T.DataType]:
+    def _argument_types(self, spec: FunctionSpec, columns: Sequence[Column]) -> list[T.DataType]:
         """Check the arguments and return their types."""
-        columns, spec = expression.columns(), expression.spec
         fields = self.frame.select(*columns).schema.fields if columns else []
         require_arguments(spec, fields)
         return [field.dataType for field in fields]

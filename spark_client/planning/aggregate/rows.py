@@ -55,8 +55,8 @@ class Rows:
         return selected(base, *self._passed_columns(), *keys, *own)
 
     def _types_of_keys(self, base: DataFrame) -> list[T.DataType]:
-        keys = self._query.group_keys
-        return [field.dataType for field in base.select(*keys).schema.fields] if keys else []
+        types = {field.name: field.dataType for field in base.schema.fields}
+        return [types[key] for key in self._query.group_keys]
 
     def sorts_keys(self, base: DataFrame) -> bool:
         """Whether Spark can sort by the keys."""
