@@ -46,11 +46,13 @@ class SingleCalls:
 
         `workspace` runs trees unchanged.
         """
+        if not any(map(_has_clauses, tree.find_all(exp.Select))):
+            return tree
         if not any(isinstance(node, exp.Anonymous) and self._is_remote(node) for node in tree.walk()):
             return tree
         holder, changed = exp.Tuple(expressions=[tree.copy()]), False
         for select in reversed(list(holder.find_all(exp.Select))):  # from the inside out
-            if select.args.get("where") is None and not any(select.args.get(part) for part in _LATE):
+            if not _has_clauses(select):
                 continue
             rewritten = self._select(workspace, select, [*ctes, *visible_ctes(select)])
             if rewritten is not None:
@@ -158,6 +160,11 @@ class SingleCalls:
             else:
                 below.append(written.copy())
         return below, above
+
+
+def _has_clauses(select: Node) -> bool:
+    """Whether Spark evaluates more than the items of a SELECT."""
+    return any(select.args.get(part) for part in ("where", *_LATE))
 
 
 def visible_ctes(select: Node) -> list[Node]:
