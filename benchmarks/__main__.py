@@ -10,6 +10,7 @@ from benchmarks.aggregate import run_aggregate
 from benchmarks.batching import run_batching
 from benchmarks.cache import run_cache
 from benchmarks.charts import write_chart
+from benchmarks.fleet import run_fleet
 from benchmarks.growth import run_growth
 from benchmarks.limits import run_limits
 from benchmarks.parquet import run_parquet
@@ -33,6 +34,7 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "planning": run_planning,
     "cache": run_cache,
     "batching": run_batching,
+    "fleet": run_fleet,
     "udfbench": run_udfbench,
 }
 

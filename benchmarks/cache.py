@@ -19,7 +19,7 @@ from benchmarks.results import Results
 from benchmarks.server import ServerProcess, server_process
 from benchmarks.timing import alternating
 
-__all__ = ["run_cache"]
+__all__ = ["redis_server", "run_cache"]
 
 FUNCTIONS = Path(__file__).with_name("cache_functions.py")
 CACHED = {"cache-ttl": "1 h", "cache-timeout": "10 s"}
@@ -161,12 +161,13 @@ def _stores() -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stores = {"memory": "memory:", "file": f"file://{folder}/cache"}
         if shutil.which("redis-server"):
-            stores["redis"] = stack.enter_context(_redis())
+            stores["redis"] = stack.enter_context(redis_server())
         yield stores
 
 
 @contextlib.contextmanager
-def _redis() -> Iterator[str]:
+def redis_server() -> Iterator[str]:
+    """A Redis on a free port, until the block ends. Yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     process = subprocess.Popen(["redis-server", "--port", str(port), "--save", ""], stdout=subprocess.DEVNULL)

@@ -131,6 +131,8 @@ GUARDS = (
     Panel("Calls not made, calls that waited", "Refused by an open circuit; delayed by the rate limit.",
           ((f"{BY} ({_rate('udf_circuit_refusals_total')})", f"{NAME} circuit"),
            (f"{BY} ({_rate('udf_rate_waits_total')})", f"{NAME} rate")), "cps"),
+    Panel("Claims for shared guards", "Of all servers, to the Redis of coordination_url or the parent process.",
+          ((f"sum by (outcome) ({_rate('udf_coordination_seconds_count', SERVERS)})", "{{outcome}}"),), "cps"),
 )  # fmt: skip
 CACHE = (
     Panel("Rows of calls with a cache", "Hit, miss, shared with an equal row in flight, or without a key.",

@@ -5,7 +5,8 @@ from typing import Any
 
 from tests.simulation.oracles import Violation
 from tests.simulation.shares import Shares
-from udf_server.guards.guard import ADAPTIVE_MOST, Guard
+from udf_server.guards.guard import Guard
+from udf_server.guards.limits import ADAPTIVE_MOST
 from udf_server.guards.settings import GuardSettings
 
 __all__ = ["Guarded"]
@@ -21,7 +22,8 @@ class Guarded:
         self._loop: Any = None
         self._running = 0
         """Calls on this loop. A guard does not count those on a loop that was replaced."""
-        self._begun: deque[float] = deque(maxlen=settings.rate.amount if settings.rate else 0)
+        self._begun = [deque[float](maxlen=int(rate.amount)) for rate in settings.rate]
+        """The latest calls, for each rate as many as it allows in its time."""
         self._failures = 0
         self._no_call_until: float | None = None
         """While the breaker is not closed: when it may allow the next test call."""
@@ -31,15 +33,15 @@ class Guarded:
 
     def began(self, now: float, loop: Any, party: Any) -> None:
         """A call begins. Raises Violation if the guard should not have allowed it."""
-        settings, begun = self._settings, self._begun
+        settings = self._settings
         self._running = self._running + 1 if loop is self._loop else 1
         self._loop = loop
         self.shares.began(now, loop, party)
         if self._most is not None and self._running > self._most:
             self._fail(f"{self._running} calls at once", f"max-concurrency {self._most}")
-        if settings.rate is not None:
-            if len(begun) == begun.maxlen and now < begun[0] + settings.rate.get_expiry():
-                self._fail(f"{len(begun) + 1} calls in {now - begun[0]:g} s", str(settings.rate))
+        for rate, begun in zip(settings.rate, self._begun, strict=True):
+            if len(begun) == begun.maxlen and now < begun[0] + rate.seconds:
+                self._fail(f"{len(begun) + 1} calls in {now - begun[0]:g} s", str(rate))
             begun.append(now)
         if self._no_call_until is not None:
             if now < self._no_call_until:
@@ -63,17 +65,14 @@ class Guarded:
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
-        guard = self.guard
-        if self._most is not None:
-            self.shares.look(guard._waiting, 2 * self._most + 4, self._where)
-        if guard._rate is not None:
-            self.shares.look(guard._rate._waiting, 2 + 4, self._where)
+        if self._most is not None or self._settings.rate:
+            self.shares.look(self.guard._waiting, 2 * (self._most or 1) + 4, self._where)
 
     def check_left(self) -> None:
         """After the last call. Raises Violation."""
         guard = self.guard
-        waiting = len(guard._waiting) + (len(guard._rate._waiting) if guard._rate else 0)
-        if guard._in_use or waiting or (guard._rate is not None and guard._rate._asking):
+        waiting = len(guard._waiting) + (guard._first is not None and not guard._first.gone)
+        if guard._in_use or waiting:
             raise Violation(f"{self._where}: {guard._in_use} places are taken and {waiting} calls wait at the end")
 
     def _fail(self, found: str, allowed: str) -> None:

@@ -1,5 +1,7 @@
 """Planted bugs of limits: turns, fair shares, guards, admission, and what a client holds."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from spark_client.executor.engine.groups import Group
@@ -8,6 +10,7 @@ from tests.simulation.mutant import Mutant, nothing, returns, zero
 from udf_server.base.fairness import FairQueue, Party
 from udf_server.guards.breaker import Breaker
 from udf_server.guards.guard import Guard
+from udf_server.guards.limits import LocalLimits
 from udf_server.guards.rates import MovingWindow
 from udf_server.hosting.turns import Turns
 from udf_server.streams.accounting import RowAccounts
@@ -34,8 +37,15 @@ def _compensated(original: Any) -> Any:
     return push
 
 
+def _always(value: Any) -> Callable[[Any], Any]:
+    return lambda original: property(lambda self: value)
+
+
 def _blames_the_service(original: Any) -> Any:
-    return lambda self, went_well, seconds: original(self, bool(went_well), seconds)
+    def leave(self: Any, failure: BaseException | None, *arguments: Any) -> Any:
+        return original(self, TimeoutError() if isinstance(failure, asyncio.CancelledError) else failure, *arguments)
+
+    return leave
 
 
 def _tests_at_will(original: Any) -> Any:
@@ -54,10 +64,10 @@ LIMIT_MUTANTS = (
     Mutant("a stream that returns gets what it has missed", FairQueue, "_push", _compensated),
     Mutant("rows in flight have no limit", MessageSizing, "has_room", returns(True)),
     Mutant("input is read whatever is held", Group, "bytes", zero),
-    Mutant("a guard allows any number of calls at once", Guard, "_limit", returns(float("inf"))),
+    Mutant("a guard allows any number of calls at once", LocalLimits, "places", _always(float("inf"))),
     Mutant("the place of a guarded call is not returned", Guard, "_leave", nothing),
     Mutant("a guard takes calls whose client is gone for failures", Guard, "_leave", _blames_the_service),
-    Mutant("a rate is ignored", MovingWindow, "hit", returns(0.0)),
+    Mutant("a rate is ignored", MovingWindow, "wait", returns(0.0)),
     Mutant("a breaker does not open", Breaker, "failed", returns(False)),
     Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
     Mutant("the limit of a stream's rows is ignored", RowAccounts, "_has_room", returns(True)),

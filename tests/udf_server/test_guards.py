@@ -1,32 +1,26 @@
 """Guards of functions: concurrency that adapts, rates, circuit breakers; and a function that blocks its loop."""
 
 import asyncio
-import contextlib
 import logging
-import shutil
-import socket
-import subprocess
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import grpc
+import pyarrow as pa
 import pytest
-import redis
 from hypothesis import given
 from hypothesis import strategies as st
-from limits import RateLimitItemPerSecond
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.streams import eventually
+from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.adaptive import AdaptiveLimit
 from udf_server.guards.breaker import Breaker
-from udf_server.guards.rates import MovingWindow
+from udf_server.guards.rates import MovingWindow, RateLimit, parse_rates
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.registry import Registry
 from udf_server.serving.config import ServerConfig, load_config
@@ -126,18 +120,57 @@ def test_while_it_is_not_closed_there_is_at_most_one_call_per_delay(events):
 # Real servers.
 
 
-def test_no_more_calls_at_once_than_the_guard_allows_over_all_streams(serve):
-    now, most = [0], [0]
+class Counted:
+    """Counts the calls that run."""
 
+    def __init__(self):
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self):
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+
+    def __exit__(self, *error):
+        with self._lock:
+            self.now -= 1
+
+
+def counting_functions(counted, seconds=0.002):
     @udf.scalar(name="f", buffer_capacity=50)
-    async def counting(x: int) -> int:
-        now[0] += 1
-        most[0] = max(most[0], now[0])
-        await asyncio.sleep(0.002)
-        now[0] -= 1
+    async def as_async(x: int) -> int:
+        with counted:
+            await asyncio.sleep(seconds)
         return x
 
-    serving = serve(counting, guards=guards(**{"max-concurrency": 7}))
+    @udf.scalar(name="f", buffer_capacity=50)
+    def as_def(x: int) -> int:
+        with counted:
+            time.sleep(seconds)
+        return x
+
+    @udf.scalar(name="f", vectorized=True, batch_rows=5, buffer_capacity=50)
+    def as_vectorized(x: pa.Int64Array) -> pa.Int64Array:
+        with counted:
+            time.sleep(seconds)
+        return x
+
+    @udf.scalar(name="f", batched=True, batch_rows=5, buffer_capacity=50)
+    async def as_list(x: list[int]) -> list[int]:
+        with counted:
+            await asyncio.sleep(seconds)
+        return x
+
+    return {"async": as_async, "def": as_def, "vectorized": as_vectorized, "list": as_list}
+
+
+@pytest.mark.parametrize("kind", ["async", "def", "vectorized", "list"])
+def test_no_more_calls_at_once_than_the_guard_allows_over_all_streams(serve, kind):
+    counted = Counted()
+    counting = counting_functions(counted)[kind]
+    limit = 2 if kind == "vectorized" else 7  # a stream has one plain vectorized call at a time
+    serving = serve(counting, guards=guards(**{"max-concurrency": limit}))
     found = []
     threads = [
         threading.Thread(target=lambda: found.append(answers(serving.target, counting, range(100)))) for _ in range(3)
@@ -147,8 +180,8 @@ def test_no_more_calls_at_once_than_the_guard_allows_over_all_streams(serve):
     for thread in threads:
         thread.join(60)
     assert found == [{row: row for row in range(100)}] * 3
-    assert most[0] == 7
-    assert serving.metric("udf_concurrency_limit", function="f", version="1") == 7
+    assert counted.most == limit
+    assert serving.metric("udf_concurrency_limit", function="f", version="1") == limit
 
 
 def test_concurrency_finds_what_a_service_takes_well(serve):
@@ -192,62 +225,58 @@ def test_a_rate_holds_and_waiting_is_counted(serve):
 )
 def test_no_window_of_a_rate_has_more_calls_and_each_waits_no_longer_than_it_must(amount, seconds, pauses):
     now, allowed = [0.0], []
-    window = MovingWindow(RateLimitItemPerSecond(amount, seconds), lambda: now[0])
+    window = MovingWindow(RateLimit(amount, "calls", seconds), lambda: now[0])
     for pause in pauses:
         now[0] += pause
-        wait = window.hit()
+        wait = window.wait(1.0)
         recent = [each for each in allowed if each + seconds > now[0]]
         if wait:
             assert len(recent) == amount
             assert wait == pytest.approx(recent[0] + seconds - now[0])
         else:
             assert len(recent) < amount
+            window.add(1.0)
             allowed.append(now[0])
 
 
-@pytest.fixture
-def redis_url():
-    """Runs a Redis server that requires a password. `stop` of the yielded object stops it."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("needs redis-server, a Debian package")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--save", "", "--requirepass", "pa55"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    client = redis.Redis(port=port, password="pa55")
-    for _ in range(1000):
-        with contextlib.suppress(redis.ConnectionError):
-            client.ping()
-            break
-        time.sleep(0.01)
-    client.close()
-    yield SimpleNamespace(url=f"redis://:pa55@127.0.0.1:{port}/0", stop=process.kill)
-    process.kill()
-    process.wait()
+@given(st.lists(st.tuples(st.floats(0, 0.01), st.floats(0.001, 3.0)), min_size=1, max_size=300))
+def test_no_window_of_a_rate_of_tokens_has_more_than_its_amount(steps):
+    now, spent = [0.0], []
+    window = MovingWindow(RateLimit(5.0, "tokens", 1), lambda: now[0])
+    for pause, cost in steps:
+        now[0] += pause
+        now[0] += window.wait(cost)
+        assert window.wait(cost) < 1e-9
+        window.add(cost)
+        spent.append((now[0], cost))
+    for begin, _ in spent:
+        assert sum(cost for when, cost in spent if begin <= when < begin + 0.999) <= 5.0 + 1e-6
 
 
-@pytest.mark.slow
-def test_one_rate_holds_over_two_servers_that_share_a_redis(serve, redis_url, monkeypatch):
-    calls = []
+def test_a_window_of_many_calls_stays_small():
+    now = [0.0]
+    window = MovingWindow(RateLimit(1e6, "calls", 1), lambda: now[0])
+    for _ in range(100_000):
+        now[0] += 1e-5
+        window.add(1.0)
+    assert len(window._times) < 3_000
+    assert window.wait(1.0) == 0.0
 
-    @udf.scalar(name="f", timeout="60 s", max_attempts=2, fixed_delay="1 ms")
-    async def plain(x: int) -> int:
-        calls.append(time.monotonic())
-        return x
 
-    monkeypatch.setenv("RATES", redis_url.url)
-    rate = {"rate": "20/second", "rate-storage-variable": "RATES"}
-    servers = [serve(plain, guards=guards(**rate)) for _ in range(2)]
-    with ThreadPoolExecutor() as threads:
-        every = list(threads.map(lambda server: answers(server.target, plain, range(40)), servers))
-    assert every == [{row: row for row in range(40)}] * 2
-    # Both servers share the limit: 80 calls take three seconds after the first twenty, not one.
-    assert max(calls) - min(calls) > 2.5
-    redis_url.stop()
-    failed = answers(servers[0].target, plain, [1])[0]
-    assert failed.retryable
-    assert "f@1: the rate storage does not answer: ConnectionError" in failed.message
-    assert "pa55" not in failed.message + (failed.traceback or "")
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        ("100/second", "100/second"),
+        ("90000 tokens/minute", "90000 tokens/minute"),
+        ("0.5 usd per 10 seconds", "0.5 usd/10 seconds"),
+        (["10/second", "90_000 tokens/minute"], "10/second, 90000 tokens/minute"),
+        ("1/2 hours", "1/7200 seconds"),
+    ],
+)
+def test_rates_have_units_and_may_be_several(text, spelled):
+    rates = parse_rates(text)
+    assert ", ".join(map(str, rates)) == spelled
+    assert parse_rates(spelled) == rates
 
 
 def test_a_service_that_only_fails_is_left_alone_and_tried_again(serve):
@@ -280,6 +309,90 @@ def test_rows_fail_as_circuit_open_once_their_attempts_are_used_up(serve):
     found = answers(serving.target, broken, range(5))
     assert ["CircuitOpen" in found[row].message for row in range(5)] == [False, False, True, True, True]
     assert found[4].retryable
+
+
+def test_rows_of_a_def_that_wait_for_their_guard_time_out_and_lose_no_thread(serve):
+    release = threading.Event()
+
+    @udf.scalar(name="f", timeout="500 ms", buffer_capacity=40)
+    def stuck(x: int) -> int:
+        if x == 0:
+            release.wait(30)
+        return x
+
+    serving = serve(stuck, guards=guards(**{"max-concurrency": 1}), lost_calls_per_function=3)
+    found = answers(serving.target, stuck, range(30))
+    assert {found[row].code for row in range(30) if not isinstance(found[row], int)} == {ErrorCode.TIMEOUT}
+    release.set()
+    assert answers(serving.target, stuck, [5, 6, 7]) == {0: 5, 1: 6, 2: 7}
+
+
+def test_calls_cost_what_they_report_and_otherwise_what_was_estimated(serve):
+    asked = []
+
+    @udf.scalar(name="f", cost=lambda size: {"tokens": size}, max_attempts=1, buffer_capacity=10)
+    async def complete(context: udf.CallContext, size: int) -> int:
+        asked.append(time.monotonic())
+        if size == 50:
+            context.spend(tokens=0.5)
+            context.spend(tokens=0.5, usd=3)
+        return size
+
+    serving = serve(complete, guards=guards(rate=["1000/second", "100 tokens/2 seconds"]))
+    # 20 calls with estimates of 50 would take 18 seconds.
+    began = time.monotonic()
+    assert set(answers(serving.target, complete, [50] * 20).values()) == {50}
+    assert time.monotonic() - began < 15
+    asked.clear()
+    assert set(answers(serving.target, complete, [49] * 5).values()) == {49}
+    assert asked[4] - asked[0] > 1.9
+    too_large = answers(serving.target, complete, [101])[0]
+    assert "a call of 101 tokens never fits the rate 100 tokens/2 seconds" in too_large.message
+
+
+@pytest.mark.parametrize(
+    ("cost", "why"),
+    [
+        (lambda x: {"tokens": -1}, "cost: tokens=-1 is not a number of at least 0"),
+        (lambda x: {"tokens": "many"}, "cost: tokens='many' is not a number"),
+        (lambda x: 12, "cost: 12 has no units; expected a mapping such as {'tokens': 120}"),
+        (lambda x: {"tokens": 1 / x}, "cost raised ZeroDivisionError"),
+    ],
+)
+def test_a_cost_that_is_none_is_the_error_of_its_row(serve, cost, why):
+    @udf.scalar(name="f", cost=cost)
+    def complete(x: int) -> int:
+        return 1
+
+    serving = serve(complete, guards=guards(rate="1000 tokens/second"))
+    failed = answers(serving.target, complete, [0])[0]
+    assert why in failed.message
+    assert not failed.retryable
+
+
+def test_a_negative_spending_is_the_error_of_its_row(serve):
+    @udf.scalar(name="f")
+    def complete(x: int, context: udf.CallContext) -> int:
+        context.spend(tokens=-x)
+        return 1
+
+    assert "f@1: spend: tokens=-5 is not a number" in answers(serve(complete).target, complete, [5])[0].message
+
+
+def test_a_retry_after_pauses_the_rate_for_all_rows(serve):
+    times = []
+
+    @udf.scalar(name="f", buffer_capacity=1, timeout="30 s")
+    async def limited(x: int) -> int:
+        times.append(time.monotonic())
+        if len(times) == 1:
+            raise udf.RetryableError("429", retry_after=0.8)
+        return x
+
+    serving = serve(limited, guards=guards(rate="1000/second"))
+    assert answers(serving.target, limited, range(3)) == {0: 0, 1: 1, 2: 2}
+    assert times[1] - times[0] > 0.75
+    assert answers(serving.target, limited, [7]) == {0: 7}
 
 
 def test_a_row_whose_deadline_passes_while_it_waits_leaves_its_place_to_others(serve):
@@ -334,9 +447,14 @@ def test_calls_that_end_because_their_client_is_gone_do_not_open_the_circuit(ser
         ),
         ({"max-concurrency": 0}, "'max-concurrency': 0 is not a whole number"),
         ({"rate": "often"}, "'rate': 'often' is not a rate"),
+        ({"rate": "-5/second"}, "'-5/second' is not a rate"),
+        ({"rate": "0/second"}, "'0/second' is not a rate"),
+        ({"rate": "5/fortnight"}, "'5/fortnight' is not a rate, such as '100/second' or '90000 tokens/minute'"),
+        ({"rate": "5/second, 6/second"}, "two rates of one unit and time"),
+        ({"without-coordination": "panic"}, "'panic' is not one of fail-closed, fail-open"),
         ({"adaptive": "yes"}, "'yes' is neither true nor false"),
         ({"latency-goal": "1 s"}, "latency-goal needs adaptive"),
-        ({"rate-storage-variable": "X"}, "needs a rate"),
+        ({"rate-storage-variable": "X"}, "no longer exists; set coordination_url"),
         ({"breaker-delay": "0 s"}, "longer than zero"),
     ],
 )
@@ -351,32 +469,43 @@ def test_guards_are_read_from_the_file(tmp_path):
     assert load_config(path).guards["f"].max_concurrency == 5
 
 
-def test_a_guard_is_for_functions_that_there_are_and_that_are_async():
+def test_a_guard_is_for_scalar_functions_that_there_are_with_the_units_that_they_cost():
     @udf.scalar
     def f(x: int) -> int:
         return x
 
-    def start(name):
-        settings = {name: GuardSettings.parse(name, {"rate": "1/second"})}
-        Server(ServerConfig(guards=settings), Registry([("test", f)]))
+    class Sum(udf.AggregateFunction):
+        def create_accumulator(self) -> int:
+            return 0
 
-    with pytest.raises(InvalidConfig, match="function f@1 is not `async def`"):
-        start("f")
+        def accumulate(self, accumulator: int, x: int) -> int:
+            return accumulator + x
+
+        def get_value(self, accumulator: int) -> int:
+            return accumulator
+
+    def start(name, rate="1/second"):
+        settings = {name: GuardSettings.parse(name, {"rate": rate})}
+        Server(ServerConfig(guards=settings), Registry([("test", f), ("test", declare_aggregate(Sum))]))
+
+    start("f")
+    with pytest.raises(InvalidConfig, match="sum@1 is an aggregate function; guards are for scalar functions"):
+        start("sum")
     with pytest.raises(InvalidConfig, match="there is no such function"):
         start("g")
+    with pytest.raises(InvalidConfig, match="rate counts tokens, but the function is declared without `cost`"):
+        start("f", "5 tokens/second")
 
 
-def test_the_url_of_a_storage_is_not_shown(monkeypatch):
-    monkeypatch.setenv("RATES", "no-such-storage://user:swordfish@host")
-
+def test_the_url_of_a_coordination_is_not_shown():
     @udf.scalar
     async def f(x: int) -> int:
         return x
 
-    settings = guards(rate="1/second", **{"rate-storage-variable": "RATES"})
-    with pytest.raises(InvalidConfig, match="environment variable RATES") as caught:
-        Server(ServerConfig(guards=settings), Registry([("test", f)]))
-    assert "swordfish" not in str(caught.value)
+    config = ServerConfig(guards=guards(rate="1/second"), coordination_url="no-such-storage://user:swordfish@host")
+    with pytest.raises(InvalidConfig, match="coordination_url") as caught:
+        Server(config, Registry([("test", f)]))
+    assert "swordfish" not in str(caught.value) + repr(config)
 
 
 # A function that blocks.

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.v1 import message_pb2 as pb
+from udf_server.base.spending import spend
 
 __all__ = ["BatchContext", "CallContext", "StreamContext"]
 
@@ -101,6 +102,20 @@ class CallContext:
         """The seconds until the deadline; negative after it."""
         return self.deadline - self.clock()
 
+    def spend(self, **amounts: float) -> None:
+        """Report what this call has really cost, by unit, such as `context.spend(tokens=812)`.
+
+        It replaces the estimate of the function's `cost` in the rates of its guard, when the call ends. Amounts of
+        several reports are added. Call it within the call, also from its tasks and `asyncio.to_thread`.
+
+        Args:
+            **amounts: Amounts of at least 0. A unit that no rate of the guard counts has no effect.
+
+        Raises:
+            InvalidCost: An amount is not a number of at least 0.
+        """
+        spend(f"function {self.function}@{self.version}", amounts)
+
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that adds function, stage, partition and attempt of this call to its messages."""
@@ -158,6 +173,20 @@ class BatchContext:
     ) -> "BatchContext":  # fmt: skip
         """`make` returns the context of the row at a position in the call."""
         return cls(stream.function, stream.version, _Rows(rows, make), attempt, deadline, clock)
+
+    def spend(self, **amounts: float) -> None:
+        """Report what this call has really cost, by unit, such as `context.spend(tokens=812)`.
+
+        It replaces the estimate of the function's `cost` in the rates of its guard, when the call ends. Amounts of
+        several reports are added. Call it within the call, also from its tasks and `asyncio.to_thread`.
+
+        Args:
+            **amounts: Amounts of at least 0. A unit that no rate of the guard counts has no effect.
+
+        Raises:
+            InvalidCost: An amount is not a number of at least 0.
+        """
+        spend(f"function {self.function}@{self.version}", amounts)
 
     @property
     def remaining(self) -> float:

@@ -9,6 +9,7 @@ RemoteUdfError                  (remote_udf.errors)
 │   ├── DeclarationError        a function is declared wrongly; its author must change it
 │   ├── PluginImportError       a plugin's code could not be imported
 │   └── FunctionClash           two functions have the same name and version
+├── InvalidCost                 the cost of a call is not an amount of at least 0; the function's author must change it
 ├── InvalidSetting              an environment variable of a plugin is missing or malformed; the operator must change it
 ├── InvalidConfig               a setting is unknown, malformed or invalid; the operator must change it
 └── FunctionBlocked             a function holds more threads than it may lose; the server must be restarted
@@ -26,6 +27,7 @@ __all__ = [
     "FunctionBlocked",
     "FunctionClash",
     "InvalidConfig",
+    "InvalidCost",
     "InvalidSetting",
     "PluginError",
     "PluginImportError",
@@ -95,6 +97,10 @@ class FunctionClash(PluginError):
 
 class InvalidConfig(RemoteUdfError, ValueError):
     """A setting of the server is unknown, malformed or invalid."""
+
+
+class InvalidCost(RemoteUdfError, ValueError):
+    """What `cost` returned, or a call has spent, is not an amount of at least 0 of a unit; or `cost` has raised."""
 
 
 class InvalidSetting(RemoteUdfError, ValueError):

@@ -40,11 +40,16 @@ class Function:
     emits: bool = False
     """Whether `call` takes an Emission before the columns. It gets None if results are sent when the call returns."""
     guarded: bool = False
-    """Whether `call` waits for guards, which limit the time of an attempt themselves."""
+    """Whether `call` waits for guards, which limit the time of an attempt themselves.
+
+    On a thread they need `call_deadline` and `current_party`.
+    """
     idempotent: bool = False
     """Whether its author declares that two calls for the same rows have the effect of one."""
     cache_key: Callable[..., Any] | None = None
     """Takes the arguments and returns what distinguishes rows in the cache; None if all arguments do."""
+    cost: Callable[..., Any] | None = None
+    """Takes the arguments of a call and returns an estimate of its cost, by unit; None if undeclared."""
     opens: list[Hook] = field(default_factory=list)
     closes: list[Hook] = field(default_factory=list)
 

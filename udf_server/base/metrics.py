@@ -178,6 +178,10 @@ class ServerMetrics:
             "udf_rate_waits_total", "Calls that waited for their function's rate limit.", FUNCTION,
             registry=registry,
         )  # fmt: skip
+        self.coordination_seconds = Histogram(
+            "udf_coordination_seconds", "Time of a claim for the shared limits of a guard, by outcome: ok or failed.",
+            ["outcome"], buckets=LATENCY_BUCKETS, registry=registry,
+        )  # fmt: skip
         self.cache_rows = Counter(
             "udf_cache_rows_total",
             "Rows of calls with a cache: hit, miss (called), shared (outcome of an equal row in flight), or uncached "
@@ -217,12 +221,18 @@ class ServerMetrics:
                 self.file_reloads.labels(files, outcome)
         for reason in ("get", "put", "claim", "release", "unavailable", "queue", "large", "entry"):
             self.cache_errors.labels(reason)
+        for outcome in ("ok", "failed"):
+            self.coordination_seconds.labels(outcome)
         self.rejected.labels(ErrorCode.OVERLOADED)
         self._functions: dict[tuple[str, str], FunctionMetrics] = {}
 
     def reloads(self, files: str, good: bool) -> None:
         """Count a reload of files, or a failed one. `files` is tls or access. Safe to call from any thread."""
         self.file_reloads.labels(files, "ok" if good else "failed").inc()
+
+    def coordinated(self, seconds: float, good: bool) -> None:
+        """Count a claim for shared limits."""
+        self.coordination_seconds.labels("ok" if good else "failed").observe(seconds)
 
     def function(self, name: str, version: str) -> "FunctionMetrics":
         """The metrics of one function."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from remote_udf.threads import Threads
-from udf_server.base.fairness import Party, current_party
+from udf_server.base.fairness import ANYONE, Party, current_party
 from udf_server.hosting.executors import LoopExecutor
 from udf_server.hosting.function_host import HostedFunction
 from udf_server.runners.pool import GRACE_SECONDS
@@ -128,6 +128,7 @@ class Attempt:
             self._gate.leave()
         else:
             self.began = self._clock()
+            current_party.set(self._party)
             try:
                 answer: tuple[Returned | None, BaseException | None] = cast("Returned", self._evaluate()), None
             except BaseException as error:
@@ -136,6 +137,7 @@ class Attempt:
                 self._gate.leave()
                 self._post(self._done, self, *answer)
             del answer
+            current_party.set(ANYONE)
         self._party.close()
         return not self.overdue
 

@@ -14,6 +14,7 @@ from remote_udf.outcomes import RowError
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import FunctionBlocked, RowErrors
 from udf_server.base.functions import Function
+from udf_server.base.spending import call_deadline
 from udf_server.batching.attempt import Attempt
 from udf_server.batching.row_queue import Slice
 from udf_server.runners.calling import Calling
@@ -248,6 +249,8 @@ class MergedCall:
 
     def _result(self, arguments: Sequence[Any], call: Call, rows: Sequence[int]) -> Any:
         """What the function returns: a coroutine if it is asynchronous."""
+        if self._function.guarded and not self._function.is_async:
+            call_deadline.set(self.began + self._timeout)
         if self._function.context_parameter is None:
             return self._function.call(*arguments)
         deadline = self.began + self._timeout

@@ -10,6 +10,7 @@ from typing import Any
 from udf_server.base.errors import InvalidConfig
 from udf_server.cache.leases import LEASE_SECONDS, Beats
 from udf_server.cache.store import ENTRY_BYTES, Store, Stored, StoreError
+from udf_server.coordination.redis_client import redis_client
 
 __all__ = ["RedisStore"]
 
@@ -61,18 +62,8 @@ class RedisStore(Store):
 
     def __init__(self, url: str) -> None:
         """Raises InvalidConfig if redis-py is not installed, or if the URL is not valid. The message has no secret."""
-        try:
-            from redis import asyncio as redis  # noqa: PLC0415 - it is optional
-            from redis import exceptions  # noqa: PLC0415 - it is optional
-        except ImportError:
-            raise InvalidConfig(
-                "setting 'cache_url': redis:// needs redis-py: pip install 'remote-udf[cache]'"
-            ) from None
-        self._errors = exceptions
-        try:
-            self._client: Any = redis.from_url(url, socket_connect_timeout=2.0)
-        except ValueError:
-            raise InvalidConfig("setting 'cache_url' is not a valid URL of a Redis") from None
+        client, self._errors = redis_client(url, "cache_url")
+        self._client: Any = client
         self._claims = self._client.register_script(_CLAIM_SCRIPT)
         self._puts = self._client.register_script(_PUT_SCRIPT)
         self._releases = self._client.register_script(_RELEASE_SCRIPT)

@@ -1,30 +1,38 @@
-"""Guard limits the calls of an author's `async def`, if the operator has configured it."""
+"""Guard limits the calls of an author's scalar function, if the operator has configured it."""
 
 import asyncio
 import functools
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from remote_udf.functions import FunctionKind
 from udf_server.base.attempts import is_answered, limited
-from udf_server.base.errors import CircuitOpen, InvalidConfig, RetryableError
-from udf_server.base.fairness import FairQueue, current_party
+from udf_server.base.errors import CircuitOpen, InvalidConfig, InvalidCost, RetryableError
+from udf_server.base.failures import describe
+from udf_server.base.fairness import ANYONE, FairQueue, current_party
 from udf_server.base.functions import Function
-from udf_server.guards.adaptive import AdaptiveLimit
-from udf_server.guards.breaker import Breaker
+from udf_server.base.spending import Spending, call_deadline, checked_amounts, current_spending
 from udf_server.guards.guard_metrics import GuardMetrics
-from udf_server.guards.rates import Rate
+from udf_server.guards.limits import Demand, Limits, LocalLimits
+from udf_server.guards.rates import CALLS, amounts_of
 from udf_server.guards.settings import GuardSettings
+from udf_server.guards.shared_limits import SharedLimits
+from udf_server.guards.waiting import TaskWaiter, ThreadWaiter, Waiter
 
 __all__ = ["Guard"]
 
 log = logging.getLogger(__name__)
 
-ADAPTIVE_MOST = 1_000
-"""Maximum number of concurrent calls if `adaptive` is set without `max_concurrency`."""
+WaiterT = TypeVar("WaiterT", bound=Waiter)
+POLL_SECONDS = 0.05
+"""How often a thread that waits checks whether its stream has ended."""
+PAUSE_MOST_SECONDS = 3_600.0
+"""Longest pause of a rate that a service can ask for."""
 
 
 class Guard:
@@ -36,133 +44,287 @@ class Guard:
     """
 
     def __init__(
-        self, key: str, settings: GuardSettings, metrics: GuardMetrics, clock: Callable[[], float] = time.monotonic
+        self,
+        key: str,
+        settings: GuardSettings,
+        metrics: GuardMetrics,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        shared: bool = False,
     ) -> None:
-        """Raises InvalidConfig if the storage of rates cannot be created."""
+        """If `shared` is set, nothing is allowed before a Coordinator has joined `sharing` to a ledger."""
         self._key, self._settings, self._metrics, self._clock = key, settings, metrics, clock
-        self._adaptive = AdaptiveLimit(settings.max_concurrency or ADAPTIVE_MOST) if settings.adaptive else None
-        self._breaker = (
-            Breaker(settings.breaker_failures, settings.breaker_delay) if settings.breaker_failures else None
-        )
-        self._rate = (
-            Rate(key, settings.rate, settings.rate_storage_variable, clock) if settings.rate is not None else None
-        )
+        self._lock = threading.Lock()
+        """Held only for short operations: calls run on several threads and loops."""
+        self.sharing = SharedLimits(key, settings, self._lock, self._demand, self._changed, clock) if shared else None
+        """The limits that processes share; None if the limits are those of this process."""
+        self._limits: Limits = self.sharing or LocalLimits(settings, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose calls are counted. If a blocked loop is replaced, its calls are not counted any more."""
-        self._lock = threading.Lock()
-        """Needed because a loop that was replaced may still run. It is held only for short operations."""
-        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._waiting: FairQueue[Waiter] = FairQueue()
+        self._first: Waiter | None = None
+        """The waiting call whose turn it is; it has left the queue."""
+        self._first_party = ANYONE
         self._in_use = 0
+        self._units = {rate.unit for rate in settings.rate} - {CALLS}
+        self._calls_only = (1.0,) * len(settings.rate)
         self._show()
 
     def wrap(self, function: Function) -> Function:
-        """The function with guarded calls. Raises InvalidConfig unless it is `async def`."""
-        if not asyncio.iscoroutinefunction(function.call):
-            raise InvalidConfig(
-                f"setting guards: function {self._key} is not `async def`; threads_per_function bounds its calls"
-            )
-        call = function.call
+        """The function with guarded calls.
 
-        @functools.wraps(call)
+        Raises InvalidConfig if it is not a scalar function, or if a rate has a unit that its calls do not cost.
+        """
+        if function.spec.kind is not FunctionKind.SCALAR:
+            raise InvalidConfig(
+                f"setting guards: {self._key} is an {function.spec.kind} function; guards are for scalar functions"
+            )
+        if self._units and function.cost is None:
+            raise InvalidConfig(
+                f"setting guards, function {self._key}: rate counts {', '.join(sorted(self._units))}, but the function "
+                "is declared without `cost`, which says how much a call is going to cost"
+            )
+        wrapped = self._async(function) if asyncio.iscoroutinefunction(function.call) else self._plain(function)
+        return replace(function, call=functools.wraps(function.call)(wrapped), guarded=True)
+
+    def _async(self, function: Function) -> Callable[..., Any]:
+        call, leave, clock, costs_of = function.call, self._leave, self._clock, self._costs(function)
+
         async def guarded(*arguments: Any, **keywords: Any) -> Any:
-            await self._enter()
-            began = self._clock()
-            went_well: bool | None = True
+            costs = costs_of(arguments) if costs_of else self._calls_only
+            loop = asyncio.get_running_loop()
+            waiter = self._take(costs, TaskWaiter, loop)
+            if waiter is not None:
+                await self._wait(waiter, loop)
+            self._ask(costs, loop)
+            spending = Spending() if costs_of else None
+            if spending:
+                current_spending.set(spending)
+            began, failure = clock(), None
             try:
                 return await limited(call(*arguments, **keywords))
-            except asyncio.CancelledError:
-                went_well = None if current_party.get().closed or is_answered.get()() else False
-                raise
-            except (RetryableError, TimeoutError, OSError):
-                went_well = False
+            except (RetryableError, TimeoutError, OSError, asyncio.CancelledError) as error:
+                failure = error
                 raise
             finally:
-                self._leave(went_well, self._clock() - began)
+                leave(failure, clock() - began, costs, spending, loop)
+                failure = None
 
-        guarded.overloaded = lambda: len(self._waiting) > 0  # type: ignore[attr-defined] # for hedges
-        if self._rate is None:
-            return replace(function, call=guarded, guarded=True)
-        opens, closes = [self._rate.open, *function.opens], [*function.closes, self._rate.close]
-        return replace(function, call=guarded, guarded=True, opens=opens, closes=closes)
+        guarded.overloaded = self._is_full  # type: ignore[attr-defined] # for hedges
+        return guarded
 
-    async def _enter(self) -> None:
-        """Wait for a place and for the rate limit. Raises CircuitOpen."""
-        future = self._take()
-        if future is not None:
+    def _is_full(self) -> bool:
+        """Whether calls wait."""
+        return self._first is not None or len(self._waiting) > 0
+
+    def _plain(self, function: Function) -> Callable[..., Any]:
+        call, leave, clock, costs_of = function.call, self._leave, self._clock, self._costs(function)
+
+        def guarded(*arguments: Any, **keywords: Any) -> Any:
+            costs = costs_of(arguments) if costs_of else self._calls_only
+            waiter = self._take(costs, ThreadWaiter, None)
+            if waiter is not None:
+                self._wait_on_thread(waiter)
+            self._ask(costs, None)
+            spending = Spending() if costs_of else None
+            if spending:
+                current_spending.set(spending)
+            began, failure = clock(), None
             try:
-                await future
-            except asyncio.CancelledError:
-                # The place may have been assigned to it at the same moment.
-                if future.done() and not future.cancelled():
-                    self._give_back()
+                return call(*arguments, **keywords)
+            except (RetryableError, TimeoutError, OSError) as error:
+                failure = error
                 raise
-        try:
-            if self._rate is not None:
-                await self._rate.wait(self._metrics.rate_waited)
-            # The breaker is asked last: after it allows the only test call, that call must be made.
-            wait = self._breaker.ask(self._clock()) if self._breaker else 0.0
-            if wait:
-                self._metrics.circuit_refused()
-                raise CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
-        except BaseException:
-            self._give_back()
-            raise
+            finally:
+                leave(failure, clock() - began, costs, spending, None)
+                failure = None
 
-    def _take(self) -> "asyncio.Future[None] | None":
-        """Take a place, or queue for one. Returns None, or a future that is done when a place is assigned."""
-        loop = asyncio.get_running_loop()
+        return guarded
+
+    def _costs(self, function: Function) -> Callable[[Sequence[Any]], Sequence[float]] | None:
+        """What a call takes of each rate, by its arguments; None if all rates count calls."""
+        estimate, rates, place = function.cost, self._settings.rate, function.context_position
+        if estimate is None or not self._units:
+            return None
+        source = f"function {self._key}: cost"
+
+        def costs(arguments: Sequence[Any]) -> Sequence[float]:
+            if function.context_parameter is not None and place is not None and place < len(arguments):
+                arguments = (*arguments[:place], *arguments[place + 1 :])
+            try:
+                estimated = estimate(*arguments)
+            except Exception as error:
+                raise InvalidCost(f"{source} raised {describe(error)}") from error
+            found = amounts_of(rates, checked_amounts(estimated, source))
+            for rate, amount in zip(rates, found, strict=True):
+                if amount > rate.amount:
+                    raise InvalidCost(f"{source}: a call of {amount:g} {rate.unit} never fits the rate {rate}")
+            return found
+
+        return costs
+
+    def _take(
+        self, costs: Sequence[float], make: Callable[[Sequence[float]], WaiterT], loop: asyncio.AbstractEventLoop | None
+    ) -> WaiterT | None:
+        """Take a place and tokens, or queue for them. Returns None, or a waiter that is woken."""
         with self._lock:
             if self._loop is not loop:
-                self._loop, self._in_use, self._waiting = loop, 0, FairQueue()
-            if self._in_use < self._limit() and not len(self._waiting):
+                self._loop, self._in_use, self._waiting, self._first = loop, 0, FairQueue(), None
+            self._refuse_if_unavailable()
+            free = self._first is None and self._in_use < self._limits.places and not len(self._waiting)
+            if free and not self._limits.take(costs):
+                self._limits.begin(costs)
                 self._in_use += 1
                 return None
-            future: asyncio.Future[None] = loop.create_future()
-            self._waiting.push(current_party.get(), future)
+            waiter = make(costs)
+            self._waiting.push(current_party.get(), waiter)
             self._admit()
-            return future
+            if not waiter.admitted:
+                self._limits.starved()
+            return waiter
 
-    def _give_back(self) -> None:
+    async def _wait(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            self._forget(waiter, loop)
+            raise
+        if not waiter.admitted:
+            self._refuse(waiter, loop)
+        self._begin(waiter)
+
+    def _wait_on_thread(self, waiter: ThreadWaiter) -> None:
+        party, deadline = current_party.get(), call_deadline.get()
+        while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
+            if self._clock() >= deadline or party.closed:
+                self._forget(waiter, None)
+                raise TimeoutError(f"function {self._key}: the guard did not allow the call before its deadline")
+            self._retry()
+        if not waiter.admitted:
+            self._refuse(waiter, None)
+        self._begin(waiter)
+
+    def _begin(self, waiter: Waiter) -> None:
+        if waiter.costs:
+            with self._lock:
+                self._limits.begin(waiter.costs)
+
+    def _refuse(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Raise the reason for which a waiter was woken without being admitted."""
+        self._forget(waiter, loop)
         with self._lock:
-            if self._loop is asyncio.get_running_loop():
-                self._in_use -= 1
+            self._refuse_if_unavailable()
+        raise RetryableError(f"function {self._key}: its guard was not coordinated for some time")
+
+    def _refuse_if_unavailable(self) -> None:
+        if why := self._limits.unavailable:
+            raise RetryableError(f"function {self._key}: its guard is not coordinated: {why}")
+
+    def _forget(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Remove a waiter. It may have been admitted at the same moment."""
+        with self._lock:
+            waiter.leave()
+            if self._loop is loop:
+                if waiter.admitted:
+                    self._limits.begin(waiter.costs)
+                    self._give_back(waiter.costs)
                 self._admit()
 
-    def _leave(self, went_well: bool | None, seconds: float) -> None:
+    def _ask(self, costs: Sequence[float], loop: asyncio.AbstractEventLoop | None) -> None:
+        """Ask the breaker, which is the last: after it allows the only test call, that call must be made."""
         with self._lock:
-            if self._loop is not asyncio.get_running_loop():
+            wait = self._limits.ask()
+            if not wait:
                 return
-            if went_well is not None:
-                self._learn(went_well, seconds)
+            if self._loop is loop:
+                self._give_back(costs)
+                self._admit()
+        self._metrics.circuit_refused()
+        raise CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
+
+    def _give_back(self, costs: Sequence[float]) -> None:
+        """Return what a call has taken that is not made."""
+        self._in_use -= 1
+        if costs:
+            self._limits.settle([-cost for cost in costs])
+
+    def _leave(
+        self,
+        failure: BaseException | None,
+        seconds: float,
+        costs: Sequence[float],
+        spending: Spending | None,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> None:
+        goal = self._settings.latency_goal
+        with self._lock:
+            if self._loop is not loop:
+                return
+            opened = False
+            # A call that was cancelled for another reason than its deadline says nothing about the service.
+            needless = current_party.get().closed or is_answered.get()()
+            if not (needless and isinstance(failure, asyncio.CancelledError)):
+                opened = self._limits.ended(failure is None, goal is None or seconds <= goal, self._in_use)
+            if spending is not None and spending.amounts:
+                rates = self._settings.rate
+                spent = ((spending.amounts.get(rate.unit), cost) for rate, cost in zip(rates, costs, strict=True))
+                self._limits.settle([0.0 if actual is None else actual - cost for actual, cost in spent])
+            after = failure.retry_after if isinstance(failure, RetryableError) else None
+            if after and self._settings.rate and 0 < after < math.inf:
+                self._limits.pause(min(after, PAUSE_MOST_SECONDS))
             self._in_use -= 1
             self._admit()
+        if opened:
+            log.warning("circuit opened", extra={"function": self._key})
         self._show()
 
-    def _learn(self, went_well: bool, seconds: float) -> None:
-        """Count a call that has ended, while its place is still taken. Call with the lock held."""
-        goal = self._settings.latency_goal
-        if self._adaptive is not None:
-            if went_well and (goal is None or seconds <= goal):
-                self._adaptive.succeeded(self._in_use)
-            else:
-                self._adaptive.failed(self._in_use)
-        if self._breaker is not None:
-            if went_well:
-                self._breaker.succeeded()
-            elif self._breaker.failed(self._clock()):
-                log.warning("circuit opened", extra={"function": self._key})
-
-    def _limit(self) -> float:
-        if self._adaptive is not None:
-            return self._adaptive.limit
-        return self._settings.max_concurrency or float("inf")
-
     def _admit(self) -> None:
-        """Assign free places to waiting calls, fairly by caller, job and stream. Call with the lock held."""
-        # A future that is done belongs to a row that was cancelled.
-        while self._in_use < self._limit() and (found := self._waiting.pop(1.0, asyncio.Future.done)) is not None:
+        """Let waiting calls begin, fairly by caller, job and stream. Call with the lock held."""
+        if self._first is None and not len(self._waiting):
+            return
+        if self._limits.unavailable:
+            while (waiter := self._next()) is not None:
+                waiter.wake()
+                self._first = None
+            return
+        while self._in_use < self._limits.places and (waiter := self._next()) is not None:
+            if wait := self._limits.take(waiter.costs):
+                if not waiter.delayed:
+                    waiter.delayed = True
+                    self._metrics.rate_waited()
+                if wait < math.inf:
+                    waiter.try_after(wait, self._retry)
+                return
             self._in_use += 1
-            found[1].set_result(None)
+            self._first = None
+            waiter.admit()
+
+    def _next(self) -> Waiter | None:
+        while True:
+            if self._first is None:
+                found = self._waiting.pop(1.0, lambda waiter: waiter.gone)
+                if found is None:
+                    return None
+                self._first_party, self._first = found
+            if not self._first.gone:
+                return self._first
+            self._waiting.charge(self._first_party, -1.0)  # it has left while it was the first
+            self._first = None
+
+    def _retry(self) -> None:
+        with self._lock:
+            self._admit()
+
+    def _changed(self) -> None:
+        """React to a grant, or to the loss of the coordination. Called with the lock held."""
+        self._admit()
+        self._show()
+
+    def _demand(self) -> Demand:
+        first, waiting = self._first, len(self._waiting)
+        if first is None:
+            return Demand(self._in_use, waiting, self._calls_only if waiting else ())
+        return Demand(self._in_use, waiting + 1, first.costs)
 
     def _show(self) -> None:
-        self._metrics.show(self._limit(), closed=self._breaker is None or self._breaker.closed)
+        self._metrics.show(self._limits.places, closed=self._limits.closed)

@@ -1,133 +1,113 @@
-"""Rate limits the calls per time of one function: in memory, or, with `limits`, in a Redis for all servers."""
+"""RateLimit is an amount of a unit per time, and MovingWindow counts it in this process."""
 
-import asyncio
 import collections
-import os
-import time
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from limits import RateLimitItem
-from limits.aio.strategies import MovingWindowRateLimiter
-from limits.storage import storage_from_string
+from remote_udf.errors import InvalidOption
 
-from udf_server.base.errors import InvalidConfig, RetryableError
-from udf_server.base.fairness import FairQueue, current_party
+__all__ = ["CALLS", "MovingWindow", "RateLimit", "amounts_of", "parse_rates"]
 
-__all__ = ["MovingWindow", "Rate"]
+CALLS = "calls"
+"""The unit of a rate that names none."""
+_SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+_RATE = re.compile(
+    r"\s*(\d[\d_]*(?:\.\d+)?)\s*([A-Za-z][\w-]*)?\s*(?:/|\bper\b)\s*(\d+)?\s*(second|minute|hour|day)s?\s*", re.ASCII
+)
+MERGED = 1_000
+"""A window counts amounts together that are closer than its length divided by this number."""
 
-PAUSE_SECONDS = (0.01, 1.0)
-"""Shortest and longest time after which a call that must wait asks again."""
+
+@dataclass(frozen=True)
+class RateLimit:
+    """At most `amount` of the unit in any `seconds`."""
+
+    amount: float
+    unit: str
+    seconds: int
+
+    def __str__(self) -> str:
+        known = {seconds: name for name, seconds in _SECONDS.items()}
+        unit = "" if self.unit == CALLS else f" {self.unit}"
+        return f"{self.amount:.15g}{unit}/{known.get(self.seconds) or f'{self.seconds} seconds'}"
+
+
+def parse_rates(value: Any) -> tuple[RateLimit, ...]:
+    """One rate, several with commas, or a list of them. Raises InvalidOption."""
+    texts = [str(each) for each in value] if isinstance(value, list | tuple) else str(value).split(",")
+    found = []
+    for text in texts:
+        match = _RATE.fullmatch(text)
+        if match is None or not float(match[1]) or match[3] == "0":
+            raise InvalidOption(f"{text.strip()!r} is not a rate, such as '100/second' or '90000 tokens/minute'")
+        found.append(RateLimit(float(match[1]), match[2] or CALLS, int(match[3] or 1) * _SECONDS[match[4]]))
+    if len({(rate.unit, rate.seconds) for rate in found}) < len(found) or not found:
+        raise InvalidOption(f"{value!r} has two rates of one unit and time, or none")
+    return tuple(found)
 
 
 class MovingWindow:
-    """The calls of this process in the last seconds."""
+    """The amounts of one rate in its last seconds. It may exceed the rate only by `add`."""
 
-    def __init__(self, item: RateLimitItem, clock: Callable[[], float]) -> None:
-        self._seconds = item.get_expiry()
-        self._clock = clock
-        self._calls: collections.deque[float] = collections.deque(maxlen=item.amount)
+    def __init__(self, rate: RateLimit, clock: Callable[[], float]) -> None:
+        self._rate, self._clock = rate, clock
+        self._times: collections.deque[float] = collections.deque()
+        self._amounts: collections.deque[float] = collections.deque()
+        self._sum = 0.0
+        self._ready = 0.0
+        """What calls have taken that were told to begin, and have not begun yet."""
 
-    def hit(self) -> float:
-        """Return 0.0 if a call is allowed, and count it; else the seconds until one is."""
-        now, calls = self._clock(), self._calls
-        if len(calls) == calls.maxlen and (wait := calls[0] + self._seconds - now) > 0:
-            return wait
-        calls.append(now)
-        return 0.0
+    def take(self, amount: float) -> None:
+        """Count an amount until `begin` counts it from then on."""
+        self._ready += amount
 
+    def begin(self, amount: float) -> None:
+        """Count an amount that was taken from now on, because its call begins."""
+        self._ready = max(self._ready - amount, 0.0)
+        self.add(amount)
 
-class Rate:
-    """The rate limit of the function `key`.
+    def wait(self, amount: float) -> float:
+        """Seconds until the amount fits; 0.0 if it does now."""
+        now, times, amounts = self._clock(), self._times, self._amounts
+        while times and times[0] + self._rate.seconds <= now:
+            self._sum -= amounts.popleft()
+            times.popleft()
+        if not times:
+            self._sum = 0.0  # the sum of many fractions is not exact
+        left = self._sum + self._ready + amount - self._rate.amount
+        if left <= 1e-9 * self._rate.amount or not (times or self._ready):
+            return 0.0
+        for time, each in zip(times, amounts, strict=True):
+            left -= each
+            if left <= 1e-9 * self._rate.amount:
+                return time + self._rate.seconds - now
+        return float(self._rate.seconds)
 
-    Call `open`, `wait` and `close` on the function's event loop, because connections belong to a loop.
-    """
-
-    def __init__(
-        self, key: str, item: RateLimitItem, variable: str | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Raises InvalidConfig if the environment `variable` is not the URL of a storage."""
-        self._key, self._item, self._variable = key, item, variable
-        self._pool: Any = None
-        self._window = MovingWindow(item, clock)
-        self._limiter = self._made()
-        """What counts in Redis; None if this process counts."""
-        self._asking = False
-        """Whether a call is asking repeatedly. Other calls wait until they may ask."""
-        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
-
-    async def open(self) -> None:
-        """Create new connections for this loop. Calls that wait on an earlier loop are never resumed."""
-        self._limiter = self._made()
-        self._asking, self._waiting = False, FairQueue()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._pool is not None:
-            await self._pool.disconnect()
-
-    async def wait(self, waited: Callable[[], None]) -> None:
-        """Wait until a call is allowed. `waited` is called each time it is not. Raises RetryableError.
-
-        Waiting calls ask one after the other, fairly by caller, job and stream.
-        """
-        if not self._asking and not await self._ask():
+    def add(self, amount: float) -> None:
+        """Count an amount now; a negative one takes back the newest."""
+        while amount < 0 and self._amounts:
+            taken = min(self._amounts[-1], -amount)
+            amount += taken
+            self._sum -= taken
+            self._amounts[-1] -= taken
+            if self._amounts[-1] <= 0:
+                self._amounts.pop()
+                self._times.pop()
+        if amount <= 0:
             return
-        if self._asking:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.push(current_party.get(), future)
-            try:
-                await future
-            except asyncio.CancelledError:
-                if future.done() and not future.cancelled():
-                    self._pass_on()
-                raise
-        self._asking = True
-        try:
-            while seconds := await self._ask():
-                waited()
-                await asyncio.sleep(seconds)
-        finally:
-            self._pass_on()
-
-    async def _ask(self) -> float:
-        """Return 0.0 if a call is allowed, and count it; else the seconds after which to ask again."""
-        wait = self._window.hit() if self._limiter is None else await self._hit(self._limiter)
-        return min(max(wait, PAUSE_SECONDS[0]), PAUSE_SECONDS[1]) if wait else 0.0
-
-    async def _hit(self, limiter: MovingWindowRateLimiter) -> float:
-        try:
-            if await limiter.hit(self._item, self._key):
-                return 0.0
-            window = await limiter.get_window_stats(self._item, self._key)
-        except Exception as error:
-            # Its message is omitted: it may contain the URL of the storage, and so a password.
-            raise RetryableError(
-                f"function {self._key}: the rate storage does not answer: {type(error).__name__}"
-            ) from None
-        return max(window.reset_time - time.time(), PAUSE_SECONDS[0])
-
-    def _pass_on(self) -> None:
-        """Let the next waiting call ask."""
-        # A future that is done belongs to a row that was cancelled.
-        if (found := self._waiting.pop(1.0, asyncio.Future.done)) is not None:
-            found[1].set_result(None)
+        now = self._clock()
+        self._sum += amount
+        if len(self._times) > MERGED and now - self._times[-2] < self._rate.seconds / MERGED:
+            # The amounts count until the last of them is out of the window, so the rate holds.
+            self._times[-1] = now
+            self._amounts[-1] += amount
         else:
-            self._asking = False
+            self._times.append(now)
+            self._amounts.append(amount)
 
-    def _made(self) -> MovingWindowRateLimiter | None:
-        if self._variable is None:
-            return None
-        url = os.environ.get(self._variable, "")
-        try:
-            from redis.asyncio import ConnectionPool  # noqa: PLC0415 - a package that few servers need
 
-            self._pool = ConnectionPool.from_url(url)
-            storage = storage_from_string(f"async+{url}", implementation="redispy", connection_pool=self._pool)
-            return MovingWindowRateLimiter(storage)
-        except Exception as error:
-            # The URL is not shown: it may contain a password.
-            raise InvalidConfig(
-                f"setting guards, function {self._key}: environment variable {self._variable} is not the URL of a "
-                f"rate storage: {type(error).__name__}"
-            ) from None
+def amounts_of(rates: Sequence[RateLimit], estimate: dict[str, float]) -> tuple[float, ...]:
+    """What one call takes of each rate."""
+    return tuple(1.0 if rate.unit == CALLS else estimate.get(rate.unit, 0.0) for rate in rates)

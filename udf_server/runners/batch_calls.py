@@ -17,6 +17,8 @@ from remote_udf.functions import NullCall
 from remote_udf.options import OutputMode
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import RowErrors
+from udf_server.base.fairness import ANYONE, current_party
+from udf_server.base.spending import call_deadline
 from udf_server.runners.calling import Calling
 from udf_server.runners.emission import Emission
 from udf_server.runners.isolation import Answer, Call, Wait, advanced, isolate
@@ -91,6 +93,9 @@ class BatchCalls:
             self.run(work).send(None)
         except StopIteration as end:
             return bool(end.value)
+        finally:
+            if self._function.guarded:
+                current_party.set(ANYONE)  # the thread must not keep an ended stream in memory
         raise AssertionError("a plain function was awaited")
 
     async def _sleep(self, seconds: float) -> None:
@@ -157,6 +162,9 @@ class BatchCalls:
         return self._calling.returned(result, rows) if rows else Returned(None)
 
     def _call(self, work: Work, columns: Sequence[pa.Array], call: Call, arguments: list[Any]) -> Any:
+        if self._function.guarded and not self._function.is_async:
+            call_deadline.set(work.deadline)
+            current_party.set(self._setup.party)
         if self._function.emits:
             return self._function.call(self._emission(work, call), *arguments)
         if self._function.context_parameter is None:

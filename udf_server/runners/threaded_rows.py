@@ -15,6 +15,8 @@ from typing import Any
 
 from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
+from udf_server.base.fairness import ANYONE, current_party
+from udf_server.base.spending import call_deadline
 from udf_server.runners.batches import REPORT_BYTES, UNSET, RowBatch
 from udf_server.runners.outputs import Output, OutputWriter
 from udf_server.runners.row_timer import Durations, RowTimer
@@ -193,6 +195,8 @@ class ThreadedRows(Runner):
         except Exception as error:
             self.setup.post(self.setup.fail, error)
         finally:
+            if self.function.guarded:
+                current_party.set(ANYONE)  # the thread must not keep an ended stream in memory
             with self._lock:
                 self._crew.remove(worker)
                 self._done += worker.done
@@ -258,7 +262,7 @@ class ThreadedRows(Runner):
         whether no row is left.
         """
         call, values = self.function.call, batch.values
-        plain = self._context_parameter is None and not self.function.result.mutable
+        plain = self._context_parameter is None and not self.function.result.mutable and not self.function.guarded
         unordered, exhausted = not self._ordered, False
         durations, room, piece = Durations(), self.setup.room, self.setup.writer.piece_bytes
         timer, stop, rows, unreported = RowTimer(self.setup.clock, durations), worker.stop, 0, 0
@@ -306,6 +310,10 @@ class ThreadedRows(Runner):
         """Call the function, with a context if it takes one. The value is copied if a later call may change it."""
         # Values are encoded after the last row, and the function may return the same object for several rows.
         copied = self.function.result.copied
+        if self.function.guarded:
+            deadline = deadline or self.setup.clock() + batch.timeout
+            call_deadline.set(deadline)
+            current_party.set(self.setup.party)
         if self._context_parameter is None:
             return copied(self.function.call(*arguments))
         if deadline is None:

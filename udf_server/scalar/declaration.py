@@ -44,6 +44,7 @@ def scalar(
     idempotent: bool = False,
     nulls: str = "call",
     cache_key: str | Callable[..., Any] | None = None,
+    cost: Callable[..., Any] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Function]: ...
 
@@ -63,6 +64,7 @@ def scalar(
     idempotent: bool = False,
     nulls: str = "call",
     cache_key: str | Callable[..., Any] | None = None,
+    cost: Callable[..., Any] | None = None,
     **options: Any,
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Declare a scalar function, which returns one value for each row (FLIP-400).
@@ -89,6 +91,10 @@ def scalar(
     returns what distinguishes rows: text, bytes, a number, None, or a tuple of them. For a vectorized function it takes
     and returns Arrow arrays. It must be fast and thread-safe.
 
+    `cost` takes the arguments of a call and returns an estimate of what it costs, by unit, such as
+    `{"tokens": len(text) / 4}`: a guard can limit such units per time. It must be fast and thread-safe.
+    `CallContext.spend` replaces the estimate.
+
     Raises DeclarationError, naming function and parameter.
     """
 
@@ -99,6 +105,8 @@ def scalar(
         code = getattr(instance, "eval", None) if instance is not None else target
         if not callable(code):
             raise DeclarationError(f"{where}: class {title} has no method 'eval'")
+        if cost is not None and not callable(cost):
+            raise DeclarationError(f"{where}: cost {cost!r} is not a function of the arguments")
         if not isinstance(version, str):
             raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
         if vectorized and batched:
@@ -144,6 +152,7 @@ def scalar(
             opens=[instance.open] if hasattr(instance, "open") else [],
             closes=[instance.close] if hasattr(instance, "close") else [],
             cache_key=cache_key if callable(cache_key) else None,
+            cost=cost,
         )
 
     return declare if function is None else declare(function)

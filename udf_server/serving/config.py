@@ -27,6 +27,8 @@ __all__ = ["ENVIRONMENT_PREFIX", "ServerConfig", "load_config", "settings"]
 ENVIRONMENT_PREFIX = "UDF_CONFIG_"
 TABLES = ("functions", "guards")
 """Settings that can be set only in a file."""
+GROUPS = ("cache", "coordination")
+"""Tables of a file whose settings begin with the name of the table elsewhere."""
 
 
 def _setting(default: Any, doc: str, *, secret: bool = False) -> Any:
@@ -114,6 +116,15 @@ class ServerConfig:
         None,
         "Environment variable with a key, 32 bytes as base64, with which the entries of the cache are encrypted.",
     )
+    coordination_url: str | None = _setting(
+        None,
+        "Redis that the servers share, `redis://host:6379/0`: guards then limit all of them together. Without it they "
+        "apply per server: its worker processes share them. Set a URL with a password in the environment.",
+        secret=True,
+    )
+    coordination_namespace: str = _setting(
+        "default", "Servers with the same namespace, in the same Redis, share guards. They must have the same settings."
+    )
     drain_seconds: float = _setting(30.0, "How long open streams may continue after SIGTERM.")
     log_level: str = _setting("info", "debug, info, warning or error.")
     log_format: str = _setting("text", "text, or json: one object per line.")
@@ -188,10 +199,11 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidConfig(f"config file {path}: {error}") from error
     known = {setting.name for setting in dataclasses.fields(ServerConfig)}
-    cache = table.pop("cache", {})
-    if not isinstance(cache, dict):
-        raise InvalidConfig(f"config file {path}: setting 'cache': {cache!r} is not a table")
-    table |= {f"cache_{name}": value for name, value in cache.items()}
+    for group in GROUPS:
+        found = table.pop(group, {})
+        if not isinstance(found, dict):
+            raise InvalidConfig(f"config file {path}: setting {group!r}: {found!r} is not a table")
+        table |= {f"{group}_{name}": value for name, value in found.items()}
     return {_known(name, known, f"config file {path}"): value for name, value in table.items()}
 
 

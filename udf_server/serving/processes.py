@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from udf_server.base.errors import InvalidConfig
+from udf_server.coordination.ledger_server import LedgerServer
 from udf_server.http.server import HttpServer
 from udf_server.page.forwarding import ForwardedSource
 from udf_server.page.site import Credentials, Site
@@ -128,6 +129,8 @@ class Processes:
         self._config, self._arguments = config, list(arguments)
         self._stopping = threading.Event()
         self._workers: list[_Worker] = []
+        self._ledgers: LedgerServer | None = None
+        """Where the workers share guards, unless servers do."""
 
     def start(self) -> dict[str, Any]:
         """Start the workers and wait until every one is ready. Returns the ready line. Raises InvalidConfig."""
@@ -138,6 +141,10 @@ class Processes:
             "--stop-with-stdin", "--port", str(self._port.getsockname()[1]),
             "--metrics-host", "127.0.0.1", "--metrics-port", "0",
         ]  # fmt: skip
+        if config.guards and config.coordination_url is None:
+            self._ledgers = LedgerServer()
+            command += ["--coordination-url", self._ledgers.url]
+            log.info("guards apply per server: no coordination_url is set", extra={"guards": list(config.guards)})
         try:
             for number in range(config.processes):
                 self._workers.append(_Worker(number, command))
@@ -231,6 +238,13 @@ class Processes:
         return False
 
     def _end(self, seconds: float) -> None:
+        try:
+            self._end_workers(seconds)
+        finally:
+            if self._ledgers is not None:
+                self._ledgers.close()
+
+    def _end_workers(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         for worker in self._workers:
             worker.process.terminate()

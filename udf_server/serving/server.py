@@ -26,6 +26,8 @@ from udf_server.base.metrics import ServerMetrics
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.sealing import sealing
 from udf_server.cache.urls import store_from_url
+from udf_server.coordination.coordinator import Coordinator
+from udf_server.coordination.ledgers import ledgers_from_url
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.hosting.function_host import FunctionHost, HostedFunction, HostLimits
@@ -81,8 +83,9 @@ class Server:
         for function in registry:
             self.metrics.function(function.spec.name, function.spec.version)  # rates need the metrics at 0 first
         limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
+        self._guards = self._make_guards()
         self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
-        self._check_guards()
+        self._coordinator = self._make_coordinator()
         stream_limits = StreamLimits(
             config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.max_stream_result_bytes,
             config.shared_memory,
@@ -118,6 +121,10 @@ class Server:
         """Listen and become ready. Raises InvalidConfig if the server cannot listen on an address."""
         try:
             await self._cache.open()
+            if self._coordinator is not None:
+                await self._coordinator.open()
+            elif self._guards:
+                log.info("guards apply per process: no coordination_url is set", extra={"guards": list(self._guards)})
             # OpenTelemetry is imported here so that the first stream does not wait for it.
             prepare_tracing("udf-server")
             self._http = self._start_http()
@@ -131,6 +138,8 @@ class Server:
             if self._http is not None:
                 self._http.close()
             await self._cache.close()
+            if self._coordinator is not None:
+                await self._coordinator.close()
             self._grpc = self._http = None
             raise
         self._heart = asyncio.create_task(self._beat_on())
@@ -170,6 +179,8 @@ class Server:
             self._watch.stop()
         await self._host.close()
         await self._cache.close()
+        if self._coordinator is not None:
+            await self._coordinator.close()
         if self._heart is not None:
             self._heart.cancel()
         if self._http is not None:
@@ -179,21 +190,38 @@ class Server:
                 await asyncio.get_running_loop().run_in_executor(None, flush_spans)
         log.info("server stopped")
 
-    def _check_guards(self) -> None:
-        """Check the guards, so that an invalid one fails the start, not the first stream. Raises InvalidConfig."""
+    def _make_guards(self) -> dict[str, Guard]:
+        """The guards by function and version. An invalid one fails the start, not the first stream.
+
+        Raises InvalidConfig.
+        """
         names = {function.spec.name for function in self.registry}
         for name in self.config.guards:
             if name not in names:
                 raise InvalidConfig(f"setting guards.{name}: there is no such function (known: {', '.join(names)})")
+        guards = {}
         for function in self.registry:
-            self._guarded(function)
+            spec, settings = function.spec, self.config.guards.get(function.spec.name)
+            if settings is not None:
+                metrics = GuardMetrics(self.metrics, spec.name, spec.version)
+                guard = Guard(spec.key, settings, metrics, shared=self.config.coordination_url is not None)
+                guard.wrap(function)  # raises if the guard does not suit the function
+                guards[spec.key] = guard
+        return guards
+
+    def _make_coordinator(self) -> Coordinator | None:
+        """What shares the guards with other processes; None if nothing is shared. Raises InvalidConfig."""
+        url = self.config.coordination_url
+        if url is None:
+            return None
+        ledgers = ledgers_from_url(url, self.config.coordination_namespace)
+        sharing = [guard.sharing for guard in self._guards.values() if guard.sharing is not None]
+        return Coordinator(ledgers, sharing, observe=self.metrics.coordinated)
 
     def _guarded(self, function: Function) -> Function:
-        """The function with the guards of `[guards.NAME]`. Raises InvalidConfig."""
-        spec, settings = function.spec, self.config.guards.get(function.spec.name)
-        if settings is None:
-            return function
-        return Guard(spec.key, settings, GuardMetrics(self.metrics, spec.name, spec.version)).wrap(function)
+        """The function with the guards of `[guards.NAME]`."""
+        guard = self._guards.get(function.spec.key)
+        return guard.wrap(function) if guard else function
 
     def _loop_blocked(self, hosted: HostedFunction) -> None:
         self.metrics.loop_blocked.labels(hosted.spec.name, hosted.spec.version).inc()

@@ -288,7 +288,7 @@ def test_the_guards_of_the_readme_are_settings_of_a_server(tmp_path):
     (tmp_path / "server.toml").write_text(readme.partition("```toml\n")[2].partition("```")[0])
     guards = load_config(tmp_path / "server.toml", {}, {}).guards
     assert list(guards) == [http_get.spec.name]
-    assert (guards["http_get"].max_concurrency, str(guards["http_get"].rate)) == (200, "100 per 1 second")
+    assert (guards["http_get"].max_concurrency, str(guards["http_get"].rate[0])) == (200, "100/second")
 
 
 def test_the_installed_package_is_a_plugin():

@@ -1,0 +1,121 @@
+"""The suite of the fleet: how exactly servers keep limits that they share by a Redis, and what sharing costs."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks.cache import redis_server
+from benchmarks.direct import Client
+from benchmarks.fleet_functions import LOOKUP_SECONDS
+from benchmarks.results import Results
+from benchmarks.server import server_process
+from benchmarks.timing import alternating
+
+__all__ = ["run_fleet"]
+
+FUNCTIONS = Path(__file__).with_name("fleet_functions.py")
+SERVERS, STREAMS = 4, 64
+RATE, PLACES = 1_000, 100
+IN_FLIGHT = 1_000
+GUARDS = f"""
+[guards.limited]
+rate = "{RATE}/second"
+
+[guards.counted]
+max-concurrency = {PLACES}
+"""
+# Every limit is checked, and none of them is reached.
+COST_GUARD = """
+[guards.lookup]
+max-concurrency = 5000
+rate = "1000000/second"
+breaker-failures = 1000
+"""
+
+
+def run_fleet(results: Results, quick: bool) -> None:
+    """Measures without Spark: the client of its Python workers sends the rows."""
+    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
+        _measure_limits(results, quick, url, Path(folder))
+        _measure_cost(results, quick, url, Path(folder))
+
+
+def _measure_limits(results: Results, quick: bool, url: str, folder: Path) -> None:
+    with _servers(SERVERS, GUARDS, url, folder, "times") as targets:
+        per_stream = RATE * (2 if quick else 6) // STREAMS
+        _stream(targets, "limited", per_stream)
+        times = sorted(float(line) for line in _lines(folder, "times"))
+        most = _most_in_a_window(times, 1.0)
+        note = f"calls of the worst second over the rate, less 1; {SERVERS} servers, {STREAMS} streams, {RATE:,}/second"
+        results.add("rate_overshoot", max(most / RATE - 1, 0.0), note)
+        elapsed = times[-1] - times[0]
+        results.add("rate_used", (len(times) / RATE) / (elapsed + 1), "calls over those that the rate allows meanwhile")
+    with _servers(SERVERS, GUARDS, url, folder, "counts") as targets:
+        _stream(targets, "counted", (1_000 if quick else 40_000) // STREAMS)
+        calls = [(float(began), float(ended)) for began, ended in map(str.split, _lines(folder, "counts"))]
+        changes = sorted([(began, 1) for began, _ in calls] + [(ended, -1) for _, ended in calls])
+        now = most = 0
+        for _, change in changes:
+            now += change
+            most = max(most, now)
+        note = f"most calls at once over max-concurrency, less 1; {SERVERS} servers, {STREAMS} streams, {PLACES}"
+        results.add("concurrency_overshoot", max(most / PLACES - 1, 0.0), note)
+        used = sum(ended - began for began, ended in calls) / PLACES / (changes[-1][0] - changes[0][0])
+        results.add("concurrency_used", used, "time of calls over the time that max-concurrency allows meanwhile")
+
+
+def _measure_cost(results: Results, quick: bool, url: str, folder: Path) -> None:
+    rows, options = _cut(range((20 if quick else 200) * IN_FLIGHT)), {"buffer-capacity": str(IN_FLIGHT)}
+    with _servers(1, "", url, folder) as without, _servers(1, COST_GUARD, url, folder) as shared:
+        sides = {
+            name: partial(Client(targets[0]).seconds, "lookup", rows, **options)
+            for name, targets in (("without", without), ("shared", shared))
+        }
+        times = results.medians("guard_cost", alternating(sides, 1 if quick else 7))
+        note = f"rows/s with a shared guard over without; {LOOKUP_SECONDS * 1000:g} ms, {IN_FLIGHT:,} in flight"
+        results.add("guard_cost", times["without"] / times["shared"], note)
+
+
+def _stream(targets: Sequence[str], function: str, rows: int) -> None:
+    """Send rows over 64 streams at once, in turn to each server."""
+    clients = [Client(target) for target in targets]
+    chosen = [clients[number % len(clients)] for number in range(STREAMS)]
+    with ThreadPoolExecutor(STREAMS) as threads:
+        list(threads.map(lambda client: client.seconds(function, _cut(range(rows))), chosen))
+
+
+def _most_in_a_window(times: Sequence[float], seconds: float) -> int:
+    first = most = 0
+    for last, time in enumerate(times):
+        while times[first] <= time - seconds:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def _lines(folder: Path, name: str) -> list[str]:
+    return [line for path in folder.glob(f"{name}.*") for line in path.read_text().splitlines()]
+
+
+def _cut(numbers: range) -> list[pa.RecordBatch]:
+    column = pa.array(numbers, pa.int64())
+    return [pa.record_batch([column.slice(start, 10_000)], names=["x"]) for start in range(0, len(column), 10_000)]
+
+
+@contextlib.contextmanager
+def _servers(count: int, guards: str, url: str, folder: Path, times: str = "") -> Iterator[list[str]]:
+    """Servers that share the guards by the Redis. They write the times of calls to files with this name."""
+    path = folder / "server.toml"
+    path.write_text(guards)
+    settings = ["--config", str(path), *(["--coordination-url", url] if guards else [])]
+    with contextlib.ExitStack() as stack:
+        if times:
+            os.environ["FLEET_TIMES"] = str(folder / times)
+            stack.callback(os.environ.pop, "FLEET_TIMES", None)
+        yield [stack.enter_context(server_process(FUNCTIONS, settings=settings)).target for _ in range(count)]

@@ -1,0 +1,43 @@
+"""Functions of the suite of the fleet. They write when they were called to a file, if the environment names one."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import udf_server as udf
+
+LOOKUP_SECONDS = 0.01
+_PATH = os.environ.get("FLEET_TIMES")
+_FILE = Path(f"{_PATH}.{os.getpid()}").open("w", buffering=1) if _PATH else None  # noqa: SIM115 - it stays open
+
+
+@udf.scalar(timeout="10 min")
+async def lookup(x: int) -> int:
+    """A look-up of ten milliseconds."""
+    await asyncio.sleep(LOOKUP_SECONDS)
+    return x
+
+
+@udf.scalar(timeout="10 min")
+async def limited(x: int) -> int:
+    """A call that the service behind it counts."""
+    if _FILE is not None:
+        _FILE.write(f"{time.monotonic()}\n")
+    return x
+
+
+@udf.scalar(timeout="10 min")
+async def counted(x: int) -> int:
+    """A look-up that the service behind it counts while it runs."""
+    began = time.monotonic()
+    await asyncio.sleep(LOOKUP_SECONDS)
+    if _FILE is not None:
+        _FILE.write(f"{began} {time.monotonic()}\n")
+    return x
+
+
+@udf.hookimpl
+def udf_functions() -> list[udf.Function]:
+    """The functions of the suite."""
+    return [lookup, limited, counted]

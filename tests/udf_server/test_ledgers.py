@@ -1,0 +1,265 @@
+"""Ledgers: what members get of a limit that they share. The Lua script of Redis answers as the ledger in memory."""
+
+import asyncio
+import json
+import math
+import random
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.udf_server.redis_process import RedisProcess, with_redis
+from udf_server.coordination.ledger import LEASE_SECONDS, RETURN_SECONDS, Ledger, ahead_seconds
+from udf_server.coordination.ledger_server import LedgerServer
+from udf_server.coordination.ledgers import CoordinationFailed, RedisLedgers, ledgers_from_url
+from udf_server.coordination.script import SCRIPT
+
+
+def claim(member="a", **given):
+    return {
+        "member": member, "fresh": "e1", "epoch": "", "settings": "max-concurrency = 8", "leave": False,
+        "most": 8, "adaptive": False, "first": 0, "ceiling": 0, "wanted": 0, "spare": 0, "peak": 0, "worked": 0,
+        "failed": 0, "rates": [], "pause": 0.0, "breaker": False, "succeeded": False, "failures": 0, "probe": False,
+        **given,
+    }  # fmt: skip
+
+
+def rate(take=0.0, **given):
+    return {"amount": 10.0, "seconds": 1, "settled": 0.0, "take": take, "least": min(take, 1.0), "ahead": 0.0, **given}
+
+
+# Permits.
+
+
+def test_members_that_want_all_get_equal_shares_once_the_first_one_has_given_up_its_own():
+    ledger = Ledger()
+    assert ledger.exchange(claim("a", wanted=20), 0.0)["permits"] == 8
+    assert ledger.exchange(claim("b", wanted=20), 0.1)["permits"] == 0
+    # It is told to use four; until it says that it does, nobody else gets them.
+    assert ledger.exchange(claim("a", wanted=20, ceiling=8), 0.2)["permits"] == 4
+    assert ledger.exchange(claim("b", wanted=20), 0.3)["permits"] == 0
+    assert ledger.exchange(claim("a", wanted=20, ceiling=4), 0.4)["permits"] == 4
+    assert ledger.exchange(claim("b", wanted=20), 0.5)["permits"] == 4
+
+
+def test_a_member_that_wants_little_leaves_the_rest_to_others():
+    ledger = Ledger()
+    assert ledger.exchange(claim("a", wanted=2), 0.0)["permits"] == 2
+    assert ledger.exchange(claim("b", wanted=20), 0.1)["permits"] == 6
+
+
+def test_what_nobody_wants_is_spare_until_somebody_wants_it():
+    ledger = Ledger()
+    assert ledger.exchange(claim("a", wanted=2, spare=4), 0.0)["permits"] == 6
+    assert ledger.exchange(claim("b", wanted=20), 0.1)["permits"] == 2
+    assert ledger.exchange(claim("a", wanted=2, spare=4, ceiling=6), 0.2)["permits"] == 2
+
+
+def test_one_permit_goes_from_member_to_member():
+    ledger, had = Ledger(), dict.fromkeys("abc", 0)
+    permits = dict.fromkeys("abc", 0)
+    for step in range(300):
+        for member in "abc":
+            given = claim(member, most=1, wanted=5, ceiling=permits[member])
+            permits[member] = ledger.exchange(given, step * 0.05)["permits"]
+            had[member] += permits[member]
+            assert sum(permits.values()) <= 1
+    assert min(had.values()) > 50
+
+
+def test_a_member_that_is_silent_loses_its_permits_when_its_lease_ends():
+    ledger = Ledger()
+    ledger.exchange(claim("dead", wanted=8), 0.0)
+    assert ledger.exchange(claim("a", wanted=8), LEASE_SECONDS - 0.1)["permits"] == 0
+    assert ledger.exchange(claim("a", wanted=8), LEASE_SECONDS)["permits"] == 8
+
+
+def test_a_ledger_that_was_lost_gives_nothing_new_until_its_members_are_back():
+    ledger = Ledger()  # Redis has failed over to a copy that has nothing
+    assert ledger.exchange(claim("a", epoch="old", wanted=8, ceiling=5), 0.0)["permits"] == 5
+    assert ledger.exchange(claim("b", epoch="old", wanted=8, ceiling=3), 0.5)["permits"] == 3
+    assert ledger.exchange(claim("a", epoch="e1", wanted=8, ceiling=5), RETURN_SECONDS + 0.6)["permits"] == 4
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 12), st.integers(1, 5))
+def test_the_sum_of_permits_never_exceeds_the_limit(draw, most, members):
+    ledger, permits, in_use = Ledger(), [0] * members, [0] * members
+    now = 0.0
+    for _ in range(60):
+        now += draw.random() * 0.3
+        member = draw.randrange(members)
+        in_use[member] = draw.randint(0, max(permits[member], in_use[member]))
+        given = claim(
+            str(member), most=most, wanted=in_use[member] + draw.randint(0, 9), spare=draw.randint(0, 3),
+            ceiling=max(permits[member], in_use[member]),
+        )  # fmt: skip
+        granted = ledger.exchange(given, now)["permits"]
+        if draw.random() < 0.9:  # otherwise the answer is lost
+            permits[member] = granted
+        assert sum(max(pair) for pair in zip(permits, in_use, strict=True)) <= most
+
+
+# Settings.
+
+
+def test_other_settings_are_refused_while_a_member_with_the_first_ones_is_alive():
+    ledger = Ledger()
+    ledger.exchange(claim("a"), 0.0)
+    other = claim("b", settings="max-concurrency = 16", most=16, wanted=16)
+    assert ledger.exchange(other, 1.0) == {"conflict": "max-concurrency = 8"}
+    ledger.exchange(claim("a", leave=True), 2.0)
+    assert ledger.exchange(other, 2.1)["permits"] == 16
+
+
+# Rates.
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 3))
+def test_no_window_has_more_than_its_amount_however_late_tokens_are_spent(draw, members):
+    ledger, now, spent = Ledger(), 0.0, []
+    for _ in range(150):
+        now += draw.choice([0.003, 0.02, 0.2, 0.9]) * draw.random()
+        take = draw.randint(0, 8)
+        given = rate(float(take), ahead=draw.choice([0.0, 4.0]))
+        granted = ledger.exchange(claim(str(draw.randrange(members)), rates=[given]), now)["tokens"][0]
+        spent += [(now, min(granted, take)), (now + ahead_seconds(1), max(granted - take, 0.0))]
+    for begin, _ in spent:
+        assert sum(amount for when, amount in spent if begin <= when < begin + 1.0) <= 10.0 + 1e-9
+
+
+def test_tokens_come_back_when_they_are_not_spent_and_estimates_are_settled():
+    ledger = Ledger()
+    assert ledger.exchange(claim(rates=[rate(10.0)]), 0.0)["tokens"] == [10.0]
+    assert ledger.exchange(claim(rates=[rate(3.0, settled=-4.0)]), 0.1)["tokens"] == [3.0]
+    # The calls have cost three more than was estimated: nothing is left.
+    grant = ledger.exchange(claim(rates=[rate(1.0, settled=3.0)]), 0.2)
+    assert grant["tokens"] == [0.0]
+    assert 0 < grant["waits"][0] <= 1.0
+
+
+def test_a_large_cost_waits_for_its_whole_amount():
+    ledger = Ledger()
+    ledger.exchange(claim(rates=[rate(6.0)]), 0.0)
+    assert ledger.exchange(claim(rates=[rate(8.0, least=8.0)]), 0.5)["tokens"] == [0.0]
+    assert ledger.exchange(claim(rates=[rate(8.0, least=8.0)]), 1.1)["tokens"] == [8.0]
+
+
+def test_a_service_that_asks_for_a_pause_gets_it_from_every_member():
+    ledger = Ledger()
+    ledger.exchange(claim("a", rates=[rate()], pause=3.0), 0.0)
+    grant = ledger.exchange(claim("b", rates=[rate(1.0)]), 1.0)
+    assert grant["tokens"] == [0.0]
+    assert grant["paused"] == pytest.approx(2.0)
+    assert ledger.exchange(claim("b", rates=[rate(1.0)]), 3.1)["tokens"] == [1.0]
+
+
+# Breaker and adaptive limit.
+
+
+def test_failures_of_all_members_open_the_breaker_and_one_makes_the_test_call():
+    ledger = Ledger()
+    rules = {"breaker": {"failures": 4, "delay": 10.0}}
+    assert ledger.exchange(claim("a", **rules, failures=2), 0.0)["open"] == -1.0
+    assert ledger.exchange(claim("b", **rules, failures=2), 0.1)["open"] == 10.0
+    assert ledger.exchange(claim("a", **rules, probe=True), 5.0)["open"] == pytest.approx(5.1)
+    first, second = (ledger.exchange(claim(member, **rules, probe=True), 11.0) for member in "ab")
+    assert (first["probe"], second["probe"]) == (True, False)
+    assert ledger.exchange(claim("a", **rules, succeeded=True), 11.5)["open"] == -1.0
+    assert ledger.exchange(claim("b", **rules), 11.6)["open"] == -1.0
+
+
+def test_a_success_between_failures_keeps_the_breaker_closed():
+    ledger = Ledger()
+    rules = {"breaker": {"failures": 4, "delay": 10.0}}
+    ledger.exchange(claim("a", **rules, failures=3), 0.0)
+    assert ledger.exchange(claim("b", **rules, failures=2, succeeded=True), 0.1)["open"] == -1.0
+
+
+def test_the_adaptive_limit_is_halved_once_for_failures_that_come_together():
+    ledger = Ledger()
+    rules = {"adaptive": True, "most": 100, "first": 8.0}
+    assert ledger.exchange(claim("a", **rules, peak=8, failed=6), 0.0)["limit"] == 4.0
+    assert ledger.exchange(claim("b", **rules, peak=1, failed=1), 0.1)["limit"] == 4.0
+    assert ledger.exchange(claim("b", **rules, peak=1, failed=2), 0.2)["limit"] == 2.0
+    assert ledger.exchange(claim("a", **rules, peak=4, worked=20), 0.3)["limit"] > 2.0
+
+
+# Redis and sockets.
+
+
+@pytest.fixture
+def redis_process():
+    process = RedisProcess().start()
+    yield process
+    process.stop()
+
+
+def drawn_claim(draw, fixed):
+    return claim(
+        draw.choice("abcd"), epoch=draw.choice(["", "e1", "e1", "e0"]), leave=draw.random() < 0.05,
+        ceiling=draw.randint(0, 6), wanted=draw.randint(0, 12), spare=draw.randint(0, 4), peak=draw.randint(0, 9),
+        worked=draw.randint(0, 9), failed=draw.choice([0, 0, 1, 7]), pause=draw.choice([0.0, 0.0, 0.0, 0.7]),
+        rates=[
+            rate(float(draw.randint(0, 9)), amount=amount, seconds=seconds, settled=float(draw.randint(-3, 3)),
+                 least=float(draw.randint(0, 2)), ahead=float(draw.choice([0, 4])))
+            for amount, seconds in ((20.0, 1), (90.0, 60))
+        ],
+        succeeded=draw.random() < 0.3, failures=draw.choice([0, 0, 2]), probe=draw.random() < 0.5, **fixed,
+    )  # fmt: skip
+
+
+@with_redis
+@pytest.mark.parametrize("seed", range(6))
+def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
+    # The script reads Redis's clock; here the test gives the time, so that both see the same one.
+    script = SCRIPT.replace("redis.call('TIME')", "{ARGV[2], ARGV[3]}")
+    assert script != SCRIPT
+    draw, ledger, now = random.Random(seed), Ledger(), 10.0
+    fixed = {
+        "adaptive": seed % 2 == 1, "most": draw.choice([-1, 5, 30]) if seed % 2 == 0 else 30, "first": 8,
+        "breaker": {"failures": 3, "delay": 1.0} if seed % 3 else False,
+    }  # fmt: skip
+    with redis.Redis.from_url(redis_process.url) as client:
+        for step in range(400):
+            now = round(now + draw.choice([0.01, 0.1, 0.4, 2.0]) * draw.random(), 4)
+            given = drawn_claim(draw, fixed)
+            if step % 97 == 96:
+                given["settings"] = "other"
+            seconds = math.floor(now)
+            arguments = [json.dumps(given), 1_700_000_000 + seconds, round((now - seconds) * 1e6)]
+            theirs = json.loads(client.eval(script, 1, "ledger", *arguments))
+            mine = ledger.exchange(given, now)
+            assert set(theirs) == set(mine), (seed, step)
+            for name, value in mine.items():
+                found = theirs[name] or [] if isinstance(value, list) else theirs[name]
+                expected = value if isinstance(value, str | bool) else pytest.approx(value, abs=1e-3)
+                assert found == expected, (seed, step, name)
+
+
+@with_redis
+async def test_a_redis_that_is_away_is_an_error_without_its_password(redis_process):
+    ledgers = RedisLedgers(redis_process.url, "n")
+    assert (await ledgers.exchange("f@1", claim(wanted=3)))["permits"] == 3
+    redis_process.stop()
+    with pytest.raises(CoordinationFailed) as caught:
+        await ledgers.exchange("f@1", claim())
+    assert "pa55" not in str(caught.value)
+    redis_process.start()
+    assert (await ledgers.exchange("f@1", claim(wanted=3)))["permits"] == 3
+    await ledgers.close()
+
+
+async def test_workers_of_a_host_share_ledgers_by_a_socket():
+    server = LedgerServer()
+    one, other = (ledgers_from_url(server.url, "") for _ in range(2))
+    assert (await one.exchange("f@1", claim("a", wanted=5)))["permits"] == 5
+    assert (await other.exchange("f@1", claim("b", wanted=5)))["permits"] == 3
+    grants = await asyncio.gather(*(other.exchange(f"g{number}@1", claim(wanted=number)) for number in range(8)))
+    assert [grant["permits"] for grant in grants] == list(range(8))
+    for each in (one, other):
+        await each.close()
+    server.close()
+    with pytest.raises(CoordinationFailed):
+        await one.exchange("f@1", claim("a"))

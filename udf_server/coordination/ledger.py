@@ -1,0 +1,185 @@
+"""Ledger keeps one limit that several members share: permits, tokens of rates, a breaker and an adaptive limit.
+
+A member is a process of a server. It sends a claim at intervals and gets a grant, which it spends without asking:
+
+- Permits are leased. A member that sends no claim for LEASE_SECONDS loses its permits. A member that gets fewer permits
+  than it has keeps the others until its next claim says that it has stopped using them, so that the sum of all
+  permits never exceeds the limit.
+- Tokens are counted when they are granted. Those that are granted ahead of calls count as if they were spent at the
+  end of their lease, so that no window has more than its amount. What was not spent is returned with a later claim,
+  and what was spent beyond an estimate is added.
+
+`script.py` is the same in Lua, for Redis. A test compares them, claim by claim.
+"""
+
+import math
+from typing import Any
+
+__all__ = ["LEASE_SECONDS", "SLOTS", "Ledger", "ahead_seconds"]
+
+LEASE_SECONDS = 5.0
+"""The permits of a member end this long after its last claim."""
+RETURN_SECONDS = 1.0
+"""If the ledger was lost, members get no more permits than they had for this time, in which all send a claim."""
+TURN_SECONDS = 0.5
+"""If the permits cannot be shared equally, the members that get one more change at this interval."""
+SLOTS = 100
+"""Number of parts of a window. Tokens of a part are counted until the end of the part is out of the window."""
+AHEAD_SHARE = 4
+"""A claim gets at most the rest divided by this number ahead of its calls."""
+
+
+def ahead_seconds(seconds: float) -> float:
+    """How long a member may keep tokens of a rate over `seconds` that it got ahead of its calls."""
+    return min(0.1, seconds / 10)
+
+
+class Ledger:
+    """The state of one shared limit. It does no I/O and has no clock."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Any] | None = None
+
+    def exchange(self, claim: dict[str, Any], now: float) -> dict[str, Any]:
+        """The grant for a claim. It has only `conflict`, with their settings, if other members have other settings."""
+        state = self._state
+        if state is not None:
+            members = state["members"]
+            for member in [member for member, (until, *_) in members.items() if until <= now]:
+                del members[member]
+            if state["settings"] != claim["settings"]:
+                if any(member != claim["member"] for member in members):
+                    return {"conflict": state["settings"]}
+                state = None
+        if state is None:
+            state = self._state = {
+                "settings": claim["settings"], "epoch": claim["fresh"], "members": {}, "used": {}, "paused": 0.0,
+                "failures": 0, "open": 0.0, "probe": 0.0, "limit": claim["first"], "spared": 0, "settling": 0.0,
+            }  # fmt: skip
+        if claim["epoch"] not in ("", state["epoch"]):
+            state["settling"] = max(state["settling"], now + RETURN_SECONDS)
+        _adapt(state, claim)
+        grant = {"epoch": state["epoch"], "limit": state["limit"], "permits": _permits(state, claim, now)}
+        state["paused"] = max(state["paused"], now + claim["pause"])
+        grant["paused"] = max(state["paused"] - now, 0.0)
+        grant["tokens"], grant["waits"] = [], []
+        for index, rate in enumerate(claim["rates"]):
+            used = state["used"].setdefault(str(index), {})
+            tokens, wait = _tokens(used, rate, now, paused=state["paused"] > now)
+            grant["tokens"].append(tokens)
+            grant["waits"].append(wait)
+        grant |= _breaker(state, claim, now)
+        if claim["leave"]:
+            del state["members"][claim["member"]]
+        return grant
+
+
+def _adapt(state: dict[str, Any], claim: dict[str, Any]) -> None:
+    """Adapt the limit as AdaptiveLimit does, to calls that have ended since the last claim."""
+    if not claim["adaptive"]:
+        return
+    others = (peak for member, (_, _, _, peak) in state["members"].items() if member != claim["member"])
+    in_use, failed = claim["peak"] + sum(others), claim["failed"]
+    while failed > 0:
+        spared = min(failed, state["spared"])
+        state["spared"] -= spared
+        failed -= spared
+        if failed > 0:
+            state["limit"] = max(state["limit"] / 2, 1.0)
+            state["spared"] = max(in_use - 1, 0)
+            failed -= 1
+    state["spared"] = max(state["spared"] - claim["worked"], 0)
+    if claim["worked"] and in_use >= math.floor(state["limit"]):
+        state["limit"] = min(state["limit"] + claim["worked"] / state["limit"], claim["most"])
+
+
+def _permits(state: dict[str, Any], claim: dict[str, Any], now: float) -> int:
+    """The permits of the member until its next claim; -1 if there is no limit. It is recorded as alive."""
+    members, me = state["members"], claim["member"]
+    permits = -1
+    if claim["most"] >= 0:
+        limit = math.floor(state["limit"]) if claim["adaptive"] else claim["most"]
+        others = {member: kept for member, kept in members.items() if member != me}
+        held = sum(kept[1] for kept in others.values())
+        wanted = {member: kept[2] for member, kept in others.items()} | {me: claim["wanted"]}
+        permits = max(min(_share(wanted, me, limit, now), limit - held), 0)
+        if state["settling"] > now:
+            permits = min(permits, claim["ceiling"])
+        else:
+            needed = sum(max(kept[1], kept[2]) for kept in others.values())
+            permits += max(min(claim["spare"], limit - needed - permits), 0)
+    members[me] = (now + LEASE_SECONDS, max(permits, claim["ceiling"]), claim["wanted"], claim["peak"])
+    return permits
+
+
+def _share(wanted: dict[str, int], me: str, limit: int, now: float) -> int:
+    """The fair share of a member: equal for all that want more, and what the others want is theirs."""
+    left, order = limit, sorted(wanted, key=lambda member: (wanted[member], member))
+    for place, member in enumerate(order):
+        rest = len(order) - place
+        if wanted[member] * rest > left:
+            sharing = sorted(order[place:])
+            turn = (sharing.index(me) + math.floor(now / TURN_SECONDS)) % rest
+            return left // rest + (1 if turn < left % rest else 0)
+        if member == me:
+            break
+        left -= wanted[member]
+    return wanted[me]
+
+
+def _tokens(used: dict[str, float], rate: dict[str, float], now: float, *, paused: bool) -> tuple[float, float]:
+    """The tokens that a member gets of one rate, and the seconds after which it may ask for more; 0.0 for at once."""
+    seconds = rate["seconds"]
+    width = seconds / SLOTS
+    for slot in [slot for slot in used if (int(slot) + 1) * width + seconds <= now]:
+        del used[slot]
+    _settle(used, rate["settled"], math.floor(now / width))
+    room = 0.0 if paused else rate["amount"] - sum(used.values())
+    granted = min(rate["take"], room) if room >= rate["least"] and room > 0 else 0.0
+    ahead = max(min(rate["ahead"], (room - granted) / AHEAD_SHARE), 0.0)
+    for amount, when in ((granted, now + width), (ahead, now + ahead_seconds(seconds))):
+        if amount > 0:
+            slot = str(math.floor(when / width))
+            used[slot] = used.get(slot, 0.0) + amount
+    if granted >= rate["take"]:
+        return granted + ahead, 0.0
+    oldest = min((int(slot) for slot in used), default=math.floor(now / width))
+    return granted + ahead, max((oldest + 1) * width + seconds - now, 0.0)
+
+
+def _settle(used: dict[str, float], settled: float, slot: int) -> None:
+    """Add what was spent beyond a grant, or take back what was not spent, newest first."""
+    if settled > 0:
+        used[str(slot)] = used.get(str(slot), 0.0) + settled
+    for each in sorted(used, key=int, reverse=True):
+        if settled >= 0:
+            return
+        back = min(used[each], -settled)
+        used[each] -= back
+        settled += back
+        if used[each] <= 0:
+            del used[each]
+
+
+def _breaker(state: dict[str, Any], claim: dict[str, Any], now: float) -> dict[str, Any]:
+    """Seconds until the breaker allows a test call (-1.0 if it is closed), and whether this member may make it."""
+    if not claim["breaker"]:
+        return {"open": -1.0, "probe": False}
+    most, delay = claim["breaker"]["failures"], claim["breaker"]["delay"]
+    half_open = state["open"] > 0 and now >= state["open"]
+    if claim["succeeded"]:
+        state["failures"] = 0
+        if half_open:
+            state["open"], half_open = 0.0, False
+    state["failures"] += claim["failures"]
+    if claim["failures"] and (half_open or (state["open"] == 0 and state["failures"] >= most)):
+        state["open"], state["probe"], half_open = now + delay, 0.0, False
+    if state["open"] == 0:
+        return {"open": -1.0, "probe": False}
+    if not half_open:
+        return {"open": state["open"] - now, "probe": False}
+    if claim["probe"] and now >= state["probe"]:
+        # A test call that never ends must not keep the breaker half open forever.
+        state["probe"] = now + delay
+        return {"open": 0.0, "probe": True}
+    return {"open": max(state["probe"] - now, 0.0), "probe": False}

@@ -1,0 +1,137 @@
+"""Ledgers are where the claims of a member go: a Redis, the process that started this one, or memory."""
+
+import asyncio
+import contextlib
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from remote_udf.errors import RemoteUdfError
+from udf_server.base.errors import InvalidConfig
+from udf_server.coordination.ledger import Ledger
+from udf_server.coordination.redis_client import redis_client
+from udf_server.coordination.script import SCRIPT
+
+__all__ = [
+    "ANSWER_SECONDS",
+    "CoordinationFailed",
+    "Ledgers",
+    "LocalLedgers",
+    "RedisLedgers",
+    "SocketLedgers",
+    "ledgers_from_url",
+]
+
+ANSWER_SECONDS = 2.0
+"""A claim without an answer in this time has failed."""
+LINE_BYTES = 1 << 20
+"""Longest message on the socket between worker processes and the process that started them."""
+_PREFIX = "udf:guard:"
+
+
+class CoordinationFailed(RemoteUdfError):
+    """A claim was not answered. The message has no secret of the URL."""
+
+
+class Ledgers(ABC):
+    """The ledgers of all shared limits, by name. Use it on one event loop."""
+
+    @abstractmethod
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        """Send a claim to the ledger `name` and return its grant. Raises CoordinationFailed."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connections. Safe to call twice."""
+
+
+class LocalLedgers(Ledgers):
+    """Ledgers in the memory of this process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ledgers: dict[str, Ledger] = {}
+
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        return self.answer(name, claim)
+
+    async def close(self) -> None:
+        pass
+
+    def answer(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        """Do the same without waiting."""
+        return self._ledgers.setdefault(name, Ledger()).exchange(claim, self._clock())
+
+
+class RedisLedgers(Ledgers):
+    """Ledgers in a Redis. One script answers a claim, in one round trip."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        """Raises InvalidConfig if redis-py is not installed or the URL is not valid."""
+        client, self._errors = redis_client(url, "coordination_url", socket_timeout=ANSWER_SECONDS)
+        self._client: Any = client
+        self._script = self._client.register_script(SCRIPT)
+        self._prefix = f"{_PREFIX}{namespace}:"
+
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                text = await self._script([self._prefix + name], [json.dumps(claim)])
+        except (self._errors.RedisError, OSError) as error:
+            raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
+        grant: dict[str, Any] = json.loads(text)
+        return grant
+
+    async def close(self) -> None:
+        with contextlib.suppress(self._errors.RedisError, OSError):
+            await self._client.aclose()
+
+
+class SocketLedgers(Ledgers):
+    """Ledgers of the process that started this worker, which listens on a Unix socket (`LedgerServer`)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._gate = asyncio.Lock()
+
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._gate:
+                return await self._ask(name, claim)
+        except (OSError, ValueError, EOFError) as error:
+            raise CoordinationFailed(f"the parent process does not answer: {type(error).__name__}") from None
+
+    async def _ask(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        done = False
+        try:
+            if self._streams is None:
+                self._streams = await asyncio.open_unix_connection(self._path, limit=LINE_BYTES)
+            reader, writer = self._streams
+            writer.write(json.dumps([name, claim]).encode() + b"\n")
+            await writer.drain()
+            grant: dict[str, Any] = json.loads(await reader.readuntil())
+            done = True
+            return grant
+        finally:
+            # After a timeout the answer may still arrive, and it must not be taken for that of another claim.
+            if not done:
+                await self.close()
+
+    async def close(self) -> None:
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams[1].close()
+
+
+def ledgers_from_url(url: str, namespace: str) -> Ledgers:
+    """The ledgers of the setting `coordination_url`. Raises InvalidConfig, whose message has no secret of the URL."""
+    scheme, _, _ = url.partition(":")
+    if scheme in ("redis", "rediss", "unix"):
+        return RedisLedgers(url, namespace)
+    if scheme == "parent":
+        return SocketLedgers(unquote(urlsplit(url).path))
+    raise InvalidConfig("setting 'coordination_url' does not begin with redis:, rediss: or unix:")

@@ -1,0 +1,31 @@
+"""Opens the client of a Redis that a setting names. The library redis-py is needed only by servers that have one."""
+
+from typing import Any
+
+from udf_server.base.errors import InvalidConfig
+
+__all__ = ["CONNECT_SECONDS", "redis_client"]
+
+CONNECT_SECONDS = 2.0
+
+
+def redis_client(url: str, setting: str, **options: Any) -> tuple[Any, Any]:
+    """A client that is not connected yet, and the module of the library's errors.
+
+    Args:
+        url: The value of the setting.
+        setting: Name of the setting, for messages.
+        **options: Further arguments of `redis.asyncio.from_url`.
+
+    Raises:
+        InvalidConfig: redis-py is not installed, or the URL is not valid. The message has no secret of the URL.
+    """
+    try:
+        from redis import asyncio as redis  # noqa: PLC0415 - it is optional
+        from redis import exceptions  # noqa: PLC0415 - it is optional
+    except ImportError:
+        raise InvalidConfig(f"setting {setting!r}: redis:// needs redis-py: pip install 'remote-udf[cache]'") from None
+    try:
+        return redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, **options), exceptions
+    except ValueError:
+        raise InvalidConfig(f"setting {setting!r} is not a valid URL of a Redis") from None

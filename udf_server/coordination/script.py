@@ -1,0 +1,191 @@
+"""The Lua script of the ledger, which Redis runs for each claim. Redis's clock is the only one that it reads."""
+
+from udf_server.coordination.ledger import AHEAD_SHARE, LEASE_SECONDS, RETURN_SECONDS, SLOTS, TURN_SECONDS
+
+__all__ = ["SCRIPT"]
+
+_BODY = """
+local claim = cjson.decode(ARGV[1])
+local clock = redis.call('TIME')
+-- cjson writes 14 digits, so times are counted from a later origin than 1970.
+local now = tonumber(clock[1]) - 1700000000 + tonumber(clock[2]) / 1e6
+local raw = redis.call('GET', KEYS[1])
+local state = raw and cjson.decode(raw) or nil
+local me = claim.member
+
+if state then
+  for id, member in pairs(state.members) do
+    if member[1] <= now then state.members[id] = nil end
+  end
+  if state.settings ~= claim.settings then
+    for id in pairs(state.members) do
+      if id ~= me then return cjson.encode({conflict = state.settings}) end
+    end
+    state = nil
+  end
+end
+if not state then
+  state = {settings = claim.settings, epoch = claim.fresh, members = {}, used = {}, paused = 0,
+           failures = 0, open = 0, probe = 0, limit = claim.first, spared = 0, settling = 0}
+end
+if claim.epoch ~= '' and claim.epoch ~= state.epoch then
+  state.settling = math.max(state.settling, now + RETURN_SECONDS)
+end
+
+local function adapt()
+  if not claim.adaptive then return end
+  local in_use, failed = claim.peak, claim.failed
+  for id, member in pairs(state.members) do
+    if id ~= me then in_use = in_use + member[4] end
+  end
+  while failed > 0 do
+    local spared = math.min(failed, state.spared)
+    state.spared, failed = state.spared - spared, failed - spared
+    if failed > 0 then
+      state.limit = math.max(state.limit / 2, 1)
+      state.spared, failed = math.max(in_use - 1, 0), failed - 1
+    end
+  end
+  state.spared = math.max(state.spared - claim.worked, 0)
+  if claim.worked > 0 and in_use >= math.floor(state.limit) then
+    state.limit = math.min(state.limit + claim.worked / state.limit, claim.most)
+  end
+end
+
+local function share(wanted, limit)
+  local left, order = limit, {}
+  for id in pairs(wanted) do order[#order + 1] = id end
+  table.sort(order, function(a, b)
+    if wanted[a] ~= wanted[b] then return wanted[a] < wanted[b] end
+    return a < b
+  end)
+  for place, id in ipairs(order) do
+    local rest = #order - place + 1
+    if wanted[id] * rest > left then
+      local sharing, index = {}, 0
+      for i = place, #order do sharing[#sharing + 1] = order[i] end
+      table.sort(sharing)
+      for i, each in ipairs(sharing) do
+        if each == me then index = i - 1 end
+      end
+      local turn = (index + math.floor(now / TURN_SECONDS)) % rest
+      return math.floor(left / rest) + (turn < left % rest and 1 or 0)
+    end
+    if id == me then break end
+    left = left - wanted[id]
+  end
+  return wanted[me]
+end
+
+local function permits()
+  local found = -1
+  if claim.most >= 0 then
+    local limit = claim.adaptive and math.floor(state.limit) or claim.most
+    local held, needed, wanted = 0, 0, {}
+    for id, member in pairs(state.members) do
+      if id ~= me then
+        held, needed, wanted[id] = held + member[2], needed + math.max(member[2], member[3]), member[3]
+      end
+    end
+    wanted[me] = claim.wanted
+    found = math.max(math.min(share(wanted, limit), limit - held), 0)
+    if state.settling > now then
+      found = math.min(found, claim.ceiling)
+    else
+      found = found + math.max(math.min(claim.spare, limit - needed - found), 0)
+    end
+  end
+  state.members[me] = {now + LEASE_SECONDS, math.max(found, claim.ceiling), claim.wanted, claim.peak}
+  return found
+end
+
+local function settle(used, settled, slot)
+  if settled > 0 then used[slot] = (used[slot] or 0) + settled end
+  local order = {}
+  for each in pairs(used) do order[#order + 1] = each end
+  table.sort(order, function(a, b) return tonumber(a) > tonumber(b) end)
+  for _, each in ipairs(order) do
+    if settled >= 0 then return end
+    local back = math.min(used[each], -settled)
+    used[each], settled = used[each] - back, settled + back
+    if used[each] <= 0 then used[each] = nil end
+  end
+end
+
+local function name(slot) return string.format('%.0f', slot) end
+
+local function tokens(used, rate)
+  local seconds = rate.seconds
+  local width = seconds / SLOTS
+  for slot in pairs(used) do
+    if (tonumber(slot) + 1) * width + seconds <= now then used[slot] = nil end
+  end
+  settle(used, rate.settled, name(math.floor(now / width)))
+  local room = rate.amount
+  for _, amount in pairs(used) do room = room - amount end
+  if state.paused > now then room = 0 end
+  local granted = 0
+  if room >= rate.least and room > 0 then granted = math.min(rate.take, room) end
+  local ahead = math.max(math.min(rate.ahead, (room - granted) / AHEAD_SHARE), 0)
+  if granted > 0 then
+    local slot = name(math.floor((now + width) / width))
+    used[slot] = (used[slot] or 0) + granted
+  end
+  if ahead > 0 then
+    local slot = name(math.floor((now + math.min(0.1, seconds / 10)) / width))
+    used[slot] = (used[slot] or 0) + ahead
+  end
+  if granted >= rate.take then return granted + ahead, 0 end
+  local oldest
+  for slot in pairs(used) do
+    if not oldest or tonumber(slot) < oldest then oldest = tonumber(slot) end
+  end
+  oldest = oldest or math.floor(now / width)
+  return granted + ahead, math.max((oldest + 1) * width + seconds - now, 0)
+end
+
+local function breaker()
+  if not claim.breaker then return -1, false end
+  local half_open = state.open > 0 and now >= state.open
+  if claim.succeeded then
+    state.failures = 0
+    if half_open then state.open, half_open = 0, false end
+  end
+  state.failures = state.failures + claim.failures
+  if claim.failures > 0 and (half_open or (state.open == 0 and state.failures >= claim.breaker.failures)) then
+    state.open, state.probe, half_open = now + claim.breaker.delay, 0, false
+  end
+  if state.open == 0 then return -1, false end
+  if not half_open then return state.open - now, false end
+  if claim.probe and now >= state.probe then
+    state.probe = now + claim.breaker.delay
+    return 0, true
+  end
+  return math.max(state.probe - now, 0), false
+end
+
+adapt()
+local grant = {epoch = state.epoch, limit = state.limit, permits = permits(), tokens = {}, waits = {}}
+state.paused = math.max(state.paused, now + claim.pause)
+grant.paused = math.max(state.paused - now, 0)
+local longest = LEASE_SECONDS
+for index, rate in ipairs(claim.rates) do
+  local place = tostring(index - 1)
+  local used = state.used[place] or {}
+  state.used[place] = used
+  grant.tokens[index], grant.waits[index] = tokens(used, rate)
+  longest = math.max(longest, rate.seconds * 2)
+end
+if claim.breaker then longest = math.max(longest, claim.breaker.delay * 2) end
+grant.open, grant.probe = breaker()
+if claim.leave then state.members[me] = nil end
+redis.call('SET', KEYS[1], cjson.encode(state), 'PX', math.ceil((longest + claim.pause) * 1000) + 60000)
+return cjson.encode(grant)
+"""
+SCRIPT = _BODY
+for _name, _value in (
+    ("LEASE_SECONDS", LEASE_SECONDS), ("RETURN_SECONDS", RETURN_SECONDS), ("TURN_SECONDS", TURN_SECONDS),
+    ("SLOTS", SLOTS), ("AHEAD_SHARE", AHEAD_SHARE),
+):  # fmt: skip
+    SCRIPT = SCRIPT.replace(_name, repr(_value))
+"""Takes the name of the ledger as its key and a claim as JSON. Returns the grant as JSON."""

@@ -1,0 +1,138 @@
+"""Limits decide which calls of a guarded function may begin. LocalLimits are those of one process."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from udf_server.guards.adaptive import AdaptiveLimit
+from udf_server.guards.breaker import Breaker
+from udf_server.guards.rates import MovingWindow
+from udf_server.guards.settings import GuardSettings
+
+__all__ = ["ADAPTIVE_MOST", "Demand", "Limits", "LocalLimits"]
+
+ADAPTIVE_MOST = 1_000
+"""Maximum number of concurrent calls if `adaptive` is set without `max_concurrency`."""
+
+
+class Demand(NamedTuple):
+    """What the calls of a guard need."""
+
+    in_use: int
+    """Number of calls that run."""
+    waiting: int
+    costs: Sequence[float]
+    """What the first waiting call takes of each rate; empty if none waits."""
+
+
+class Limits(ABC):
+    """The limits of one guard, which calls the methods with its lock held. Nothing here waits."""
+
+    @property
+    @abstractmethod
+    def places(self) -> float:
+        """Number of calls that may run at once."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether the breaker is closed, so that calls are made."""
+
+    @property
+    def unavailable(self) -> str:
+        """Why no call may begin and none should wait; empty otherwise."""
+        return ""
+
+    @abstractmethod
+    def take(self, costs: Sequence[float]) -> float:
+        """Take an amount of each rate. Returns 0.0, or the seconds to wait: infinity if calls are told when to try.
+
+        Call `begin` when the call begins.
+        """
+
+    @abstractmethod
+    def begin(self, costs: Sequence[float]) -> None:
+        """Note that a call begins which has taken these amounts."""
+
+    @abstractmethod
+    def settle(self, amounts: Sequence[float]) -> None:
+        """Add what a call has spent beyond what it took of each rate, or, if negative, give back."""
+
+    @abstractmethod
+    def pause(self, seconds: float) -> None:
+        """Take nothing of the rates for this time, because the service asks for it."""
+
+    @abstractmethod
+    def ask(self) -> float:
+        """Ask the breaker before a call. Returns 0.0 if it may be made, else the seconds after which to ask again."""
+
+    @abstractmethod
+    def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
+        """Record a call that ended, while `in_use` calls were running. Returns whether that opened the breaker."""
+
+    @abstractmethod
+    def starved(self) -> None:
+        """Note that a call waits."""
+
+
+class LocalLimits(Limits):
+    """Limits that count the calls of this process alone."""
+
+    def __init__(self, settings: GuardSettings, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._most = float("inf") if settings.max_concurrency is None else settings.max_concurrency
+        self._adaptive = AdaptiveLimit(settings.max_concurrency or ADAPTIVE_MOST) if settings.adaptive else None
+        self._breaker = (
+            Breaker(settings.breaker_failures, settings.breaker_delay) if settings.breaker_failures else None
+        )
+        self._windows = [MovingWindow(rate, clock) for rate in settings.rate]
+        self._paused = 0.0
+
+    @property
+    def places(self) -> float:
+        return self._most if self._adaptive is None else self._adaptive.limit
+
+    @property
+    def closed(self) -> bool:
+        return self._breaker is None or self._breaker.closed
+
+    def take(self, costs: Sequence[float]) -> float:
+        if not self._windows:
+            return 0.0
+        wait = max(self._paused - self._clock(), 0.0) if self._paused else 0.0
+        for window, cost in zip(self._windows, costs, strict=True):
+            wait = max(wait, window.wait(cost))
+        if not wait:
+            for window, cost in zip(self._windows, costs, strict=True):
+                window.take(cost)
+        return wait
+
+    def begin(self, costs: Sequence[float]) -> None:
+        for window, cost in zip(self._windows, costs, strict=True):
+            window.begin(cost)
+
+    def settle(self, amounts: Sequence[float]) -> None:
+        for window, amount in zip(self._windows, amounts, strict=True):
+            window.add(amount)
+
+    def pause(self, seconds: float) -> None:
+        self._paused = max(self._paused, self._clock() + seconds)
+
+    def starved(self) -> None:
+        pass
+
+    def ask(self) -> float:
+        return self._breaker.ask(self._clock()) if self._breaker else 0.0
+
+    def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
+        if self._adaptive is not None:
+            if went_well and in_time:
+                self._adaptive.succeeded(in_use)
+            else:
+                self._adaptive.failed(in_use)
+        if self._breaker is None:
+            return False
+        if went_well:
+            self._breaker.succeeded()
+            return False
+        return self._breaker.failed(self._clock())

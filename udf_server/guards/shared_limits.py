@@ -1,0 +1,261 @@
+"""SharedLimits are those of all processes that share a ledger. What they lease, calls take without asking."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from udf_server.coordination.ledger import LEASE_SECONDS, ahead_seconds
+from udf_server.guards.adaptive import FIRST
+from udf_server.guards.limits import ADAPTIVE_MOST, Demand, Limits, LocalLimits
+from udf_server.guards.settings import GuardSettings, WithoutCoordination
+
+__all__ = ["SharedLimits"]
+
+AWAY_SECONDS = LEASE_SECONDS / 2
+"""If no claim was answered for this time, the limits are not coordinated. Leases end later than that."""
+BUSY_SECONDS, IDLE_SECONDS = 0.1, 1.5
+"""Longest time between two claims, while calls run or wait, and otherwise."""
+ASK_SECONDS = (0.01, 0.1)
+"""Time between two claims while calls wait for what the ledger does not have: it doubles."""
+BREAKER_SECONDS = 0.05
+"""A call that might be the test call of the breaker is refused for this time, while a claim asks for it."""
+KEPT_SECONDS = 0.01
+"""Tokens that arrive late may be taken for this time at least. Otherwise no call would begin if answers are slow."""
+ROUNDED = 1 - 1e-9
+_NEVER = float("-inf")
+
+
+class SharedLimits(Limits):
+    """The part of shared limits that this process has leased. The coordinator calls what `Sharing` has."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: GuardSettings,
+        lock: threading.Lock,
+        demand: Callable[[], Demand],
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create the limits of the guard `name`.
+
+        Args:
+            name: Function and version.
+            settings: The settings, which must be the same in all processes.
+            lock: The lock of the guard.
+            demand: What the calls of this process need. It is called with the lock held.
+            changed: Called with the lock held when calls that wait may be able to begin.
+            clock: A monotonic clock.
+        """
+        self.name, self.settings = name, str(settings)
+        self.call_back: Callable[[], None] = lambda: None
+        self._lock, self._demand, self._changed, self._clock = lock, demand, changed, clock
+        self._rates, self._breaker = settings.rate, settings.breaker_failures
+        self._delay, self._adaptive = settings.breaker_delay, settings.adaptive
+        self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else -1)
+        self._alone = LocalLimits(settings, clock)
+        """The limits of this process alone, for `fail-open`."""
+        self._open = settings.without_coordination is WithoutCoordination.FAIL_OPEN
+        self._epoch = ""
+        self._permits = 0
+        self._sent = _NEVER
+        self._answered = _NEVER
+        """When the last claim that was answered was sent."""
+        self._why = ""
+        """Why the last claim failed; empty if it did not."""
+        self._denied = ASK_SECONDS[0]
+        none = [0.0] * len(self._rates)
+        self._tokens, self._kept_until = none.copy(), none.copy()
+        self._settled, self._spent, self._recent = none.copy(), none.copy(), none.copy()
+        self._unsettled: list[float] = []
+        """What the last claim has settled."""
+        self._resume, self._pause = 0.0, 0.0
+        self._peak = self._worked = self._failed = 0
+        self._succeeded, self._failures = False, 0
+        self._open_until, self._probe, self._wants_probe = 0.0, False, False
+
+    @property
+    def away(self) -> bool:
+        """Whether the limits are not coordinated."""
+        return bool(self._why) and self._clock() - self._answered > AWAY_SECONDS
+
+    @property
+    def unavailable(self) -> str:
+        return self._why if self._why and not self._open and self.away else ""
+
+    @property
+    def _is_alone(self) -> bool:
+        return bool(self._why) and self._open and self.away
+
+    @property
+    def places(self) -> float:
+        if self._is_alone:
+            return self._alone.places
+        return self._permits if self._most >= 0 else float("inf")
+
+    @property
+    def closed(self) -> bool:
+        return self._alone.closed if self._is_alone else self._open_until == 0.0
+
+    def take(self, costs: Sequence[float]) -> float:
+        if not self._rates:
+            return 0.0
+        if self._is_alone:
+            return self._alone.take(costs)
+        now = self._clock()
+        if now < self._resume:
+            return self._resume - now
+        for index, cost in enumerate(costs):
+            # What calls have spent beyond their estimates is known here before the ledger knows it.
+            left = self._tokens[index] - max(self._settled[index], 0.0)
+            if cost and (left < cost * ROUNDED or now > self._kept_until[index]):
+                return float("inf")
+        for index, cost in enumerate(costs):
+            self._tokens[index] -= cost
+            self._spent[index] += cost
+        return 0.0
+
+    def begin(self, costs: Sequence[float]) -> None:
+        # The ledger counts tokens somewhat longer than calls take to begin.
+        if self._is_alone:
+            self._alone.begin(costs)
+
+    def settle(self, amounts: Sequence[float]) -> None:
+        if self._is_alone:
+            self._alone.settle(amounts)
+            return
+        for index, amount in enumerate(amounts):
+            self._settled[index] += amount
+
+    def pause(self, seconds: float) -> None:
+        self._alone.pause(seconds)
+        self._pause = max(self._pause, seconds)
+        self._resume = max(self._resume, self._clock() + seconds)
+        self.call_back()
+
+    def ask(self) -> float:
+        if self._is_alone:
+            return self._alone.ask()
+        if self._open_until == 0.0:
+            return 0.0
+        left = self._open_until - self._clock()
+        if left > 0:
+            return left
+        if self._probe:
+            self._probe = False
+            return 0.0
+        self._wants_probe = True
+        self.call_back()
+        return BREAKER_SECONDS
+
+    def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
+        self._peak = max(self._peak, in_use)
+        if self._is_alone:
+            return self._alone.ended(went_well, in_time, in_use)
+        if went_well and in_time:
+            self._worked += 1
+        else:
+            self._failed += 1
+        if not self._breaker:
+            return False
+        if went_well:
+            self._succeeded, self._failures = True, 0
+            if self._open_until:
+                self.call_back()
+            return False
+        self._failures += 1
+        if self._open_until == 0.0 and self._failures < self._breaker:
+            return False
+        opened = self._open_until == 0.0
+        if opened:
+            self._open_until = self._clock() + self._delay
+        self.call_back()
+        return opened
+
+    def starved(self) -> None:
+        self.call_back()
+
+    def due(self) -> float:
+        """Seconds until the next claim."""
+        with self._lock:
+            demand, now = self._demand(), self._clock()
+            if demand.waiting:
+                wait = self._denied
+                self._denied = min(self._denied * 2, ASK_SECONDS[1])
+                return wait
+            self._denied = ASK_SECONDS[0]
+            if demand.in_use or any(self._spent) or any(self._settled):
+                return self._sent + (BUSY_SECONDS / 2 if self._rates else BUSY_SECONDS) - now
+            if self._open_until and self._wants_probe:
+                return max(self._open_until - now, ASK_SECONDS[0])
+            return self._sent + (BUSY_SECONDS if any(self._tokens) or self._permits > 0 else IDLE_SECONDS) - now
+
+    def claim(self) -> dict[str, Any]:
+        """The claim for what the calls of this process need."""
+        with self._lock:
+            demand, now = self._demand(), self._clock()
+            elapsed = max(now - self._sent, 0.001)
+            rates = [self._claim_rate(index, demand, now, elapsed) for index in range(len(self._rates))]
+            wanted, peak = demand.in_use + demand.waiting, max(self._peak, demand.in_use)
+            claim = {
+                "settings": self.settings, "epoch": self._epoch,
+                "most": self._most, "adaptive": self._adaptive, "first": min(FIRST, self._most),
+                "ceiling": max(self._permits, demand.in_use), "wanted": wanted, "spare": max(peak - wanted, 0),
+                "peak": peak, "worked": self._worked, "failed": self._failed,
+                "rates": rates, "pause": self._pause,
+                "breaker": {"failures": self._breaker, "delay": self._delay} if self._breaker else False,
+                "succeeded": self._succeeded, "failures": self._failures if self._breaker else 0,
+                "probe": self._wants_probe,
+            }  # fmt: skip
+            self._sent, self._unsettled = now, [rate["settled"] for rate in rates]
+            self._peak, self._worked, self._failed, self._pause = demand.in_use, 0, 0, 0.0
+            self._succeeded, self._failures, self._wants_probe = False, 0, False
+            return claim
+
+    def _claim_rate(self, index: int, demand: Demand, now: float, elapsed: float) -> dict[str, float]:
+        rate, cost = self._rates[index], demand.costs[index] if demand.costs else 0.0
+        if now > self._kept_until[index]:
+            # What was not spent within its lease is returned.
+            self._settled[index] -= self._tokens[index]
+            self._tokens[index] = 0.0
+        self._recent[index] = max(self._spent[index] / elapsed, self._recent[index] / 2)
+        needed, kept = cost * demand.waiting, self._tokens[index]
+        ahead = self._recent[index] * 2 * min(BUSY_SECONDS, ahead_seconds(rate.seconds))
+        claim = {
+            "amount": rate.amount, "seconds": rate.seconds, "settled": self._settled[index],
+            "take": max(needed - kept, 0.0), "least": max(cost - kept, 0.0), "ahead": max(ahead - kept, 0.0),
+        }  # fmt: skip
+        self._settled[index] = self._spent[index] = 0.0
+        return claim
+
+    def granted(self, grant: dict[str, Any]) -> None:
+        """Take the grant for the last claim."""
+        with self._lock:
+            now = self._clock()
+            self._answered, self._why, self._epoch = self._sent, "", grant["epoch"]
+            if grant["permits"] > self._permits:
+                self._denied = ASK_SECONDS[0]
+            self._permits = grant["permits"]
+            for index, tokens in enumerate(grant["tokens"] or ()):
+                if tokens > 0:
+                    self._tokens[index] += tokens
+                    kept = self._sent + ahead_seconds(self._rates[index].seconds)
+                    self._kept_until[index] = max(kept, now + KEPT_SECONDS)
+            self._resume = max(self._resume, now + grant["paused"]) if grant["paused"] else self._resume
+            if grant["open"] < 0:
+                self._open_until = 0.0
+            else:
+                self._open_until = max(now + grant["open"], 1e-9)
+            self._probe = self._probe or bool(grant["probe"])
+            self._changed()
+
+    def failed(self, why: str) -> None:
+        """Note that the last claim was not answered, or was refused."""
+        with self._lock:
+            self._why = why
+            # If the claim has arrived, what was spent is counted twice, which is safe; what is given back must not be.
+            for index, settled in enumerate(self._unsettled):
+                self._settled[index] += max(settled, 0.0)
+            self._unsettled = []
+            self._changed()
