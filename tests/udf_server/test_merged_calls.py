@@ -1,6 +1,7 @@
 """Merged calls: rows of several streams in one call, and what stays a matter of each row and stream."""
 
 import asyncio
+import gc
 import threading
 import time
 from typing import Any
@@ -15,13 +16,14 @@ from remote_udf.errors import ErrorCode, StreamError
 from tests.udf_server.streams import Talk, batch, eventually, finish, opening
 from udf_server.base.errors import DeclarationError
 from udf_server.base.metrics import ServerMetrics
-from udf_server.batching.row_queue import fair_shares
+from udf_server.batching.row_queue import Part, RowQueue, fair_shares
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.executors import Executors
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
+from udf_server.runners.runner import InputBatch
 from udf_server.security.access import Caller
 from udf_server.streams.accounting import StreamLimits
 from udf_server.testing import FunctionEnvironment, ManualClock
@@ -354,6 +356,49 @@ async def test_a_stream_that_does_not_read_holds_up_no_other():
         while (answer := await slow.receive()).HasField("result"):
             rows += answer.result.rows
         assert (rows, answer.finished.counts.rows_ok) == (100, 100)
+
+
+@pytest.mark.parametrize("kind", ["good", "raises", "flaky", "threads", "hedged"])
+async def test_a_stream_that_has_ended_is_freed_without_the_collector(kind):
+    def body(a: list[int]) -> Any:
+        if kind == "raises" and 1 in a:
+            raise ValueError
+        return [udf.Failure("busy", retryable=True) if kind == "flaky" and each == 1 else each for each in a]
+
+    def threads(a: list[int]) -> list[int]:
+        return body(a)
+
+    async def coroutines(a: list[int]) -> list[int]:
+        await asyncio.sleep(0.01 if kind == "hedged" else 0.0)
+        return body(a)
+
+    hedges = {"idempotent": True, "hedge_after": "1 ms", "hedge_share": 1} if kind == "hedged" else {}
+    how = {"batched": True, "max_queue_delay": DELAY, "fixed_delay": "1 ms", "name": "f", **hedges}
+    function = udf.scalar(**how)(threads if kind == "threads" else coroutines)
+    gc.collect()
+    gc.disable()
+    try:
+        async with Talk(function) as talk:
+            await talk.open()
+            talk.send(batch(0, 0, [0, 1, 2]), finish())
+            while not (await talk.receive()).HasField("finished"):
+                pass
+            await talk.ended()
+            talk._stream = asyncio.create_task(asyncio.sleep(0))
+            await eventually(lambda: talk.running is None)
+    finally:
+        gc.enable()
+
+
+def test_the_queue_keeps_few_parts_whose_rows_were_taken():
+    queue, stuck = RowQueue(), object()
+    column = pa.array([1])
+    for number in range(10_000):
+        stream = stuck if number == 0 else None
+        queue.push("caller", Part(stream, InputBatch(0, 1, None), [column], None, 1, 1.0, float(number)))
+        queue.take(10, 1000, mix_callers=True, held_up=lambda stream: stream is stuck)
+    assert (queue.rows, queue.oldest(lambda stream: False)) == (1, 0.0)
+    assert len(queue._parts) < 200
 
 
 async def test_callers_and_then_streams_get_equal_shares():

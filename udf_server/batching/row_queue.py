@@ -12,6 +12,10 @@ from udf_server.runners.runner import InputBatch
 __all__ = ["Part", "RowQueue", "Slice", "fair_shares"]
 
 
+SPARE_PARTS = 64
+"""A queue keeps at most this number of parts without waiting rows, and as many as it has parts with waiting rows."""
+
+
 class Part:
     """The rows of one batch that are called. Rows are counted from the first of them."""
 
@@ -58,6 +62,7 @@ class RowQueue:
         """By caller, then by stream, those that were served least recently first."""
         self._parts: collections.deque[Part] = collections.deque()
         """In the order of their arrival. Some may have no waiting rows any more."""
+        self._most_parts = SPARE_PARTS
         self.rows = 0
         self.bytes = 0
 
@@ -66,6 +71,8 @@ class RowQueue:
         waiting = self._callers.setdefault(caller, {}).setdefault(part.stream, _Waiting())
         waiting.slices.append(Slice(part, 0, part.rows))
         waiting.rows += part.rows
+        if len(self._parts) >= self._most_parts:
+            self._remove_done()
         self._parts.append(part)
         self.rows += part.rows
         self.bytes += part.rows * part.row_bytes
@@ -73,17 +80,20 @@ class RowQueue:
     def drop(self, caller: str, stream: Any) -> None:
         """Remove the rows of a stream. Safe to call twice."""
         waiting = self._callers.get(caller, {}).pop(stream, None)
-        if waiting is None:
-            return
-        for each in waiting.slices:
-            self._count(each)
-        if not self._callers[caller]:
-            del self._callers[caller]
+        if waiting is not None:
+            for each in waiting.slices:
+                self._count(each)
+            if not self._callers[caller]:
+                del self._callers[caller]
+        self._remove_done()
+
+    def _remove_done(self) -> None:
+        """Remove the parts without waiting rows, which would keep their streams and arguments in memory."""
+        self._parts = collections.deque(part for part in self._parts if part.waiting)
+        self._most_parts = 2 * len(self._parts) + SPARE_PARTS
 
     def oldest(self, held_up: Callable[[Any], bool]) -> float | None:
         """When the row that waits longest has arrived, of the streams that are not held up; None without such rows."""
-        while self._parts and not self._parts[0].waiting:
-            self._parts.popleft()
         return next((part.arrived for part in self._parts if part.waiting and not held_up(part.stream)), None)
 
     def waiting(self, caller: str, stream: Any) -> int:
@@ -117,6 +127,8 @@ class RowQueue:
                 served = self._callers.pop(caller)
                 if served:
                     self._callers[caller] = served
+        while self._parts and not self._parts[0].waiting:
+            self._parts.popleft()
         return taken
 
     def _take(self, streams: dict[Any, _Waiting], stream: Any, rows: int, left: int, taken: list[Slice]) -> int:
