@@ -67,6 +67,7 @@ class Guard:
         self._first_party = ANYONE
         self._in_use = 0
         self._units = {rate.unit for rate in settings.rate} - {CALLS}
+        self._shown: tuple[float, bool] | None = None
         self._calls_only = (1.0,) * len(settings.rate)
         self._show()
 
@@ -96,7 +97,8 @@ class Guard:
             waiter = self._take(costs, TaskWaiter, loop)
             if waiter is not None:
                 await self._wait(waiter, loop)
-            self._ask(costs, loop)
+            if not self._limits.closed:
+                self._ask(costs, loop)
             spending = Spending() if costs_of else None
             if spending:
                 current_spending.set(spending)
@@ -125,7 +127,8 @@ class Guard:
             waiter = self._take(costs, ThreadWaiter, None)
             if waiter is not None:
                 self._wait_on_thread(waiter)
-            self._ask(costs, None)
+            if not self._limits.closed:
+                self._ask(costs, None)
             spending = Spending() if costs_of else None
             if spending:
                 current_spending.set(spending)
@@ -327,4 +330,7 @@ class Guard:
         return Demand(self._in_use, waiting + 1, first.costs)
 
     def _show(self) -> None:
-        self._metrics.show(self._limits.places, closed=self._limits.closed)
+        shown = self._limits.places, self._limits.closed
+        if shown != self._shown:  # setting a metric costs as much as the rest of a guarded call
+            self._shown = shown
+            self._metrics.show(shown[0], closed=shown[1])

@@ -107,8 +107,10 @@ class SharedLimits(Limits):
         if now < self._resume:
             return self._resume - now
         for index, cost in enumerate(costs):
-            # What calls have spent beyond their estimates is known here before the ledger knows it.
-            left = self._tokens[index] - max(self._settled[index], 0.0)
+            left, settled = self._tokens[index], self._settled[index]
+            if settled > 0.0:
+                # What calls have spent beyond their estimates is known here before the ledger knows it.
+                left -= settled
             if cost and (left < cost * ROUNDED or now > self._kept_until[index]):
                 return float("inf")
         for index, cost in enumerate(costs):
