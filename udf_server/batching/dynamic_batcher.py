@@ -115,6 +115,8 @@ class DynamicBatcher:
         self._streams: dict[Any, None] = {}
         self._quiet: dict[Any, float] = {}
         """The streams without rows here, since when; the latest is the last."""
+        self._held_up: dict[Any, None] = {}
+        """The streams whose clients do not read results."""
         self._calls: dict[MergedCall, None] = {}
         self._again: collections.deque[MergedCall] = collections.deque()
         """Calls that wait for an instance for their next attempt."""
@@ -130,6 +132,7 @@ class DynamicBatcher:
         """Remove a stream that has ended, with its rows. Results of calls that are running are dropped."""
         self._streams.pop(stream, None)
         self._quiet.pop(stream, None)
+        self._held_up.pop(stream, None)
         self._queue.drop(stream.setup.party.caller, stream)
         for call in list(self._calls):
             call.left()
@@ -149,9 +152,20 @@ class DynamicBatcher:
         self._queue.push(stream.setup.party.caller, part)
         self._batchers.go_on()
 
-    def go_on(self) -> None:
-        """Start calls, because a stream is not held up any more."""
+    def hold_up(self, stream: Any) -> None:
+        """Take no rows of the stream until `go_on`."""
+        self._held_up[stream] = None
+
+    def go_on(self, stream: Any) -> None:
+        """Start calls, because the stream is not held up any more."""
+        self._held_up.pop(stream, None)
         self._batchers.go_on()
+
+    @property
+    def _rows(self) -> int:
+        """Number of waiting rows that may be called."""
+        held = sum(self._queue.waiting(stream.setup.party.caller, stream) for stream in self._held_up)
+        return self._queue.rows - held
 
     def check(self, now: float) -> None:
         """Check the deadlines of the calls."""
@@ -180,7 +194,7 @@ class DynamicBatcher:
 
         The thread with that call begins as soon as another thread has left the function.
         """
-        ready = bool(self._again) or self._queue.rows >= self._most_rows
+        ready = bool(self._again) or self._rows >= self._most_rows
         return ready and self._batchers.idle == 0 and not self._function.is_async
 
     def _wait(self) -> float | None:
@@ -188,7 +202,7 @@ class DynamicBatcher:
         oldest = self._queue.oldest(_held_up) if self._queue.rows else None
         if oldest is None:
             return None
-        if self._queue.rows >= self._most_rows or self._queue.bytes >= self._most_bytes:
+        if self._rows >= self._most_rows or (self._queue.bytes >= self._most_bytes and not self._held_up):
             return 0.0
         if not self._quiet:
             return 0.0

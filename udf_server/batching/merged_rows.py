@@ -131,6 +131,7 @@ class MergedRows(Runner):
                     self.setup.emit(output)
         if not self.held_up and not self.setup.room.when_free(functools.partial(self.setup.post, self._go_on)):
             self.held_up = True
+            self._batcher.hold_up(self)
 
     def _send_skipped(self, batch: InputBatch, positions: "np.ndarray[Any, Any]") -> None:
         if len(positions):
@@ -140,7 +141,7 @@ class MergedRows(Runner):
         """Continue after the client has read results."""
         self.held_up = False
         if not self.closed:
-            self._batcher.go_on()
+            self._batcher.go_on(self)
 
     def retried(self, part: Part, row: int, attempts: int, error: BaseException) -> None:
         """Record that rows of a part are called again."""
