@@ -40,7 +40,9 @@ def test_a_function_that_connects_itself_works_everywhere(spark, serve, run, tmp
 
 @pytest.mark.connect
 @pytest.mark.parametrize("captured", ["session", "function"])
-def test_a_remote_function_may_come_from_outside_and_a_session_too_but_not_on_connect(spark, serve, run, tmp_path, captured):
+def test_a_remote_function_may_come_from_outside_and_a_session_too_but_not_on_connect(
+    spark, serve, run, tmp_path, captured
+):
     session, out = connect(spark, serve(plus_ten).target), str(tmp_path / "out")
     function = session.function("plus_ten")
 
