@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from remote_udf.options import HostedOptions
 from remote_udf.threads import Threads
 from udf_server.base.fairness import Party
+from udf_server.base.posting import poster
 from udf_server.batching.attempt import Attempt, Gate
 from udf_server.batching.merged_call import MergedCall
 from udf_server.batching.row_queue import Part, RowQueue
@@ -22,7 +23,6 @@ from udf_server.runners.calling import Calling
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import Returned
 from udf_server.runners.runner import RunnerSetup, timeout_error
-from udf_server.streams.background import poster
 
 __all__ = ["Batchers", "DynamicBatcher", "batcher_of"]
 

@@ -1,11 +1,10 @@
 """Background tasks of a stream: they run beside its exchange of messages until the stream ends."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["Background", "poster"]
+__all__ = ["Background"]
 
 
 class Background:
@@ -41,16 +40,3 @@ class Background:
         """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
-
-
-def poster(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
-    """Return a function that calls something on the loop, from any thread.
-
-    If the loop is closed, the server has stopped, and the call is ignored.
-    """
-
-    def post(callback: Callable[..., object], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(callback, *arguments)
-
-    return post

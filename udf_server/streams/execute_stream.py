@@ -19,6 +19,7 @@ from remote_udf.tracing import start_span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.fairness import Party
 from udf_server.base.metrics import FunctionMetrics, ServerMetrics
+from udf_server.base.posting import poster
 from udf_server.batching.merged_rows import MergedRows
 from udf_server.cache.cached_runner import CachedRunner
 from udf_server.cache.outcome_cache import OutcomeCache
@@ -33,7 +34,7 @@ from udf_server.security.access import ANYBODY, Caller
 from udf_server.streams.accounting import RowAccounts, StreamLimits
 from udf_server.streams.admission import Admission
 from udf_server.streams.audit import stream_ended, stream_refused
-from udf_server.streams.background import Background, poster
+from udf_server.streams.background import Background
 from udf_server.streams.heartbeats import Heartbeats
 from udf_server.streams.opening import open_function, opened_message
 from udf_server.streams.outbox import Outbox
