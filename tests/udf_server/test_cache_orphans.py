@@ -116,13 +116,15 @@ class World:
 async def test_calls_that_ran_are_kept_and_rows_that_had_not_begun_are_not_called(execution, by_cancel):
     async with World(execution) as world:
         await world.lose(range(30), by_cancel)
-        assert world.cache.orphans.rows == 4
-        assert world.admission.rows("f@1") == 4 and world.admission.bytes > 0, "they count until they have ended"
+        begun = world.cache.orphans.rows
+        # Several common calls of four rows may run at once.
+        assert begun == 4 or (execution == "merged" and begun in range(4, 30, 4))
+        assert world.admission.rows("f@1") == begun and world.admission.bytes > 0, "they count until they have ended"
         world.gate.set()
         await world.settled()
-        assert sorted(world.calls) == [0, 1, 2, 3] and not world.cancelled
+        assert sorted(world.calls) == list(range(begun)) and not world.cancelled
         hits, _ = await world.run(range(30))
-        assert hits == 4
+        assert hits == begun
         assert sorted(world.calls) == list(range(30)), "each row was called once"
 
 
