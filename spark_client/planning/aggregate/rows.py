@@ -36,9 +36,13 @@ class Rows:
             # Computed before the shuffle: an expression on the position in the input would change after it.
             order.append(hidden(f"order_{index}"))
             extra[hidden(f"order_{index}")] = column_of(column)
-        # Select all columns of the frame first, because the order may refer to any of them. Spark prunes the rest.
         conditions = [column.alias(name) for name, column in self._query.conditions.items()]
         frame = selected(self._query.frame, "*", *conditions) if conditions else self._query.frame
+        if not chained and self._query.sets is None:
+            own = [column.alias(name) for name, column in extra.items() if name not in self._query.keys]
+            grouped_by = [extra[name].alias(name) for name in self._query.keys]
+            return selected(frame, *self._passed_columns(), *grouped_by, *self._query.conditions, *own)
+        # Select all columns of the frame first, because the order may refer to any of them. Spark prunes the rest.
         base = selected(frame, "*", *(column.alias(name) for name, column in extra.items()))
         if self._query.sets is not None:
             base = self._expanded(base)
@@ -51,8 +55,8 @@ class Rows:
         # Rows that are not sorted here are sorted by these columns after they were gathered.
         sorted_by = (name for name in order if isinstance(name, str)) if chained else ()
         done = {*self._query.keys, *sorted_by}
-        own = [*self._query.conditions, *(name for name in extra if name not in done)]
-        return selected(base, *self._passed_columns(), *keys, *own)
+        rest = [*self._query.conditions, *(name for name in extra if name not in done)]
+        return selected(base, *self._passed_columns(), *keys, *rest)
 
     def _types_of_keys(self, base: DataFrame) -> list[T.DataType]:
         types = {field.name: field.dataType for field in base.schema.fields}
