@@ -65,6 +65,8 @@ class Guarded:
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
+        if self._no_call_until is None and not self.guard._limits.closed:
+            raise Violation(f"{self._where}: the breaker is open after {self._failures} failures")
         if self._most is not None or self._settings.rate:
             self.shares.look(self.guard._waiting, 2 * (self._most or 1) + 4, self._where)
 

@@ -264,7 +264,7 @@ class Guard:
             if self._loop is not loop:
                 return
             opened = False
-            # A call that was cancelled for another reason than its deadline says nothing about the service.
+            # A call that was cancelled for another reason than its deadline is no failure of the service.
             needless = current_party.get().closed or is_answered.get()()
             if not (needless and isinstance(failure, asyncio.CancelledError)):
                 opened = self._limits.ended(failure is None, goal is None or seconds <= goal, self._in_use)
