@@ -1,6 +1,5 @@
 """Planted bugs of limits: turns, fair shares, guards, admission, and what a client holds."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -41,13 +40,6 @@ def _always(value: Any) -> Callable[[Any], Any]:
     return lambda original: property(lambda self: value)
 
 
-def _blames_the_service(original: Any) -> Any:
-    def leave(self: Any, failure: BaseException | None, *arguments: Any) -> Any:
-        return original(self, TimeoutError() if isinstance(failure, asyncio.CancelledError) else failure, *arguments)
-
-    return leave
-
-
 def _tests_at_will(original: Any) -> Any:
     def ask(self: Any, now: float) -> float:
         was_open = now < self._until
@@ -66,7 +58,6 @@ LIMIT_MUTANTS = (
     Mutant("input is read whatever is held", Group, "bytes", zero),
     Mutant("a guard allows any number of calls at once", LocalLimits, "places", _always(float("inf"))),
     Mutant("the place of a guarded call is not returned", Guard, "_leave", nothing),
-    Mutant("a guard takes calls whose client is gone for failures", Guard, "_leave", _blames_the_service),
     Mutant("a rate is ignored", MovingWindow, "wait", returns(0.0)),
     Mutant("a breaker does not open", Breaker, "failed", returns(False)),
     Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
