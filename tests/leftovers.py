@@ -18,6 +18,16 @@ GRACE_SECONDS = 5.0
 _THREADS = re.compile(r"remote-udf-reader|remote-udf-spans|local-requests|Thread-\d+ \(_run\)")
 """Names of threads that belong to a stream; the last are gRPC's, one for each stream of a client."""
 _running: set[Any] = set()
+_mappings = {"made": 0, "counted": -1, "found": 0}
+"""How many mappings this process has made; how many of them there were at the last count, and what it found."""
+
+
+def _count_mappings(event: str, arguments: object) -> None:
+    if event == "mmap.__new__":
+        _mappings["made"] += 1
+
+
+sys.addaudithook(_count_mappings)
 
 
 def watch_streams() -> None:
@@ -54,11 +64,18 @@ def _present() -> Counter[str]:
     found = Counter({"stream": len(_running)})
     found["thread"] = sum(_THREADS.fullmatch(thread.name) is not None for thread in threading.enumerate())
     if sys.platform == "linux":
-        found["mapping of shared memory"] += mapped()
+        found["mapping of shared memory"] += _mapped_here()
         for descriptor in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):  # the one of the listing itself
                 found["file of shared memory"] += NAME in str(descriptor.readlink())
     return found
+
+
+def _mapped_here() -> int:
+    """Those of this process. Reading them takes a millisecond, so it is done only if something was or is mapped."""
+    if _mappings["found"] or _mappings["made"] != _mappings["counted"]:
+        _mappings.update(counted=_mappings["made"], found=mapped())
+    return _mappings["found"]
 
 
 def mapped(process: int | str = "self") -> int:
