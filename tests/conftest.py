@@ -22,7 +22,7 @@ from udf_server.serving.server import Server
 # Deterministic, so that a failure comes back; REMOTE_UDF_SEED=random looks for new ones. Hypothesis prints the seed.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("unit", derandomize=True, deadline=None, print_blob=True, max_examples=6)
+hypothesis.settings.register_profile("unit", derandomize=True, deadline=None, print_blob=True, max_examples=10)
 hypothesis.settings.load_profile("random" if os.environ.get("REMOTE_UDF_SEED") == "random" else "fixed")
 watch_streams()
 

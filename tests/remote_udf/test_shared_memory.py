@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_udf.errors import ProtocolViolation
@@ -26,6 +26,7 @@ from remote_udf.shared_memory import (
 )
 from remote_udf.v1 import message_pb2 as pb
 from tests.leftovers import mapped
+from tests.properties import examples
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd is of Linux")
 LIMIT = 64 << 20
@@ -54,7 +55,7 @@ def parts_of(data, cuts):
     return [pa.py_buffer(data[a:b]) if a % 2 else data[a:b] for a, b in pairwise(borders)]
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.lists(
         st.tuples(st.integers(LEAST_BYTES, 5_000_000), st.lists(st.integers(0, 1 << 30), max_size=4), st.booleans()),

@@ -4,12 +4,13 @@ import threading
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from spark_client.testing import FaultyTransport, LocalTransport
+from tests.properties import examples
 from tests.spark_client.engines import all_outcomes, numbered, outcomes, plus_one, through
 from tests.spark_client.scripted import (
     Scripted,
@@ -44,7 +45,7 @@ def expected(rows):
     return [(x, x + 1, -x if x % 2 else error, 11 * x) for x in range(rows)]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 40), max_size=8), st.booleans(), st.sampled_from(["ordered", "unordered"]))
 def test_outcomes_do_not_depend_on_the_cut_of_the_input_or_on_the_order_of_answers(local, sizes, ordered, mode):
     engine = through(
@@ -58,7 +59,7 @@ def test_outcomes_do_not_depend_on_the_cut_of_the_input_or_on_the_order_of_answe
     assert (found if ordered else sorted(found)) == expected(sum(sizes))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 40), max_size=8), st.booleans(), st.integers(0, 10_000))
 def test_outcomes_do_not_depend_on_connections_that_break(local, sizes, ordered, seed):
     mode = "ordered" if ordered else "unordered"

@@ -5,9 +5,10 @@ from dataclasses import asdict, is_dataclass
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tests.udf_server.averages import BundledAverage, ClassicAverage, SumAndCount, VectorizedAverage
 from udf_server import BundledKeySegment as Segment
 from udf_server import RowKind
@@ -37,7 +38,7 @@ def plain(applied):
     ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60, deadline=None)
 @given(st.lists(segments(), max_size=6), st.integers(1, 4))
 async def test_any_segments_give_the_same_in_each_way(given_segments, size):
     found = []
@@ -55,7 +56,7 @@ async def test_any_segments_give_the_same_in_each_way(given_segments, size):
     assert found[0] == found[1] == found[2]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40, deadline=None)
 @given(
     st.lists(st.tuples(st.none() | st.integers(0, 3), numbers, row_kinds), max_size=12),
     st.integers(1, 13),
@@ -74,7 +75,7 @@ async def test_values_do_not_depend_on_how_the_input_is_cut_or_merged(rows, size
             assert await environment.aggregate(average, values, keys=keys, row_kinds=kinds, **cut) == expected
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30, deadline=None)
 @given(
     st.lists(st.tuples(st.lists(numbers, max_size=90), st.lists(st.tuples(numbers, st.integers(1, 9)), max_size=2))),
 )

@@ -4,11 +4,12 @@ import asyncio
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.outcomes import RowError
+from tests.properties import examples
 from udf_server.testing import FunctionEnvironment
 
 OPTIONS = {"nulls": "skip", "fixed_delay": "1 ms", "max_attempts": 2}
@@ -86,7 +87,7 @@ def test_the_outcome_of_a_row_is_its_own(function):
             [alone[value]] = await outcomes(function, [value])
         assert await outcomes(function, values, **cut) == [alone[value] for value in values]
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(inputs, cuts)
     def run(values, cut):
         asyncio.run(check(values, cut))

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode, StreamError
+from tests.properties import examples
 from tests.udf_server.streams import Talk, batch, eventually, finish, opening
 from udf_server.base.errors import DeclarationError
 from udf_server.base.metrics import ServerMetrics
@@ -589,7 +590,7 @@ def test_shares_are_fair(wants, total):
 KINDS = st.sampled_from(["good", "good", "good", "bad", "flaky", "raises", "null"])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.lists(KINDS, min_size=1, max_size=12), min_size=1, max_size=5), st.integers(1, 20), st.integers(1, 5),
     st.sampled_from(["ordered", "unordered"]), st.integers(1, 3), st.booleans(),

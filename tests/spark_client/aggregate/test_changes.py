@@ -1,12 +1,13 @@
 """A running changelog against plain Python, whatever the cuts and bundles; and played back, the table."""
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_udf.options import OnError
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
 from spark_client.executor.aggregate.segment_columns import AggregateInput
+from tests.properties import examples
 from tests.spark_client.aggregate.world import (
     Opening,
     Rows,
@@ -66,7 +67,7 @@ def total(held):
     return {"sum": sum(sign * v for sign, v in held), "count": sum(sign for sign, _ in held)}
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     CHANGES, st.lists(st.integers(0, 30), max_size=3), st.integers(1, 35), st.sampled_from(["row", "bundle", "version"])
 )

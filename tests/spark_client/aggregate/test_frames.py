@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_client.executor.aggregate import over
@@ -16,6 +16,7 @@ from spark_client.executor.aggregate.frames import bounds_of, recomputed, slid, 
 from spark_client.executor.aggregate.over import OverInput, OverPlan, map_over
 from spark_client.executor.aggregate.segment_columns import AggregateInput
 from spark_client.testing import FaultyTransport
+from tests.properties import examples
 from tests.spark_client.aggregate.world import (
     Opening,
     Rows,
@@ -127,7 +128,7 @@ def plan_of(frame, *sources):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@examples(150)
 @given(windows(), st.integers(1, 30), st.lists(st.integers(0, 30), max_size=3), st.booleans())
 def test_every_row_has_the_value_of_its_frame(transport, window, size, cuts, filtered):
     type_, frame, descending, partitions = window
@@ -154,7 +155,7 @@ def test_every_row_has_the_value_of_its_frame(transport, window, size, cuts, fil
     assert [row["x2"] for row in found] == [len(vs) for vs in expected]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(windows(), st.integers(1, 10), st.integers(0, 1 << 30))
 def test_lost_servers_change_no_value(transport, window, size, seed):
     type_, frame, _, partitions = window

@@ -4,7 +4,7 @@ import decimal
 import random
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_udf.segments import AppliedField
@@ -14,6 +14,7 @@ from spark_client.executor.aggregate.partial import map_partial
 from spark_client.executor.engine.row_engine import PlannedCall
 from spark_client.executor.scalar.rows import OutputColumn, Source
 from spark_client.testing import FaultyTransport, LocalTransport
+from tests.properties import examples
 from tests.spark_client.aggregate.world import (
     DECIMAL,
     DecimalSum,
@@ -79,7 +80,7 @@ def trail(values):
     return "".join(f"{'-' if v is None else v}," for v in values)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(ROWS, CUTS, st.integers(1, 45), st.data())
 def test_partial_and_merge_give_what_all_rows_together_give(transport, rows, cuts, size, data):
     """Several calls of one pass, with a condition; accumulators merged in any order."""
@@ -106,7 +107,7 @@ def test_partial_and_merge_give_what_all_rows_together_give(transport, rows, cut
     assert values[3] == [len(group) for group in chosen]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(ROWS, CUTS, st.integers(1, 45))
 def test_sorted_rows_give_one_accumulator_per_key_in_the_order_of_the_rows(transport, rows, cuts, size):
     rows.sort(key=lambda row: (row[0] is not None, row[0] or 0))
@@ -137,7 +138,7 @@ KINDS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(KINDS, CUTS, st.integers(1, 45))
 def test_a_changelog_gives_what_its_table_gives(transport, changes, cuts, size):
     changes.sort(key=lambda change: change[0])
@@ -157,7 +158,7 @@ def test_a_changelog_gives_what_its_table_gives(transport, changes, cuts, size):
     assert in_order(found) == expected
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(KINDS, CUTS, st.integers(1, 45))
 def test_bundles_of_a_changelog_carry_their_net_rows(transport, changes, cuts, size):
     table = as_table([(k, v, None) for k, v, _ in changes], [kind for _, _, kind in changes])
@@ -171,7 +172,7 @@ def test_bundles_of_a_changelog_carry_their_net_rows(transport, changes, cuts, s
         )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(ROWS, CUTS, st.integers(1, 45), st.booleans())
 def test_rows_that_are_handed_on_all_arrive_and_carry_each_accumulator_once(transport, rows, cuts, size, chained):
     if chained:
@@ -190,7 +191,7 @@ def test_rows_that_are_handed_on_all_arrive_and_carry_each_accumulator_once(tran
         assert len(accumulators) == 1 or not chained
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(ROWS, CUTS, st.integers(1, 8), st.integers(0, 1 << 30), st.booleans())
 def test_lost_servers_change_nothing(transport, rows, cuts, size, seed, chained):
     rows.sort(key=lambda row: (row[0] is not None, row[0] or 0))
@@ -241,7 +242,7 @@ class WatchedSum(Watched):
         return False
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(ROWS, CUTS, st.integers(1, 10))
 def test_no_bundle_is_larger_than_its_size(rows, cuts, size):
     rows.sort(key=lambda row: (row[0] is not None, row[0] or 0))

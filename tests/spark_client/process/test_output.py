@@ -23,6 +23,7 @@ from spark_client.executor.stream.call_stream import CallStream
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
 from spark_client.testing import FaultyTransport, LocalTransport
+from tests.properties import examples
 from udf_server import ArgumentTrait, StateHint, ValueView
 from udf_server.process.declaration import declare_process
 
@@ -153,7 +154,7 @@ def served(request):
 
 
 @hypothesis.given(rows=ROWS, seed=st.integers(0, 2**16), size=st.sampled_from([1, 2, 1000]))
-@hypothesis.settings(max_examples=25, deadline=None)
+@examples(25, deadline=None)
 def test_output_of_any_size_arrives_once_and_in_order_whatever_is_lost(served, rows, seed, size):
     declared, transport = served
     faulty = FaultyTransport(transport, seed, loss_rate=0.05, most_losses=4)

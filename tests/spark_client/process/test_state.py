@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import udf_server as udf
 from spark_client.base.errors import FunctionFailed, StateMismatch
 from spark_client.executor.process.state import pages
+from tests.properties import examples
 from tests.spark_client.process.stateful import ROW, Stream, at, state_plan
 from udf_server import ArgumentTrait, StateHint
 from udf_server.testing import ProcessTableHarness, table
@@ -83,7 +84,7 @@ def by_key(rows, *, watermarks=True):
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [(), (("ts", False, False), ("v", True, True))])
 @hypothesis.given(batches=BATCHES)
-@hypothesis.settings(max_examples=12)
+@examples(12)
 def test_micro_batches_give_what_the_same_steps_give_in_the_harness(order, batches):
     """Pages are so small here that they split all the time, and every micro-batch starts with empty caches."""
     with pytest.MonkeyPatch.context() as patch:
