@@ -8,6 +8,7 @@ from typing import Never
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_client.functions.directory import Functions
+from spark_client.functions.fused import FusedFunctions
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Text
 from spark_client.sql.rewriting import Rewriting
@@ -21,7 +22,10 @@ _NUMBERS = re.compile(r"(#|CTERelation(?:Def|Ref) |plan_id=|UnionLoop(?:Ref)? )(
 
 def rewritten(spark: SparkSession, sql: str) -> DataFrame:
     """Parses the query, processes it like one with remote functions, writes it and runs it."""
-    text, functions = Text(sql, None, {}), SqlFunctions(spark, Functions([]), {}, {}, _refused, _refused)
+    text, functions = (
+        Text(sql, None, {}),
+        SqlFunctions(spark, Functions([]), {}, {}, _refused, _refused, FusedFunctions()),
+    )
     workspace = Workspace(functions, text, SingleCalls(functions))
     return workspace.run(Rewriting(workspace).statement(text.tree))
 
