@@ -22,7 +22,7 @@ WORKERS ?= 2
 # Tests without Spark wait more than they compute.
 UNIT_WORKERS ?= 4
 # Compiling a query takes Spark longer than a few rows are worth; `make test-all` compiles them, as jobs do.
-INTERPRET := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN
+INTERPRET := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false
 TESTS ?=
 # What `make check` runs of them; CI: TEST=test-all.
 TEST ?= test
