@@ -50,6 +50,13 @@ class _Cells:
 
     def end(self, result: Any) -> None:
         with contextlib.suppress(Exception):
-            if isinstance(result.error_in_exec, KeyboardInterrupt):
+            if _is_interrupt(result.error_in_exec):
                 self._cancel(self._tag)
             self._remove(self._tag)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether a cell was interrupted. Py4J may fail while it handles the interrupt, and then raises its own error."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
