@@ -51,6 +51,8 @@ class TaskWaiter(Waiter):
         super().__init__(costs)
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self._loop.create_future()
+        self._due = 0.0
+        self._try: asyncio.TimerHandle | None = None
 
     @property
     def gone(self) -> bool:
@@ -62,7 +64,19 @@ class TaskWaiter(Waiter):
 
     def try_after(self, seconds: float, retry: Callable[[], None]) -> None:
         shortest, longest = TIMER_SECONDS
-        self._post(self._loop.call_later, min(max(seconds, shortest), longest), retry)
+        self._post(self._try_at, self._loop.time() + min(max(seconds, shortest), longest), retry)
+
+    def _try_at(self, due: float, retry: Callable[[], None]) -> None:
+        # Each call that ends looks at the first waiter, which must not get one timer more each time.
+        if self._try is not None:
+            if self._due <= due:
+                return
+            self._try.cancel()
+        self._due, self._try = due, self._loop.call_at(due, self._try_now, retry)
+
+    def _try_now(self, retry: Callable[[], None]) -> None:
+        self._try = None
+        retry()
 
     def _post(self, callback: Callable[..., object], *arguments: object) -> None:
         try:

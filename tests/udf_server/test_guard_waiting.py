@@ -1,0 +1,84 @@
+"""Waiters of a guard: when the first one tries again."""
+
+import asyncio
+
+from tests.udf_server.streams import eventually
+from udf_server.guards.waiting import TaskWaiter
+
+
+class ManualLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock the test moves; timers fire when the loop runs next."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.timers = []
+        super().__init__()
+
+    def time(self):
+        return self.now
+
+    def call_at(self, when, callback, *arguments, context=None):
+        self.timers.append(super().call_at(when, callback, *arguments, context=context))
+        return self.timers[-1]
+
+    @property
+    def pending(self):
+        return [round(timer.when() - 100.0, 3) for timer in self.timers if not timer.cancelled()]
+
+
+def on_a_manual_loop(check):
+    loop = ManualLoop()
+    try:
+        loop.run_until_complete(check(loop))
+    finally:
+        loop.close()
+
+
+def test_a_waiter_has_one_timer_however_often_it_is_told_to_try():
+    async def check(loop):
+        waiter = TaskWaiter((1.0,))
+        for _ in range(50):
+            waiter.try_after(0.5, lambda: None)
+        assert loop.pending == [0.5]
+
+    on_a_manual_loop(check)
+
+
+def test_an_earlier_time_replaces_a_later_one_which_is_ignored_after_it():
+    async def check(loop):
+        waiter, tried = TaskWaiter((1.0,)), []
+        for seconds in (0.5, 0.2, 0.7):
+            waiter.try_after(seconds, lambda seconds=seconds: tried.append(seconds))
+        assert loop.pending == [0.2]
+        loop.now += 1.0
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert tried == [0.2]
+
+    on_a_manual_loop(check)
+
+
+def test_a_waiter_that_has_tried_can_be_told_to_try_again():
+    async def check(loop):
+        waiter, tried = TaskWaiter((1.0,)), []
+
+        def retry():
+            tried.append(loop.now)
+            if len(tried) < 3:
+                waiter.try_after(0.5, retry)
+
+        waiter.try_after(0.5, retry)
+        for _ in range(3):
+            loop.now += 0.6
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert len(tried) == 3
+
+    on_a_manual_loop(check)
+
+
+async def test_a_thread_sets_the_timer_on_the_loop_of_the_waiter():
+    waiter, tried = TaskWaiter((1.0,)), []
+    await asyncio.to_thread(waiter.try_after, 0.0, lambda: tried.append(asyncio.get_running_loop()))
+    await eventually(lambda: tried)
+    assert tried == [asyncio.get_running_loop()]
