@@ -73,7 +73,9 @@ class SharedLimits(Limits):
         self._resume, self._pause = 0.0, 0.0
         self._peak = self._worked = self._failed = 0
         self._succeeded, self._failures = False, 0
-        self._open_until, self._probe, self._wants_probe = 0.0, False, False
+        self._open_until, self._wants_probe = 0.0, False
+        self._probe_until = _NEVER
+        """Until when this process, and no other, may make the test call of the breaker."""
 
     @property
     def away(self) -> bool:
@@ -92,7 +94,10 @@ class SharedLimits(Limits):
     def places(self) -> float:
         if self._is_alone:
             return self._alone.places
-        return self._permits if self._most >= 0 else float("inf")
+        if self._most < 0:
+            return float("inf")
+        # The ledger gives the permits to others when the lease has ended, even if no claim was made or failed meanwhile.
+        return self._permits if self._clock() - self._answered < LEASE_SECONDS else 0
 
     @property
     def closed(self) -> bool:
@@ -141,12 +146,12 @@ class SharedLimits(Limits):
             return self._alone.ask()
         if self._open_until == 0.0:
             return 0.0
-        left = self._open_until - self._clock()
-        if left > 0:
-            return left
-        if self._probe:
-            self._probe = False
+        now = self._clock()
+        if now < self._probe_until:
+            self._probe_until = _NEVER
             return 0.0
+        if (left := self._open_until - now) > 0:
+            return left
         self._wants_probe = True
         self.call_back()
         return BREAKER_SECONDS
@@ -245,11 +250,12 @@ class SharedLimits(Limits):
                     kept = self._sent + ahead_seconds(self._rates[index].seconds)
                     self._kept_until[index] = max(kept, now + KEPT_SECONDS)
             self._resume = max(self._resume, now + grant["paused"]) if grant["paused"] else self._resume
+            if grant["probe"]:
+                self._probe_until = self._sent + self._delay
             if grant["open"] < 0:
-                self._open_until = 0.0
+                self._open_until, self._probe_until = 0.0, _NEVER
             else:
                 self._open_until = max(now + grant["open"], 1e-9)
-            self._probe = self._probe or bool(grant["probe"])
             self._changed()
 
     def failed(self, why: str) -> None:

@@ -1,0 +1,133 @@
+"""Shared limits of one process: what it does with its grants, and with claims that are lost. A test moves the clock."""
+
+import threading
+
+from udf_server.coordination.ledger import LEASE_SECONDS, Ledger
+from udf_server.guards.limits import Demand
+from udf_server.guards.settings import GuardSettings
+from udf_server.guards.shared_limits import SharedLimits
+
+
+class World:
+    """A ledger and members that share it."""
+
+    def __init__(self, **settings):
+        self.now = 1_000.0
+        self.ledger = Ledger()
+        self.settings = GuardSettings.parse("f", settings)
+
+    def member(self, name):
+        return Member(name, self)
+
+
+class Member:
+    """One process: its limits, and what its calls need."""
+
+    def __init__(self, name, world):
+        self.name, self._world = name, world
+        self.demand = Demand(0, 0, ())
+        self.limits = SharedLimits(
+            "f@1", world.settings, threading.Lock(), lambda: self.demand, lambda: None, lambda: world.now
+        )
+
+    def exchange(self, *, lost=False, **given):
+        """Send a claim; if it is lost, the ledger does not get it."""
+        claim = {**self.limits.claim(**given), "member": self.name, "fresh": "e1", "leave": bool(given)}
+        if lost:
+            self.limits.failed("no answer")
+        else:
+            self.limits.granted(self._world.ledger.exchange(claim, self._world.now))
+        return claim
+
+
+# Permits.
+
+
+def test_permits_are_gone_when_the_lease_ends_although_no_claim_has_failed():
+    world = World(**{"max-concurrency": 8})
+    one, other = world.member("a"), world.member("b")
+    one.demand = other.demand = Demand(0, 20, ())
+    one.exchange()
+    assert one.limits.places == 8
+    world.now += LEASE_SECONDS - 0.1
+    assert one.limits.places == 8
+    world.now += 0.1
+    other.exchange()
+    assert (one.limits.places, other.limits.places) == (0, 8)
+    one.exchange()
+    assert one.limits.places + other.limits.places <= 8
+
+
+def test_a_lease_counts_from_the_claim_and_not_from_its_answer():
+    world = World(**{"max-concurrency": 8})
+    member = world.member("a")
+    member.demand = Demand(0, 8, ())
+    claim = {**member.limits.claim(), "member": "a", "fresh": "e1", "leave": False}
+    grant = world.ledger.exchange(claim, world.now)
+    world.now += 1.5
+    member.limits.granted(grant)
+    world.now += LEASE_SECONDS - 1.5
+    assert member.limits.places == 0
+
+
+def test_without_a_limit_of_concurrency_no_lease_ends():
+    world = World(rate="100/second")
+    member = world.member("a")
+    member.exchange()
+    world.now += 2 * LEASE_SECONDS
+    assert member.limits.places == float("inf")
+
+
+# The test call of the breaker.
+
+
+def half_open(world, *members):
+    for _ in range(2):
+        members[0].limits.ended(False, True, 1)
+    for member in members:
+        member.exchange()
+    world.now += 10.5
+
+
+def test_the_test_call_is_granted_until_it_is_made_whatever_claims_follow():
+    world = World(**{"breaker-failures": 2, "breaker-delay": "10 s"})
+    one, other = world.member("a"), world.member("b")
+    half_open(world, one, other)
+    assert one.limits.ask() > 0
+    one.exchange()
+    for _ in range(3):
+        world.now += 0.1
+        one.exchange()
+        other.exchange()
+    assert other.limits.ask() > 0
+    assert one.limits.ask() == 0.0
+    assert one.limits.ask() > 0, "one test call, and no second one"
+
+
+def test_a_test_call_that_was_not_made_is_not_made_after_another_process_may_make_it():
+    world = World(**{"breaker-failures": 2, "breaker-delay": "10 s"})
+    one, other = world.member("a"), world.member("b")
+    half_open(world, one, other)
+    one.limits.ask()
+    one.exchange()
+    world.now += 10.0
+    other.limits.ask()
+    other.exchange()
+    assert other.limits.ask() == 0.0
+    assert one.limits.ask() > 0
+
+
+def test_a_granted_test_call_ends_when_the_circuit_closes():
+    world = World(**{"breaker-failures": 2, "breaker-delay": "10 s"})
+    one, other = world.member("a"), world.member("b")
+    half_open(world, one, other)
+    one.limits.ask()
+    one.exchange()
+    other.limits.ended(True, True, 1)  # a call that began before the circuit opened
+    other.exchange()
+    one.exchange()
+    assert one.limits.closed
+    for _ in range(2):
+        one.limits.ended(False, True, 1)
+    assert not one.limits.closed
+    assert one.limits.ask() > 0, "the circuit has opened again since the grant"
