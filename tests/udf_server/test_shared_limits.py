@@ -131,3 +131,92 @@ def test_a_granted_test_call_ends_when_the_circuit_closes():
         one.limits.ended(False, True, 1)
     assert not one.limits.closed
     assert one.limits.ask() > 0, "the circuit has opened again since the grant"
+
+
+# Claims that are lost.
+
+
+def test_failures_and_pauses_of_a_lost_claim_are_in_the_next_one():
+    world = World(rate="10/second", **{"breaker-failures": 4, "breaker-delay": "10 s"})
+    one, other = world.member("a"), world.member("b")
+    one.exchange()
+    one.limits.pause(5.0)
+    for _ in range(2):
+        one.limits.ended(False, True, 1)
+    one.exchange(lost=True)
+    world.now += 1.0
+    for _ in range(2):
+        one.limits.ended(False, True, 1)
+    claim = one.exchange()
+    assert (claim["failures"], claim["pause"]) == (4, 4.0)
+    assert not one.limits.closed
+    other.exchange()
+    assert not other.limits.closed
+    assert other.limits.take((1.0,)) == 4.0
+
+
+def test_failures_before_a_success_are_not_claimed_again():
+    world = World(**{"breaker-failures": 4})
+    member = world.member("a")
+    for _ in range(3):
+        member.limits.ended(False, True, 1)
+    member.exchange(lost=True)
+    member.limits.ended(True, True, 1)
+    member.limits.ended(False, True, 1)
+    claim = member.exchange()
+    assert (claim["succeeded"], claim["failures"]) == (True, 1)
+
+
+def test_a_success_that_was_lost_closes_the_circuit_with_the_next_claim():
+    world = World(**{"breaker-failures": 2, "breaker-delay": "10 s"})
+    member = world.member("a")
+    half_open(world, member)
+    member.limits.ask()
+    member.exchange()
+    assert member.limits.ask() == 0.0
+    member.limits.ended(True, True, 1)
+    member.exchange(lost=True)
+    member.exchange()
+    assert member.limits.closed
+
+
+def test_failures_that_lower_the_adaptive_limit_are_claimed_again_and_successes_are_not():
+    world = World(adaptive="true")
+    member = world.member("a")
+    member.limits.ended(False, True, 8)
+    member.limits.ended(True, True, 8)
+    member.exchange(lost=True)
+    claim = member.exchange()
+    assert (claim["failed"], claim["worked"], claim["peak"]) == (1, 0, 8)
+
+
+def test_a_claim_that_was_answered_is_not_claimed_again():
+    world = World(rate="10/second", **{"breaker-failures": 4})
+    member = world.member("a")
+    member.limits.pause(5.0)
+    member.limits.ended(False, True, 1)
+    member.exchange()
+    member.limits.failed("a later one was lost")
+    claim = member.exchange()
+    assert (claim["failures"], claim["pause"]) == (0, 0.0)
+
+
+# A process that leaves.
+
+
+def test_a_process_that_leaves_returns_its_tokens_and_asks_for_nothing():
+    world = World(rate="100/second", **{"max-concurrency": 8})
+    one, other = world.member("a"), world.member("b")
+    one.demand = Demand(0, 8, (1.0,))
+    one.exchange()
+    for _ in range(3):
+        assert one.limits.take((1.0,)) == 0.0
+    claim = one.exchange(leave=True)
+    assert claim["rates"][0] == {"amount": 100.0, "seconds": 1, "settled": -5.0, "take": 0, "least": 0, "ahead": 0}
+    assert (claim["wanted"], claim["spare"], claim["probe"]) == (0, 0, False)
+    assert one.limits.places == 0
+    assert one.limits.take((1.0,)) == float("inf")
+    other.demand = Demand(0, 97, (1.0,))
+    other.exchange()
+    for _ in range(97):
+        assert other.limits.take((1.0,)) == 0.0

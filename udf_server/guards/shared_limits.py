@@ -68,9 +68,9 @@ class SharedLimits(Limits):
         none = [0.0] * len(self._rates)
         self._tokens, self._kept_until = none.copy(), none.copy()
         self._settled, self._spent, self._recent = none.copy(), none.copy(), none.copy()
-        self._unsettled: list[float] = []
-        """What the last claim has settled."""
-        self._resume, self._pause = 0.0, 0.0
+        self._claimed: dict[str, Any] = {}
+        """The last claim, until it is answered."""
+        self._resume, self._pause_until = 0.0, 0.0
         self._peak = self._worked = self._failed = 0
         self._succeeded, self._failures = False, 0
         self._open_until, self._wants_probe = 0.0, False
@@ -96,7 +96,7 @@ class SharedLimits(Limits):
             return self._alone.places
         if self._most < 0:
             return float("inf")
-        # The ledger gives the permits to others when the lease has ended, even if no claim was made or failed meanwhile.
+        # When the lease has ended the ledger gives the permits to others, even if no claim has failed meanwhile.
         return self._permits if self._clock() - self._answered < LEASE_SECONDS else 0
 
     @property
@@ -137,8 +137,8 @@ class SharedLimits(Limits):
 
     def pause(self, seconds: float) -> None:
         self._alone.pause(seconds)
-        self._pause = max(self._pause, seconds)
-        self._resume = max(self._resume, self._clock() + seconds)
+        until = self._clock() + seconds
+        self._pause_until, self._resume = max(self._pause_until, until), max(self._resume, until)
         self.call_back()
 
     def ask(self) -> float:
@@ -198,37 +198,41 @@ class SharedLimits(Limits):
                 return max(self._open_until - now, ASK_SECONDS[0])
             return self._sent + (BUSY_SECONDS if any(self._tokens) or self._permits > 0 else IDLE_SECONDS) - now
 
-    def claim(self) -> dict[str, Any]:
-        """The claim for what the calls of this process need."""
+    def claim(self, *, leave: bool = False) -> dict[str, Any]:
+        """The claim for what the calls of this process need. To leave, it needs nothing, and returns what it has."""
         with self._lock:
             demand, now = self._demand(), self._clock()
             elapsed = max(now - self._sent, 0.001)
-            rates = [self._claim_rate(index, demand, now, elapsed) for index in range(len(self._rates))]
-            wanted, peak = demand.in_use + demand.waiting, max(self._peak, demand.in_use)
+            peak = max(self._peak, demand.in_use)
+            wanted = demand.in_use + demand.waiting
+            spare = peak - wanted
+            if leave:
+                wanted, spare, demand = 0, 0, Demand(demand.in_use, 0, ())
+            rates = [self._claim_rate(index, demand, now, elapsed, leave) for index in range(len(self._rates))]
             claim = {
                 "settings": self.settings, "epoch": self._epoch,
                 "most": self._most, "adaptive": self._adaptive, "first": min(FIRST, self._most),
-                "ceiling": max(self._permits, demand.in_use), "wanted": wanted, "spare": max(peak - wanted, 0),
+                "ceiling": max(self._permits, demand.in_use), "wanted": wanted, "spare": max(spare, 0),
                 "peak": peak, "worked": self._worked, "failed": self._failed,
-                "rates": rates, "pause": self._pause,
+                "rates": rates, "pause": max(self._pause_until - now, 0.0),
                 "breaker": {"failures": self._breaker, "delay": self._delay} if self._breaker else False,
                 "succeeded": self._succeeded, "failures": self._failures if self._breaker else 0,
-                "probe": self._wants_probe,
+                "probe": self._wants_probe and not leave,
             }  # fmt: skip
-            self._sent, self._unsettled = now, [rate["settled"] for rate in rates]
-            self._peak, self._worked, self._failed, self._pause = demand.in_use, 0, 0, 0.0
+            self._sent, self._claimed = now, claim
+            self._peak, self._worked, self._failed, self._pause_until = demand.in_use, 0, 0, 0.0
             self._succeeded, self._failures, self._wants_probe = False, 0, False
             return claim
 
-    def _claim_rate(self, index: int, demand: Demand, now: float, elapsed: float) -> dict[str, float]:
+    def _claim_rate(self, index: int, demand: Demand, now: float, elapsed: float, leave: bool) -> dict[str, float]:
         rate, cost = self._rates[index], demand.costs[index] if demand.costs else 0.0
-        if now > self._kept_until[index]:
+        if leave or now > self._kept_until[index]:
             # What was not spent within its lease is returned.
             self._settled[index] -= self._tokens[index]
             self._tokens[index] = 0.0
         self._recent[index] = max(self._spent[index] / elapsed, self._recent[index] / 2)
         needed, kept = cost * demand.waiting, self._tokens[index]
-        ahead = self._recent[index] * 2 * min(BUSY_SECONDS, ahead_seconds(rate.seconds))
+        ahead = 0.0 if leave else self._recent[index] * 2 * min(BUSY_SECONDS, ahead_seconds(rate.seconds))
         claim = {
             "amount": rate.amount, "seconds": rate.seconds, "settled": self._settled[index],
             "take": max(needed - kept, 0.0), "least": max(cost - kept, 0.0), "ahead": max(ahead - kept, 0.0),
@@ -240,7 +244,7 @@ class SharedLimits(Limits):
         """Take the grant for the last claim."""
         with self._lock:
             now = self._clock()
-            self._answered, self._why, self._epoch = self._sent, "", grant["epoch"]
+            self._answered, self._why, self._epoch, self._claimed = self._sent, "", grant["epoch"], {}
             if grant["permits"] > self._permits:
                 self._denied = ASK_SECONDS[0]
             self._permits = grant["permits"]
@@ -262,8 +266,21 @@ class SharedLimits(Limits):
         """Note that the last claim was not answered, or was refused."""
         with self._lock:
             self._why = why
-            # If the claim has arrived, what was spent is counted twice, which is safe; what is given back must not be.
-            for index, settled in enumerate(self._unsettled):
-                self._settled[index] += max(settled, 0.0)
-            self._unsettled = []
+            if self._claimed:
+                self._claim_again(self._claimed)
+            self._claimed = {}
             self._changed()
+
+    def _claim_again(self, lost: dict[str, Any]) -> None:
+        """Add what a claim that was lost has reported to the next one.
+
+        If it has arrived, that is counted twice: what was spent and what has failed, which is safe, and a success,
+        which is known to be one. What was given back, and calls that raise the adaptive limit, must not be.
+        """
+        for index, rate in enumerate(lost["rates"]):
+            self._settled[index] += max(rate["settled"], 0.0)
+        if lost["pause"]:
+            self._pause_until = max(self._pause_until, self._sent + lost["pause"])
+        self._peak, self._failed = max(self._peak, lost["peak"]), self._failed + lost["failed"]
+        if not self._succeeded:  # otherwise failures before that success do not matter
+            self._succeeded, self._failures = lost["succeeded"], self._failures + lost["failures"]
