@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from udf_server.base.errors import InvalidConfig
+from udf_server.base.posting import poster
 from udf_server.coordination.ledger import LEASE_SECONDS
 from udf_server.coordination.ledgers import CoordinationFailed, Ledgers
 
@@ -32,7 +33,8 @@ class Sharing(Protocol):
     def due(self) -> float:
         """Seconds until the next claim."""
 
-    def claim(self) -> dict[str, Any]: ...
+    def claim(self, *, leave: bool = False) -> dict[str, Any]:
+        """The next claim. To leave, it returns what was leased and asks for nothing."""
 
     def granted(self, grant: dict[str, Any]) -> None:
         """Take the grant for the last claim."""
@@ -56,7 +58,8 @@ class Coordinator:
         self._ledgers, self._sharing = ledgers, sharing
         self._observe, self._clock = observe, clock
         self._member = uuid.uuid4().hex
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """By limit, for those whose ledger was joined, or did not answer."""
         self._away: set[str] = set()
         self._closed = False
 
@@ -65,30 +68,44 @@ class Coordinator:
 
         If they do not answer, the limits are told, and asked again at intervals.
         """
-        began = self._clock()
-        for each in self._sharing:
-            while (conflict := await self._exchange(each)) is not None:
-                if self._clock() - began > CONFLICT_SECONDS:
-                    await self.close()
-                    raise InvalidConfig(
-                        f"setting guards, {each.name}: this server has {each.settings}; other servers that run have "
-                        f"{conflict}. Stop them first, or give this server another coordination_namespace"
-                    )
-                await asyncio.sleep(0.5)
-        self._tasks = [asyncio.create_task(self._run(each)) for each in self._sharing]
+        try:
+            until = self._clock() + CONFLICT_SECONDS
+            conflicts = await asyncio.gather(*(self._join(each, until) for each in self._sharing))
+        except BaseException:
+            await self.close()
+            raise
+        if found := [each for each in zip(self._sharing, conflicts, strict=True) if each[1] is not None]:
+            await self.close()
+            sharing, conflict = found[0]
+            raise InvalidConfig(
+                f"setting guards, {sharing.name}: this server has {sharing.settings}; other servers that run have "
+                f"{conflict}. Stop them first, or give this server another coordination_namespace"
+            )
+
+    async def _join(self, sharing: Sharing, until: float) -> str | None:
+        """Join a ledger, and send claims from then on. Returns the settings of other servers if they differ."""
+        while (conflict := await self._exchange(sharing)) is not None:
+            if self._clock() > until:
+                return conflict
+            await asyncio.sleep(0.5)
+        self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
+        return None
 
     async def close(self) -> None:
-        """Return what was leased, and close the connections."""
-        tasks, self._tasks, self._closed = self._tasks, [], True
-        for task in tasks:
+        """Return what was leased, and close the connections. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks.values():
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-            await asyncio.gather(*(self._exchange(each, leave=True) for each in self._sharing))
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+            joined = [each for each in self._sharing if each.name in self._tasks]
+            await asyncio.gather(*(self._exchange(each, leave=True) for each in joined))
         await self._ledgers.close()
 
     async def _run(self, sharing: Sharing) -> None:
-        loop, wake, asked = asyncio.get_running_loop(), asyncio.Event(), False
+        post, wake, asked = poster(asyncio.get_running_loop()), asyncio.Event(), False
 
         def woken() -> None:
             nonlocal asked
@@ -99,7 +116,7 @@ class Coordinator:
             nonlocal asked
             if not asked:
                 asked = True
-                loop.call_soon_threadsafe(woken)
+                post(woken)
 
         sharing.call_back = call_back
         # A library may raise an error of its own instead of the cancellation, so the task also asks for this.
@@ -119,7 +136,7 @@ class Coordinator:
     async def _exchange(self, sharing: Sharing, *, leave: bool = False) -> str | None:
         """Send one claim. Returns the settings of other servers if they differ."""
         began = self._clock()
-        claim = {**sharing.claim(), "member": self._member, "fresh": uuid.uuid4().hex, "leave": leave}
+        claim = {**sharing.claim(leave=leave), "member": self._member, "fresh": uuid.uuid4().hex, "leave": leave}
         try:
             grant = await self._ledgers.exchange(sharing.name, claim)
         except CoordinationFailed as error:

@@ -1,0 +1,94 @@
+"""The coordinator: how a process joins the ledgers of its limits, and leaves them."""
+
+import asyncio
+
+import pytest
+
+from tests.udf_server.streams import eventually
+from udf_server.base.errors import InvalidConfig
+from udf_server.base.metrics import ServerMetrics
+from udf_server.coordination import coordinator
+from udf_server.coordination.coordinator import Coordinator
+from udf_server.coordination.ledgers import CoordinationFailed, LocalLedgers
+from udf_server.guards.guard import Guard
+from udf_server.guards.guard_metrics import GuardMetrics
+from udf_server.guards.settings import GuardSettings
+
+
+class RecordedLedgers(LocalLedgers):
+    """Ledgers that keep the claims, and may hang for one limit."""
+
+    def __init__(self):
+        super().__init__()
+        self.claims = []
+        self.hanging = set()
+
+    async def exchange(self, name, claim):
+        self.claims.append((name, claim))
+        if name in self.hanging:
+            await asyncio.sleep(0.2)
+            raise CoordinationFailed("no answer")
+        return await super().exchange(name, claim)
+
+    def left(self):
+        return sorted(name for name, claim in self.claims if claim["leave"])
+
+
+def sharing(*names, **settings):
+    metrics = ServerMetrics()
+    parsed = GuardSettings.parse("f", settings)
+    return [Guard(name, parsed, GuardMetrics(metrics, name, "1"), shared=True).sharing for name in names]
+
+
+async def test_limits_join_at_once_although_one_ledger_does_not_answer():
+    ledgers = RecordedLedgers()
+    ledgers.hanging = {"f@1"}
+    joining = Coordinator(ledgers, sharing("f@1", "g@1", **{"max-concurrency": 8}))
+    opened = asyncio.ensure_future(joining.open())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [name for name, _ in ledgers.claims] == ["f@1", "g@1"]
+    await opened
+    await joining.close()
+
+
+async def test_a_server_that_is_refused_for_one_limit_leaves_the_others(monkeypatch):
+    monkeypatch.setattr(coordinator, "CONFLICT_SECONDS", 0.1)
+    ledgers = RecordedLedgers()
+    first = Coordinator(ledgers, sharing("g@1", **{"max-concurrency": 8}))
+    await first.open()
+    with pytest.raises(InvalidConfig, match=r"g@1: this server has max-concurrency = 9; .* have max-concurrency = 8"):
+        await Coordinator(ledgers, sharing("f@1", "g@1", "h@1", **{"max-concurrency": 9})).open()
+    assert ledgers.left() == ["f@1", "h@1"]
+    # So a server with the first settings may join them at once.
+    third = Coordinator(ledgers, sharing("f@1", "g@1", "h@1", **{"max-concurrency": 8}))
+    await third.open()
+    for each in (third, first):
+        await each.close()
+
+
+async def test_limits_that_have_joined_are_kept_while_another_one_waits_for_a_conflict_to_end():
+    ledgers = RecordedLedgers()
+    first = Coordinator(ledgers, sharing("g@1", **{"max-concurrency": 8}))
+    await first.open()
+    second = Coordinator(ledgers, sharing("f@1", "g@1", **{"max-concurrency": 9}))
+    opened = asyncio.ensure_future(second.open())
+    await eventually(lambda: sum(name == "f@1" for name, _ in ledgers.claims) > 1)
+    assert not opened.done()
+    await first.close()
+    await opened
+    await second.close()
+    assert ledgers.left() == ["f@1", "g@1", "g@1"]
+
+
+async def test_a_start_that_is_cancelled_leaves_what_it_has_joined():
+    ledgers = RecordedLedgers()
+    first = Coordinator(ledgers, sharing("g@1", **{"max-concurrency": 8}))
+    await first.open()
+    opened = asyncio.ensure_future(Coordinator(ledgers, sharing("f@1", "g@1", **{"max-concurrency": 9})).open())
+    await eventually(lambda: len(ledgers.claims) > 2)
+    opened.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opened
+    assert ledgers.left() == ["f@1"]
+    await first.close()
