@@ -23,7 +23,7 @@ from udf_server.base.errors import DeclarationError, Failure
 from udf_server.base.functions import Function
 from udf_server.base.values import codec_for_type
 
-__all__ = ["require_mergeable", "scalar"]
+__all__ = ["scalar"]
 
 
 @overload
@@ -134,7 +134,7 @@ def scalar(
                 execution=body.execution,
                 options=canonical(given, source=where, known=(SCALAR_OPTIONS, HOSTED_OPTIONS)),
             )
-            require_mergeable(spec, body.context_parameter, body.takes_batch_context)
+            _require_mergeable(spec, body.context_parameter, body.takes_batch_context)
             _require_hedgeable(spec, inspect.iscoroutinefunction(code), idempotent)
         except (ValueError, InvalidOption) as error:
             raise DeclarationError(f"{where}: {error}") from error
@@ -158,7 +158,7 @@ def scalar(
     return declare if function is None else declare(function)
 
 
-def require_mergeable(spec: FunctionSpec, context: str | None, takes_batch_context: bool) -> None:
+def _require_mergeable(spec: FunctionSpec, context: str | None, takes_batch_context: bool) -> None:
     """Raise InvalidOption if options say that calls of all streams are merged and the function cannot be called so.
 
     Args:
