@@ -15,7 +15,7 @@ A member is a process of a server. It sends a claim at intervals and gets a gran
 import math
 from typing import Any
 
-__all__ = ["LEASE_SECONDS", "SLOTS", "Ledger", "ahead_seconds"]
+__all__ = ["AHEAD_PARTS", "AHEAD_SECONDS", "LEASE_SECONDS", "SLOTS", "Ledger", "ahead_seconds"]
 
 LEASE_SECONDS = 5.0
 """The permits of a member end this long after its last claim."""
@@ -27,11 +27,13 @@ SLOTS = 100
 """Number of parts of a window. Tokens of a part are counted until the end of the part is out of the window."""
 AHEAD_SHARE = 4
 """A claim gets at most the rest divided by this number ahead of its calls."""
+AHEAD_SECONDS, AHEAD_PARTS = 0.1, 10
+"""Longest time for which tokens are kept that were got ahead of calls, and the part of the rate's time that it is."""
 
 
 def ahead_seconds(seconds: float) -> float:
     """How long a member may keep tokens of a rate over `seconds` that it got ahead of its calls."""
-    return min(0.1, seconds / 10)
+    return min(AHEAD_SECONDS, seconds / AHEAD_PARTS)
 
 
 class Ledger:
@@ -62,12 +64,10 @@ class Ledger:
         grant = {"epoch": state["epoch"], "limit": state["limit"], "permits": _permits(state, claim, now)}
         state["paused"] = max(state["paused"], now + claim["pause"])
         grant["paused"] = max(state["paused"] - now, 0.0)
-        grant["tokens"], grant["waits"] = [], []
+        grant["tokens"] = []
         for index, rate in enumerate(claim["rates"]):
             used = state["used"].setdefault(str(index), {})
-            tokens, wait = _tokens(used, rate, now, paused=state["paused"] > now)
-            grant["tokens"].append(tokens)
-            grant["waits"].append(wait)
+            grant["tokens"].append(_tokens(used, rate, now, paused=state["paused"] > now))
         grant |= _breaker(state, claim, now)
         if claim["leave"]:
             del state["members"][claim["member"]]
@@ -127,8 +127,8 @@ def _share(wanted: dict[str, int], me: str, limit: int, now: float) -> int:
     return wanted[me]
 
 
-def _tokens(used: dict[str, float], rate: dict[str, float], now: float, *, paused: bool) -> tuple[float, float]:
-    """The tokens that a member gets of one rate, and the seconds after which it may ask for more; 0.0 for at once."""
+def _tokens(used: dict[str, float], rate: dict[str, float], now: float, *, paused: bool) -> float:
+    """The tokens that a member gets of one rate."""
     seconds = rate["seconds"]
     width = seconds / SLOTS
     for slot in [slot for slot in used if (int(slot) + 1) * width + seconds <= now]:
@@ -141,10 +141,7 @@ def _tokens(used: dict[str, float], rate: dict[str, float], now: float, *, pause
         if amount > 0:
             slot = str(math.floor(when / width))
             used[slot] = used.get(slot, 0.0) + amount
-    if granted >= rate["take"]:
-        return granted + ahead, 0.0
-    oldest = min((int(slot) for slot in used), default=math.floor(now / width))
-    return granted + ahead, max((oldest + 1) * width + seconds - now, 0.0)
+    return granted + ahead
 
 
 def _settle(used: dict[str, float], settled: float, slot: int) -> None:

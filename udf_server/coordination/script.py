@@ -1,6 +1,14 @@
 """The Lua script of the ledger, which Redis runs for each claim. Redis's clock is the only one that it reads."""
 
-from udf_server.coordination.ledger import AHEAD_SHARE, LEASE_SECONDS, RETURN_SECONDS, SLOTS, TURN_SECONDS
+from udf_server.coordination.ledger import (
+    AHEAD_PARTS,
+    AHEAD_SECONDS,
+    AHEAD_SHARE,
+    LEASE_SECONDS,
+    RETURN_SECONDS,
+    SLOTS,
+    TURN_SECONDS,
+)
 
 __all__ = ["SCRIPT"]
 
@@ -132,16 +140,10 @@ local function tokens(used, rate)
     used[slot] = (used[slot] or 0) + granted
   end
   if ahead > 0 then
-    local slot = name(math.floor((now + math.min(0.1, seconds / 10)) / width))
+    local slot = name(math.floor((now + math.min(AHEAD_SECONDS, seconds / AHEAD_PARTS)) / width))
     used[slot] = (used[slot] or 0) + ahead
   end
-  if granted >= rate.take then return granted + ahead, 0 end
-  local oldest
-  for slot in pairs(used) do
-    if not oldest or tonumber(slot) < oldest then oldest = tonumber(slot) end
-  end
-  oldest = oldest or math.floor(now / width)
-  return granted + ahead, math.max((oldest + 1) * width + seconds - now, 0)
+  return granted + ahead
 end
 
 local function breaker()
@@ -165,7 +167,7 @@ local function breaker()
 end
 
 adapt()
-local grant = {epoch = state.epoch, limit = state.limit, permits = permits(), tokens = {}, waits = {}}
+local grant = {epoch = state.epoch, limit = state.limit, permits = permits(), tokens = {}}
 state.paused = math.max(state.paused, now + claim.pause)
 grant.paused = math.max(state.paused - now, 0)
 local longest = LEASE_SECONDS
@@ -173,7 +175,7 @@ for index, rate in ipairs(claim.rates) do
   local place = tostring(index - 1)
   local used = state.used[place] or {}
   state.used[place] = used
-  grant.tokens[index], grant.waits[index] = tokens(used, rate)
+  grant.tokens[index] = tokens(used, rate)
   longest = math.max(longest, rate.seconds * 2)
 end
 if claim.breaker then longest = math.max(longest, claim.breaker.delay * 2) end
@@ -185,7 +187,7 @@ return cjson.encode(grant)
 SCRIPT = _BODY
 for _name, _value in (
     ("LEASE_SECONDS", LEASE_SECONDS), ("RETURN_SECONDS", RETURN_SECONDS), ("TURN_SECONDS", TURN_SECONDS),
-    ("SLOTS", SLOTS), ("AHEAD_SHARE", AHEAD_SHARE),
+    ("SLOTS", SLOTS), ("AHEAD_SHARE", AHEAD_SHARE), ("AHEAD_SECONDS", AHEAD_SECONDS), ("AHEAD_PARTS", AHEAD_PARTS),
 ):  # fmt: skip
     SCRIPT = SCRIPT.replace(_name, repr(_value))
 """Takes the name of the ledger as its key and a claim as JSON. Returns the grant as JSON."""
