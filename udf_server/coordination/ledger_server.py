@@ -31,7 +31,11 @@ class LedgerServer:
             def handle(self) -> None:
                 with contextlib.suppress(OSError):  # the worker has ended
                     while (line := self.rfile.readline(LINE_BYTES)).endswith(b"\n"):
-                        name, claim = json.loads(line)
+                        try:
+                            name, claim = json.loads(line)
+                        except (TypeError, ValueError):
+                            log.warning("a worker's connection was closed: it has sent no claim")
+                            return
                         with lock:
                             grant = ledgers.answer(name, claim)
                         self.wfile.write(json.dumps(grant).encode() + b"\n")

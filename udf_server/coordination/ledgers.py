@@ -16,7 +16,7 @@ from udf_server.coordination.redis_client import redis_client
 from udf_server.coordination.script import SCRIPT
 
 __all__ = [
-    "ANSWER_SECONDS",
+    "LINE_BYTES",
     "CoordinationFailed",
     "Ledgers",
     "LocalLedgers",
@@ -79,11 +79,9 @@ class RedisLedgers(Ledgers):
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                text = await self._script([self._prefix + name], [json.dumps(claim)])
-        except (self._errors.RedisError, OSError) as error:
+                return _grant(await self._script([self._prefix + name], [json.dumps(claim)]))
+        except (self._errors.RedisError, OSError, ValueError) as error:
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
-        grant: dict[str, Any] = json.loads(text)
-        return grant
 
     async def close(self) -> None:
         with contextlib.suppress(self._errors.RedisError, OSError):
@@ -102,7 +100,7 @@ class SocketLedgers(Ledgers):
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._gate:
                 return await self._ask(name, claim)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
             raise CoordinationFailed(f"the parent process does not answer: {type(error).__name__}") from None
 
     async def _ask(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +111,7 @@ class SocketLedgers(Ledgers):
             reader, writer = self._streams
             writer.write(json.dumps([name, claim]).encode() + b"\n")
             await writer.drain()
-            grant: dict[str, Any] = json.loads(await reader.readuntil())
+            grant = _grant(await reader.readuntil())
             done = True
             return grant
         finally:
@@ -125,6 +123,14 @@ class SocketLedgers(Ledgers):
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].close()
+
+
+def _grant(text: str | bytes) -> dict[str, Any]:
+    """The grant that was received. Raises ValueError if it is none."""
+    grant = json.loads(text)
+    if not isinstance(grant, dict):
+        raise ValueError("not a JSON object")
+    return grant
 
 
 def ledgers_from_url(url: str, namespace: str) -> Ledgers:
