@@ -353,7 +353,7 @@ def canonical(
     for key, value in given.items():
         name = str(key).replace("_", "-")
         option = table.get(name)
-        if option is None and name.startswith("cache-") and name in SCALAR_OPTIONS:
+        if option is None and name.startswith("cache-") and name in SCALAR_OPTIONS and "timeout" in table:
             raise InvalidOption(
                 f"{source}: option {name!r} is for scalar functions: the outcome of an aggregate or process table "
                 "function depends on its state and on all rows of a key, so it is never kept"

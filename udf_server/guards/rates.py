@@ -40,7 +40,7 @@ def parse_rates(value: Any) -> tuple[RateLimit, ...]:
     found = []
     for text in texts:
         match = _RATE.fullmatch(text)
-        if match is None or not float(match[1]) or match[3] == "0":
+        if match is None or not float(match[1]) or int(match[3] or 1) == 0:
             raise InvalidOption(f"{text.strip()!r} is not a rate, such as '100/second' or '90000 tokens/minute'")
         found.append(RateLimit(float(match[1]), match[2] or CALLS, int(match[3] or 1) * _SECONDS[match[4]]))
     if len({(rate.unit, rate.seconds) for rate in found}) < len(found) or not found:
