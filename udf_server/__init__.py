@@ -11,6 +11,7 @@ from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure, PluginError, RetryableError, RowErrors
 from udf_server.base.functions import Function
 from udf_server.plugins.hookspecs import hookimpl
+from udf_server.plugins.metrics import Counter, Gauge, Histogram, counter, gauge, histogram
 from udf_server.process.base import ProcessTableFunction, StateHint
 from udf_server.process.context import ProcessContext
 from udf_server.process.rows import Row
@@ -27,9 +28,12 @@ __all__ = [
     "BundledKeySegmentApplied",
     "CallContext",
     "ChangelogMode",
+    "Counter",
     "DeclarationError",
     "Failure",
     "Function",
+    "Gauge",
+    "Histogram",
     "ListView",
     "MapView",
     "PluginError",
@@ -45,6 +49,9 @@ __all__ = [
     "__version__",
     "column_named_by",
     "columns_of",
+    "counter",
+    "gauge",
+    "histogram",
     "hookimpl",
     "scalar",
 ]

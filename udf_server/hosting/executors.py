@@ -20,6 +20,7 @@ import uvloop
 from remote_udf.threads import THREADS, Threads
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.fairness import FairQueue, Party
+from udf_server.base.running import runs
 from udf_server.hosting.load import Load
 from udf_server.hosting.turns import DEFAULT_CALLS, Turns
 
@@ -51,13 +52,14 @@ class LoopExecutor:
         """`calls` is the maximum number of rows, or of batches of vectorized functions, in flight."""
         self.turns = new_turns(calls)
         """Use it only in code that runs on the loop."""
-        self._name = f"loop-{name}"
+        self._function = name
         self._loop = new_loop()
         self._stopped = False
         self._ended: Future[None] = Future()
-        self._thread = threads.start(self._name, self._run)
+        self._thread = threads.start(f"loop-{name}", self._run)
 
     def _run(self) -> None:
+        runs(self._function)
         asyncio.set_event_loop(self._loop)
         try:
             while not self._stopped:
@@ -65,7 +67,7 @@ class LoopExecutor:
                     self._loop.run_forever()
                 except BaseException:
                     # A task of the author's raised SystemExit or a similar exception, which asyncio does not catch.
-                    log.exception("event loop continues after an exception", extra={"loop": self._name})
+                    log.exception("event loop continues after an exception", extra={"function": self._function})
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
@@ -237,6 +239,7 @@ class ThreadExecutor:
         self._changed.notify()
 
     def _work(self) -> None:
+        runs(self._name)
         ident = self._threads.ident()
         with self._changed:
             self._seconds[ident] = 0.0

@@ -38,6 +38,7 @@ from udf_server.http.server import HttpServer
 from udf_server.page.local import LocalSource
 from udf_server.page.site import Site
 from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.plugins.metrics import PLUGIN_METRICS
 from udf_server.security.access import Access, access_rules
 from udf_server.security.tls import server_credentials
 from udf_server.serving.config import ServerConfig
@@ -80,6 +81,7 @@ class Server:
             registry = Registry(load_functions(manager))
         self.registry = registry
         self.metrics = ServerMetrics()
+        self.metrics.registry.register(PLUGIN_METRICS)
         for function in registry:
             self.metrics.function(function.spec.name, function.spec.version)  # rates need the metrics at 0 first
         limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)

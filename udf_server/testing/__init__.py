@@ -4,6 +4,7 @@ from udf_server.serving.server import running_server
 from udf_server.testing.clock import ManualClock
 from udf_server.testing.environment import FunctionEnvironment
 from udf_server.testing.faults import FaultInjector
+from udf_server.testing.metrics import metric_value
 from udf_server.testing.processing import PendingTimer, ProcessTableHarness, table
 from udf_server.testing.results import AppliedResult, RunResult
 
@@ -15,6 +16,7 @@ __all__ = [
     "PendingTimer",
     "ProcessTableHarness",
     "RunResult",
+    "metric_value",
     "running_server",
     "table",
 ]
