@@ -5,5 +5,6 @@ calls        what a task must know to open the stream of one call; options: read
 errors       the error classes that users see
 statistics   what a task counts
 types        Spark types as Arrow types; identifiers: names of columns by the rules of the session
-changelogs   the column `row_kind`; notebooks: HTML that Jupyter shows
+changelogs   the column `row_kind`
+notebooks    HTML that Jupyter shows; ipython: its shell, which interrupts and short tracebacks extend
 """

@@ -5,11 +5,12 @@ of its remote calls, and the next cell would wait for it.
 """
 
 import contextlib
-import sys
 import uuid
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from spark_client.base.ipython import ipython_shell
 
 __all__ = ["cancel_on_interrupt"]
 
@@ -18,8 +19,7 @@ _ATTRIBUTE = "_remote_udf_interrupts"
 
 def cancel_on_interrupt(spark: SparkSession) -> None:
     """Cancel the queries of a cell when it is interrupted. Outside of IPython and Jupyter it does nothing."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = ipython_shell()
     if shell is None:
         return
     known: dict[int, _Cells] = vars(shell).setdefault(_ATTRIBUTE, {})

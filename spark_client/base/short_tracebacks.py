@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from remote_udf.errors import RemoteUdfError
+from spark_client.base.ipython import ipython_shell
 from spark_client.base.root_cause import root_cause
 
 __all__ = ["shorten_tracebacks"]
@@ -13,8 +14,7 @@ __all__ = ["shorten_tracebacks"]
 
 def shorten_tracebacks() -> None:
     """Install the handler in IPython and Jupyter, unless there is one of somebody else. Elsewhere it does nothing."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = ipython_shell()
     if shell is None or shell.custom_exceptions:
         return
     kinds: tuple[type[BaseException], ...] = (PySparkException, RemoteUdfError)

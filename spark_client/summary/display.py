@@ -1,7 +1,8 @@
 """Displays of a line that changes: redrawn on a terminal and in a notebook, line after line in a log."""
 
-import sys
 from typing import Any, Protocol, TextIO
+
+from spark_client.base.ipython import ipython_shell
 
 __all__ = ["Display", "display_for"]
 
@@ -60,8 +61,8 @@ class _Notebook:
 
 def display_for(out: TextIO) -> Display:
     """The display for a notebook, a terminal, or anything else that `out` is."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if ipython is not None and getattr(shell, "kernel", None) is not None:
-        return _Notebook(ipython.display.display)
+    if getattr(ipython_shell(), "kernel", None) is not None:
+        from IPython.display import display  # noqa: PLC0415 - IPython runs already
+
+        return _Notebook(display)
     return _Terminal(out) if out.isatty() else _Lines(out)
