@@ -8,6 +8,7 @@ import contextlib
 import uuid
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_client.base.ipython import ipython_shell
@@ -22,9 +23,11 @@ def cancel_on_interrupt(spark: SparkSession) -> None:
     shell = ipython_shell()
     if shell is None:
         return
-    known: dict[int, _Cells] = vars(shell).setdefault(_ATTRIBUTE, {})
-    if id(spark) not in known:
-        cells = known[id(spark)] = _Cells(spark)
+    # Wrappers of one Spark, such as those of `newSession`, share its jobs, so one handler is enough.
+    owner = spark.sparkContext if isinstance(spark, SparkSession) else spark
+    known: dict[object, _Cells] = vars(shell).setdefault(_ATTRIBUTE, {})
+    if owner not in known:
+        cells = known[owner] = _Cells(owner)
         shell.events.register("pre_run_cell", cells.begin)
         shell.events.register("post_run_cell", cells.end)
         cells.begin(None)  # the cell that connects has begun
@@ -33,14 +36,13 @@ def cancel_on_interrupt(spark: SparkSession) -> None:
 class _Cells:
     """Tags the jobs of each cell. Jobs that an earlier cell started, such as those of streams, have another tag."""
 
-    def __init__(self, spark: Any) -> None:
+    def __init__(self, owner: Any) -> None:
         self._tag = ""
-        if isinstance(spark, SparkSession):
+        if isinstance(owner, SparkContext):
             # The tags of a classic session belong to a thread of the JVM, and an interrupt gives Python another one.
-            context = spark.sparkContext
-            self._add, self._remove, self._cancel = context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
+            self._add, self._remove, self._cancel = owner.addJobTag, owner.removeJobTag, owner.cancelJobsWithTag
         else:
-            self._add, self._remove, self._cancel = spark.addTag, spark.removeTag, spark.interruptTag
+            self._add, self._remove, self._cancel = owner.addTag, owner.removeTag, owner.interruptTag
 
     def begin(self, info: object) -> None:
         self._tag = f"remote-udf-cell-{uuid.uuid4().hex}"

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import SparkSession
 
 import udf_server as udf
 from spark_client import connect
@@ -72,6 +74,22 @@ def wait_until(condition):
 
 def ended(serving):
     return serving.metric("udf_streams_total", function="forever", version="1", end="disconnected")
+
+
+@pytest.mark.connect
+def test_sessions_of_one_spark_share_one_handler_of_interrupts(serve, spark, monkeypatch):
+    import IPython
+    from IPython.core.events import EventManager, available_events
+
+    shell = SimpleNamespace(custom_exceptions=(), set_custom_exc=lambda *handler: None)
+    shell.events = EventManager(shell, available_events)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    serving = serve(World().function())
+    for session in (spark, spark, spark.newSession()):
+        connect(session, serving.target)
+    # Spark Connect gives a new session jobs of its own.
+    assert len(shell.events.callbacks["pre_run_cell"]) == (1 if isinstance(spark, SparkSession) else 2)
+    shell.events.trigger("post_run_cell", SimpleNamespace(error_in_exec=None))
 
 
 NOTEBOOK = """
