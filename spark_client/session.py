@@ -384,7 +384,7 @@ class RemoteSession:
             SummaryUnavailable: The session is one of Spark Connect, and `connect` was given no `summary_directory`.
         """
         require_reports(self.config.reporter)
-        live = LiveRows(self.config) if progress else None
+        live = LiveRows.of(self.config) if progress else None
         return JobSummary(self.spark, context_of(self.spark), self._collector, progress, live=live)
 
     def cancel(self) -> list[str]:

@@ -1,12 +1,16 @@
 """LiveRows asks the servers how many rows of this session they have answered, while the tasks still run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from remote_udf.v1 import service_pb2
 from spark_client.base.config import ClientConfig
+from spark_client.base.errors import AccessDenied
 from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.transport import GrpcTransport, transport_for
 
-__all__ = ["Answered", "LiveRows"]
+__all__ = ["Answered", "AsksForProgress", "LiveRows"]
 
 ASK_SECONDS = 2.0
 
@@ -20,14 +24,31 @@ class Answered:
     retries: int = 0
 
 
+class AsksForProgress(Protocol):
+    """A transport that can ask servers how many rows they have answered, as GrpcTransport can."""
+
+    def progress(self, session: str, seconds: float) -> Sequence[service_pb2.GetProgressResponse]:
+        """What each server that answers within `seconds` has answered for the session.
+
+        Raises TransportLost, or AccessDenied if a credential cannot be read.
+        """
+        ...
+
+
 class LiveRows:
     """The rows since the first question. One thread at a time may ask."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        transport = transport_for(config)
-        self._transport = transport if isinstance(transport, GrpcTransport) else None
-        self._session = config.session
+    def __init__(self, transport: AsksForProgress | None, session: str) -> None:
+        """Without a transport or the id of a session, nothing is ever answered."""
+        self._transport = transport
+        self._session = session
         self._first = self._last = Answered()
+
+    @classmethod
+    def of(cls, config: ClientConfig) -> "LiveRows":
+        """Those of the servers of a remote session; none if its server is in this process."""
+        transport = transport_for(config)
+        return cls(transport if isinstance(transport, GrpcTransport) else None, config.session)
 
     def start(self) -> None:
         """Begin to count now."""
@@ -42,13 +63,13 @@ class LiveRows:
         return Answered(last.rows - first.rows, last.failed - first.failed, last.retries - first.retries)
 
     def _ask(self) -> Answered | None:
-        """The sums of all servers; None if one of them does not say all it knows."""
+        """The sums of all servers; None if none may be asked, or one of them does not say all it knows."""
         if self._transport is None or not self._session:
             return None
         try:
             answers = self._transport.progress(self._session, ASK_SECONDS)
-        except TransportLost:
-            return None
+        except (TransportLost, AccessDenied):
+            return None  # tasks report their rows at their end, whatever servers say meanwhile
         if not answers or any(answer.partial for answer in answers):
             return None
         counts = [answer.counts for answer in answers]

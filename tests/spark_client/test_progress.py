@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.errors import AccessDenied
 from spark_client.base.statistics import Statistics
 from spark_client.base.transport import TransportLost
 from spark_client.summary.display import display_for
@@ -46,15 +47,15 @@ def test_a_server_remembers_so_many_sessions_and_no_long_ids():
 
 
 class Answering:
-    """Servers that answer with these rows in turn; None is a loss."""
+    """Servers that answer with these rows in turn, or fail."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
 
     def progress(self, session, seconds):
         answer = self.answers.pop(0)
-        if answer is None:
-            raise TransportLost("gone")
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
 
@@ -67,19 +68,22 @@ def answers(*rows, partial=False):
 
 
 def live_of(*found):
-    live = LiveRows.__new__(LiveRows)
-    live._transport, live._session = Answering(*found), "a"
-    live._first = live._last = Answered()
+    live = LiveRows(Answering(*found), "a")
     live.start()
     return live
 
 
 def test_live_rows_are_those_of_all_servers_since_the_start():
-    live = live_of(answers(10, 5), answers(30, 5), answers(30), None, answers(60, 15))
+    live = live_of(answers(10, 5), answers(30, 5), answers(30), TransportLost("gone"), answers(60, 15))
     assert live.since_start() == Answered(20, 0)
     assert live.since_start() == Answered(20, 0)  # a server is missing
     assert live.since_start() == Answered(20, 0)  # all are
     assert live.since_start() == Answered(60, 0)
+
+
+def test_without_permission_or_an_answer_there_are_no_live_rows():
+    live = live_of(AccessDenied("no token"), [], AccessDenied("no token"), answers(7))
+    assert [live.since_start() for _ in range(3)] == [Answered(), Answered(), Answered(8, failed=1)]
 
 
 def test_a_server_of_several_processes_does_not_know_all_rows():
