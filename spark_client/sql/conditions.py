@@ -16,7 +16,7 @@ from spark_client.base.errors import PlanError
 from spark_client.base.identifiers import identifiers_of
 from spark_client.executor.parquet.scan import ScanColumn
 from spark_client.sql.dialect import RemoteSpark, generate
-from spark_client.sql.nodes import Node
+from spark_client.sql.nodes import Node, conjuncts
 
 __all__ = ["Conditions"]
 
@@ -43,7 +43,7 @@ class Conditions:
             tree = parse_one(sql, dialect=RemoteSpark, into=exp.Condition)
         except SqlglotError as error:
             raise PlanError(f"read_parquet: filter {sql!r} cannot be read: {error}") from None
-        self._parts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
+        self._parts = conjuncts(tree)
 
     def of_files(self, partitions: Sequence[str]) -> list[str]:
         """The parts that refer to partition columns only."""

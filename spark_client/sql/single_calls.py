@@ -18,11 +18,11 @@ from sqlglot import exp
 
 from spark_client.sql.calls import has_aggregate, walk_query
 from spark_client.sql.functions import SqlFunctions
-from spark_client.sql.nodes import Node
+from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.sources import Source, alias_in, column, output_names
 from spark_client.sql.workspace import Workspace
 
-__all__ = ["SingleCalls", "conjuncts", "visible_ctes"]
+__all__ = ["SingleCalls", "visible_ctes"]
 
 _KNOWN = {
     "kind", "hint", "expressions", "distinct", "from_", "where", "group", "having", "qualify", "windows", "order",
@@ -212,15 +212,6 @@ def _clause(node: Node, select: Node) -> str:
     while (parent := node.parent) is not None and parent is not select:
         node = parent
     return str(node.arg_key)
-
-
-def conjuncts(condition: Node) -> list[Node]:
-    """The parts of a condition that AND joins."""
-    while isinstance(condition, exp.Paren):
-        condition = condition.this
-    if isinstance(condition, exp.And):
-        return [*conjuncts(condition.this), *conjuncts(condition.expression)]
-    return [condition]
 
 
 def _leave_out(source: Source, select: Node, hidden: Collection[str], alias: str) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from spark_client.sql.nodes import Node
+from spark_client.sql.nodes import Node, conjuncts
 from spark_client.sql.sources import Source
 from spark_client.sql.stream_times import TIME, is_stream, time_fields, time_name
 from spark_client.sql.workspace import Workspace
@@ -70,7 +70,7 @@ def join_windows(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> No
 def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     join = select.args["joins"][0]
     condition = join.args.get("on")
-    if condition is None or select.args.get("group") or not _equal_windows(workspace, _parts_of(condition)):
+    if condition is None or select.args.get("group") or not _equal_windows(workspace, conjuncts(condition)):
         missed = _missed(workspace, select, join)
         if missed and is_stream(workspace, select, ctes):
             workspace.stages.append(f"no window join of streams: {missed}")
@@ -94,7 +94,7 @@ def _joined(workspace: Workspace, select: Node, ctes: Sequence[Node]) -> Node:
     parts = [join.args["on"], exp.EQ(this=one, expression=other)]
     if kind == "FULL":
         # In the state of a stream Spark treats null keys as equal; in other joins it removes them first.
-        equal = [part for part in _parts_of(join.args["on"]) if isinstance(part, exp.EQ)]
+        equal = [part for part in conjuncts(join.args["on"]) if isinstance(part, exp.EQ)]
         parts += [exp.Not(this=exp.Is(this=part.this.copy(), expression=exp.Null())) for part in equal]
     join.set("on", exp.and_(*parts))
     time = {"RIGHT": other, "FULL": exp.Coalesce(this=one, expressions=[other])}.get(kind, one)
@@ -186,7 +186,7 @@ def _replace(workspace: Workspace, select: Node, ctes: Sequence[Node], left: _Si
 def _with_partner(workspace: Workspace, ctes: Sequence[Node], left: _Side, right: _Side, on: Node) -> DataFrame:
     """The rows of the left side that have a partner, without repetitions."""
     assert left.time is not None
-    equal = [_compared(part, left, right) for part in _parts_of(on)]
+    equal = [_compared(part, left, right) for part in conjuncts(on)]
     once = all(equal)
     rows = left.frame if once else with_row_ids(left.frame)
     names = [name for name in right.frame.columns if right.key(name) in equal]
@@ -234,12 +234,4 @@ def _subquery(part: Node) -> exp.Select | None:
 
 
 def _parts(where: Node | None) -> list[Node]:
-    return _parts_of(where.this) if where is not None else []
-
-
-def _parts_of(condition: Node) -> list[Node]:
-    """The conditions that AND connects."""
-    condition = condition.unnest()
-    if not isinstance(condition, exp.And):
-        return [condition]
-    return [*_parts_of(condition.this), *_parts_of(condition.expression)]
+    return conjuncts(where.this) if where is not None else []
