@@ -59,6 +59,9 @@ class _Outcomes:
 
     def values(self) -> pa.Array:
         """The values of all rows, in order. Call when all were received."""
+        values = self._in_order()
+        if values is not None:
+            return values
         have = np.concatenate([as_array(part) for part in self._rows])
         return _joined(self._values).take(pa.array(np.argsort(have, kind="stable")))
 
