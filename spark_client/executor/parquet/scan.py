@@ -169,7 +169,7 @@ class _Reading:
         rows = sum(metadata.row_group(index).num_rows for index in groups)
         if not names:
             for begin in range(0, rows, BATCH_ROWS):
-                empty = pa.array([{}] * min(BATCH_ROWS, rows - begin), pa.struct([]))
+                empty = pa.Array.from_buffers(pa.struct([]), min(BATCH_ROWS, rows - begin), [None])
                 yield pa.RecordBatch.from_struct_array(empty)
             return
         bytes_ = sum(metadata.row_group(index).total_byte_size for index in groups)
