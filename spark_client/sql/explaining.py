@@ -76,16 +76,17 @@ def scalar_stages(
     `plan` is Spark's physical plan as text, `called` the names before parentheses in the query. Equal calls at one
     point of the plan are made once. `fused` has the calls that a function of fused calls makes, by its name.
     """
+    written = Counter(each.lower() for each in called)
     nodes = [_unfused(node, fused) for node in _nodes(plan)]
-    return [_of_function(nodes, name, [each.lower() for each in called].count(name.lower())) for name in functions]
+    return [_of_function(nodes, name, written[name.lower()]) for name in functions]
 
 
 def frame_stages(plan: str, functions: Iterable[str], fused: Mapping[str, Sequence[str]]) -> list[str]:
     """A line per function that Spark's plan of a DataFrame calls as a column, and one for operators over whole rows."""
     nodes = [_unfused(node, fused) for node in _nodes(plan)]
     called = [name for name in dict.fromkeys(functions) if any(_calls(node, name) for node in nodes)]
-    stages = scalar_stages(plan, called, (), fused)
-    count = sum(bool(_OPERATOR.match(node.text)) for node in _nodes(plan))
+    stages = [_of_function(nodes, name, written=0) for name in called]
+    count = sum(bool(_OPERATOR.match(node.text)) for node in nodes)
     if count:
         many = f"{count} operators" if count > 1 else "1 operator"
         stages.append(f"{many} of remote calls over whole rows; calls of a row in one operator run at once")
