@@ -6,6 +6,8 @@ SHELL := bash
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+# What builds packages, apart from what develops them.
+BUILD := .venv-build
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
 USABLE := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -148,9 +150,14 @@ matrix: jdk $(VENV)/.dev-stamp ## unit tests and Spark jobs with each supported 
 	@$(RUN) -m tests.packaging.matrix $(PYTHONS:%=--python %) $(PYSPARKS:%=--pyspark %)
 
 .PHONY: wheels
-wheels: $(VENV)/.dev-stamp ## wheels of the project and of its plugins, in dist/
-	@$(RUN) -m pip wheel -q --no-deps --no-build-isolation -w dist . $(PLUGINS:%/pyproject.toml=./%)
+wheels: $(BUILD)/.stamp ## wheels of the project and of its plugins, in dist/; needs no other environment
+	@for project in . $(PLUGINS:%/pyproject.toml=./%); do \
+		$(BUILD)/bin/python -m build -w --no-isolation -o dist $$project >/dev/null || exit 1; done
 	@ls dist/*.whl
+
+.PHONY: release
+release: $(BUILD)/.stamp ## the files of a release, in dist/: tests, wheels, sdists, bill of materials; TEST= if it is tested
+	@$(BUILD)/bin/python -m deploy.release --test '$(if $(filter command line,$(origin TEST)),$(TEST),test-all)'
 
 .PHONY: image
 image: ## the container image of the server: ENGINE=podman, IMAGE_PLUGINS='./plugins/udf_geo acme-udfs==1.2'
@@ -164,7 +171,7 @@ container-test: jdk $(VENV)/.dev-stamp ## build the image with buildah, as root,
 
 .PHONY: clean
 clean: ## remove everything that make made, .venv included
-	rm -rf $(VENV) .venv-proto build dist spark-warehouse metastore_db derby.log .hypothesis
+	rm -rf $(VENV) $(BUILD) .venv-proto build dist spark-warehouse metastore_db derby.log .hypothesis
 	rm -rf .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -181,6 +188,13 @@ $(VENV)/.run-stamp: pyproject.toml constraints.txt $(PLUGINS)
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV), once'
 	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
+	@touch $@
+
+$(BUILD)/.stamp: pyproject.toml constraints.txt
+	@test -x $(BUILD)/bin/python || $(PYTHON) -m venv $(BUILD)
+	@echo 'installing into $(BUILD), once'
+	@$(BUILD)/bin/python -m pip install -q -c constraints.txt $$($(PYTHON) -c \
+		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
 	@touch $@
 
 $(VENV)/.dev-stamp: $(VENV)/.run-stamp
