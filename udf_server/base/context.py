@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -46,9 +46,45 @@ class StreamContext:
         )
 
 
+class _Call(Protocol):
+    @property
+    def function(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    deadline: float
+    clock: Callable[[], float]
+
+
+class _CallMethods:
+    """What contexts of one row and of many have."""
+
+    __slots__ = ()
+
+    @property
+    def remaining(self: _Call) -> float:
+        """The seconds until the deadline; negative after it."""
+        return self.deadline - self.clock()
+
+    def spend(self: _Call, **amounts: float) -> None:
+        """Report what this call has really cost, by unit, such as `context.spend(tokens=812)`.
+
+        It replaces the estimate of the function's `cost` in the rates of its guard, when the call ends. Amounts of
+        several reports are added. Call it within the call, also from its tasks and `asyncio.to_thread`.
+
+        Args:
+            **amounts: Amounts of at least 0. A unit that no rate of the guard counts has no effect.
+
+        Raises:
+            InvalidCost: An amount is not a number of at least 0.
+        """
+        spend(f"function {self.function}@{self.version}", amounts)
+
+
 # It is not frozen, because that takes four times as long to create, and there is one per row.
 @dataclass(slots=True, eq=False)
-class CallContext:
+class CallContext(_CallMethods):
     """The context of a call. Declare a parameter of this type to get it, and do not change it.
 
     `row` is the position of the row in its task's input; a vectorized call has `rows` rows, of which it is the first.
@@ -98,25 +134,6 @@ class CallContext:
         return hashed.hexdigest()
 
     @property
-    def remaining(self) -> float:
-        """The seconds until the deadline; negative after it."""
-        return self.deadline - self.clock()
-
-    def spend(self, **amounts: float) -> None:
-        """Report what this call has really cost, by unit, such as `context.spend(tokens=812)`.
-
-        It replaces the estimate of the function's `cost` in the rates of its guard, when the call ends. Amounts of
-        several reports are added. Call it within the call, also from its tasks and `asyncio.to_thread`.
-
-        Args:
-            **amounts: Amounts of at least 0. A unit that no rate of the guard counts has no effect.
-
-        Raises:
-            InvalidCost: An amount is not a number of at least 0.
-        """
-        spend(f"function {self.function}@{self.version}", amounts)
-
-    @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
         """A logger that adds function, stage, partition and attempt of this call to its messages."""
         stream = self.stream
@@ -152,7 +169,7 @@ class _Rows(Sequence[CallContext]):
 
 
 @dataclass(slots=True, eq=False)
-class BatchContext:
+class BatchContext(_CallMethods):
     """The context of a call for many rows of one or several tasks. Declare a parameter of this type to get it.
 
     `rows` has the CallContext of each row: its task, job, stage, partition and idempotency key. `attempt` counts from
@@ -173,25 +190,6 @@ class BatchContext:
     ) -> "BatchContext":  # fmt: skip
         """`make` returns the context of the row at a position in the call."""
         return cls(stream.function, stream.version, _Rows(rows, make), attempt, deadline, clock)
-
-    def spend(self, **amounts: float) -> None:
-        """Report what this call has really cost, by unit, such as `context.spend(tokens=812)`.
-
-        It replaces the estimate of the function's `cost` in the rates of its guard, when the call ends. Amounts of
-        several reports are added. Call it within the call, also from its tasks and `asyncio.to_thread`.
-
-        Args:
-            **amounts: Amounts of at least 0. A unit that no rate of the guard counts has no effect.
-
-        Raises:
-            InvalidCost: An amount is not a number of at least 0.
-        """
-        spend(f"function {self.function}@{self.version}", amounts)
-
-    @property
-    def remaining(self) -> float:
-        """The seconds until the deadline; negative after it."""
-        return self.deadline - self.clock()
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
