@@ -67,6 +67,18 @@ async def test_a_server_that_is_refused_for_one_limit_leaves_the_others(monkeypa
         await each.close()
 
 
+async def test_a_claim_that_is_refused_is_observed_as_failed(monkeypatch):
+    monkeypatch.setattr(coordinator, "CONFLICT_SECONDS", 0.1)
+    ledgers, observed = RecordedLedgers(), []
+    first = Coordinator(ledgers, sharing("g@1", **{"max-concurrency": 8}))
+    await first.open()
+    refused = sharing("g@1", **{"max-concurrency": 9})
+    with pytest.raises(InvalidConfig):
+        await Coordinator(ledgers, refused, observe=lambda seconds, good: observed.append(good)).open()
+    assert set(observed) == {False}
+    await first.close()
+
+
 async def test_limits_that_have_joined_are_kept_while_another_one_waits_for_a_conflict_to_end():
     ledgers = RecordedLedgers()
     first = Coordinator(ledgers, sharing("g@1", **{"max-concurrency": 8}))

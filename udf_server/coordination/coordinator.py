@@ -54,7 +54,7 @@ class Coordinator:
         observe: Callable[[float, bool], None] = lambda seconds, good: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`observe` is called after each claim, with its seconds and whether it was answered."""
+        """`observe` is called after each claim, with its seconds and whether it has got a grant."""
         self._ledgers, self._sharing = ledgers, sharing
         self._observe, self._clock = observe, clock
         self._member = uuid.uuid4().hex
@@ -143,7 +143,7 @@ class Coordinator:
             self._observe(self._clock() - began, False)
             self._report(sharing, str(error))
             return None
-        self._observe(self._clock() - began, True)
+        self._observe(self._clock() - began, "conflict" not in grant)
         if "conflict" in grant:
             conflict: str = grant["conflict"]
             self._report(sharing, f"this server has {sharing.settings}; other servers have {conflict}")
