@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.functions import NullCall
 from remote_udf.options import OutputMode
 from remote_udf.outcomes import RowError
 from udf_server.base.context import CallContext
@@ -18,6 +17,7 @@ from udf_server.batching.dynamic_batcher import DynamicBatcher, batcher_of
 from udf_server.batching.row_queue import Part, Slice
 from udf_server.runners.outputs import Taken
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
+from udf_server.runners.selection import rows_without_null
 
 __all__ = ["MergedRows"]
 
@@ -69,10 +69,8 @@ class MergedRows(Runner):
             if selection.dropped:
                 return
             indexes = selection.called
-        elif self.function.spec.nulls is NullCall.SKIP and any(column.null_count for column in columns):
-            present = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
-            indexes = np.flatnonzero(present)
-            self._send_skipped(batch, np.flatnonzero(~present))
+        elif (indexes := rows_without_null(self.function.spec, columns)) is not None:
+            self._send_skipped(batch, np.delete(np.arange(batch.rows), indexes))
         rows = batch.rows
         if indexes is not None:
             places, rows = pa.array(indexes), len(indexes)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.functions import NullCall
 from remote_udf.types import spelled
 from udf_server.base.functions import Function
 from udf_server.base.values import decode_rows
 from udf_server.cache.canonical import canonical_array
 from udf_server.cache.row_bytes import bytes_of_rows
+from udf_server.runners.selection import rows_without_null
 
 __all__ = ["KEY_BYTES", "LARGEST_ARGUMENTS", "RowKeys"]
 
@@ -46,14 +46,16 @@ class RowKeys:
         self._hash = hashlib.blake2b(digest_size=KEY_BYTES, key=prefix)
         self._function = function
         self._types = types
-        self._skips = spec.nulls is NullCall.SKIP
         self._vectorized = spec.execution.value == "vectorized"
 
     def skipped(self, columns: Sequence[pa.Array]) -> Mask | None:
         """True for the rows that are not called because an argument is null; None if there is no such row."""
-        if not self._skips or not any(column.null_count for column in columns):
+        called = rows_without_null(self._function.spec, columns)
+        if called is None:
             return None
-        return np.logical_or.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in columns])
+        skipped = np.ones(len(columns[0]), np.bool_)
+        skipped[called] = False
+        return skipped
 
     def of(self, columns: Sequence[pa.Array], rows: int) -> list[bytes | None]:
         """The key of each row; None for a row without one, because its arguments are too large or not comparable."""

@@ -10,10 +10,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from remote_udf.functions import NullCall
 from remote_udf.options import OutputMode
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import RowErrors
@@ -26,6 +24,7 @@ from udf_server.runners.outputs import Output, Taken
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import Returned
 from udf_server.runners.runner import RunnerSetup
+from udf_server.runners.selection import rows_without_null
 from udf_server.runners.work import Work
 
 __all__ = ["BatchCalls"]
@@ -135,9 +134,8 @@ class BatchCalls:
             work.called = selection.called
             columns = [column.take(pa.array(work.called)) for column in columns]
             work.outcomes.rows = len(work.called)
-        elif spec.nulls is NullCall.SKIP and any(column.null_count for column in columns):
-            present = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
-            work.called = np.flatnonzero(present)
+        elif (called := rows_without_null(spec, columns)) is not None:
+            work.called = called
             columns = [column.take(pa.array(work.called)) for column in columns]
             work.outcomes.rows = len(work.called)
         work.began = self._setup.clock()

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Indexes", "Selection"]
+from remote_udf.functions import FunctionSpec, NullCall
+
+__all__ = ["Indexes", "Selection", "rows_without_null"]
 
 Indexes = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -72,3 +74,11 @@ class Selection:
     @property
     def _taken(self) -> int:
         return len(self._rows) - operator.length_hint(self._left) if self._ended is None else self._ended
+
+
+def rows_without_null(spec: FunctionSpec, columns: Sequence[pa.Array]) -> Indexes | None:
+    """The rows that the function is called for, because none of their arguments is null; None for all rows."""
+    if spec.nulls is not NullCall.SKIP or not any(column.null_count for column in columns):
+        return None
+    present = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+    return np.flatnonzero(present)
