@@ -182,6 +182,24 @@ async def test_only_failed_rows_are_called_again_with_their_own_attempts(environ
     assert sum(each.counts.retries for each in (one, two)) == 1
 
 
+@pytest.mark.parametrize("output_mode", ["ordered", "unordered"])
+async def test_rows_that_fail_one_by_one_are_sent_together(output_mode):
+    @udf.scalar(batched=True, max_queue_delay=DELAY, name="f")
+    async def f(a: list[int]) -> list[int | udf.Failure]:
+        return [udf.Failure("odd") if each % 2 else each for each in a]
+
+    host = _host(f)
+    async with Talk(host=host) as one, Talk(host=host) as two:
+        for talk in (one, two):
+            await talk.open(options={"output-mode": output_mode})
+        one.send(batch(0, 0, range(40)), finish())
+        two.send(batch(0, 0, range(1, 31)), finish())
+        for talk, rows in ((one, 40), (two, 30)):
+            assert (await talk.receive()).result.rows == rows
+            finished = (await talk.receive()).finished
+            assert (finished.counts.rows_ok, finished.counts.rows_failed) == (rows // 2, rows // 2)
+
+
 async def test_a_retry_delay_does_not_occupy_the_instance():
     clock = ManualClock()
     calls: list[list[int]] = []

@@ -3,7 +3,7 @@
 import bisect
 import functools
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from udf_server.runners.isolation import Answer, Call, Outcomes, Wait, advanced,
 from udf_server.runners.pool import GRACE_SECONDS
 from udf_server.runners.retries import RetryPolicy
 from udf_server.runners.returned import Returned
+from udf_server.runners.selection import Indexes
 
 __all__ = ["MergedCall", "Owner"]
 
@@ -149,7 +150,7 @@ class MergedCall:
         first = 0
         for piece, end in zip(self.slices, self._ends, strict=True):
             if self.began and piece.part.timeout < self._timeout and now > self.began + piece.part.timeout:
-                self._return(first, end, pa.nulls(end - first, self._function.result.type), self._timed_out(1, ""))
+                self._fail(first, end, self._timed_out(1, ""))
             first = end
         if self.attempt is not None:
             self.attempt.check(now, (self.began or now) + self._timeout, self._timeout)
@@ -185,50 +186,52 @@ class MergedCall:
         self._owner.ended(self)
 
     def _fail_open(self, error: RowError) -> None:
-        self._return(0, self.rows, pa.nulls(self.rows, self._function.result.type), error)
+        self._fail(0, self.rows, error)
+
+    def _fail(self, first: int, end: int, error: RowError) -> None:
+        """Return this error for those rows from `first` to `end` that have no outcome."""
+        rows = first + np.flatnonzero(self._open[first:end])
+        if len(rows):
+            self._return(rows, pa.nulls(len(rows), self._function.result.type), dict.fromkeys(rows.tolist(), error))
 
     def _return_settled(self) -> None:
         """Return the outcomes that are settled to their streams."""
         outcomes = self._outcomes
         settled, outcomes.slices = outcomes.slices, {}
         errors, outcomes.errors = outcomes.errors, {}
-        for first in sorted(settled):
-            values = settled[first]
-            end = first + len(values)
-            mine = {row - first: errors[row] for row in range(first, end) if row in errors} if errors else {}
-            self._return(first, end, values, mine)
+        if not settled:
+            return
+        firsts = sorted(settled)
+        parts = [settled[first] for first in firsts]
+        if len(parts) == 1:
+            self._return(range(firsts[0], firsts[0] + len(parts[0])), parts[0], errors)
+            return
+        # Rows that were settled one by one go to their stream together, as one message.
+        rows = np.concatenate([np.arange(first, first + len(part)) for first, part in zip(firsts, parts, strict=True)])
+        consecutive = len(rows) == rows[-1] - rows[0] + 1
+        self._return(range(int(rows[0]), int(rows[-1]) + 1) if consecutive else rows, pa.concat_arrays(parts), errors)
 
-    def _return(self, first: int, end: int, values: pa.Array, errors: "dict[int, RowError] | RowError") -> None:
-        """Return outcomes of the rows from `first` to `end`: those that have none yet. Errors count from `first`."""
-        left, fresh = self._left, self._left == self.rows
-        place, begin = bisect.bisect_right(self._ends, first), first
-        while begin < end:
-            piece, until = self.slices[place], min(self._ends[place], end)
-            stream, count = piece.part.stream, until - begin
-            offset, start = begin - first, piece.end - (self._ends[place] - begin)
-            mine: dict[int, RowError] = {}
-            if isinstance(errors, RowError):
-                mine = dict.fromkeys(range(count), errors)
-            elif errors:
-                mine = {row - offset: error for row, error in errors.items() if offset <= row < offset + count}
-            is_open = self._open[begin:until]
-            if fresh or is_open.all():
-                left -= count
-                if not stream.closed:
-                    self._settle(piece, range(start, start + count), values.slice(offset, count), mine)
-            elif is_open.any():
-                rows = np.flatnonzero(is_open)
-                left -= len(rows)
-                if not stream.closed:
-                    mine = {number: mine[row] for number, row in enumerate(rows.tolist()) if row in mine}
-                    self._settle(piece, rows + start, values.slice(offset, count).take(pa.array(rows)), mine)
-            begin, place = until, place + 1
-        self._open[first:end] = False
-        self._left = left
+    def _return(self, rows: "range | Indexes", values: pa.Array, errors: Mapping[int, RowError]) -> None:
+        """Return outcomes of rows, in ascending order: of those that have none yet. Errors are by row."""
+        chosen = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        if self._left < self.rows and not (still := self._open[chosen]).all():
+            places = np.flatnonzero(still)
+            rows, values = np.asarray(rows)[places], values.take(pa.array(places))
+        self._open[chosen] = False
+        self._left -= len(rows)
+        begin = 0
+        for piece, end in zip(self.slices, self._ends, strict=True):
+            until = bisect.bisect_left(rows, end, begin)
+            if until > begin and not piece.part.stream.closed:
+                mine, shift = rows[begin:until], piece.end - end
+                failed: dict[int, RowError] = {}
+                if errors:
+                    failed = {number: errors[row] for number, row in enumerate(_list(mine)) if row in errors}
+                moved = range(mine.start + shift, mine.stop + shift) if isinstance(mine, range) else mine + shift
+                self._settle(piece, moved, values.slice(begin, until - begin), failed)
+            begin = until
 
-    def _settle(
-        self, piece: Slice, rows: "range | np.ndarray[Any, Any]", values: pa.Array, errors: dict[int, RowError]
-    ) -> None:
+    def _settle(self, piece: Slice, rows: "range | Indexes", values: pa.Array, errors: dict[int, RowError]) -> None:
         # A call has rows of several streams. The stream whose outcomes come first accounts for it.
         outcomes = self._outcomes
         calls, retries, outcomes.calls, outcomes.retries = outcomes.calls, outcomes.retries, 0, 0
@@ -285,6 +288,10 @@ class MergedCall:
             return self._calling.returned(await self._result(arguments, call, rows), len(rows))
         except RowErrors as named:
             return self._calling.named(named, len(rows))
+
+
+def _list(rows: "range | Indexes") -> Sequence[int]:
+    return rows if isinstance(rows, range) else rows.tolist()
 
 
 def _spread(returned: Returned, made: Sequence[int], rows: Sequence[int]) -> Returned:

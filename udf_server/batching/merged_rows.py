@@ -4,8 +4,8 @@ import asyncio
 import collections
 import functools
 import itertools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from udf_server.batching.dynamic_batcher import DynamicBatcher, batcher_of
 from udf_server.batching.row_queue import Part, Slice
 from udf_server.runners.outputs import Taken
 from udf_server.runners.runner import InputBatch, Runner, RunnerSetup
-from udf_server.runners.selection import rows_without_null
+from udf_server.runners.selection import Indexes, rows_without_null
 
 __all__ = ["MergedRows"]
 
@@ -64,7 +64,7 @@ class MergedRows(Runner):
         self._reading = False
 
     def _push(self, batch: InputBatch, columns: list[pa.Array]) -> None:
-        indexes: np.ndarray[Any, Any] | None = None
+        indexes: Indexes | None = None
         if (selection := batch.selection) is not None:
             if selection.dropped:
                 return
@@ -92,7 +92,7 @@ class MergedRows(Runner):
             self._batcher.leave(self)
 
     def settle(
-        self, part: Part, rows: "range | np.ndarray[Any, Any]", values: pa.Array, errors: Mapping[int, RowError],
+        self, part: Part, rows: "range | Indexes", values: pa.Array, errors: Mapping[int, RowError],
         calls: int, retries: int,
     ) -> None:  # fmt: skip
         """Send the outcomes of some rows of a part, in ascending order."""
@@ -100,13 +100,13 @@ class MergedRows(Runner):
         try:
             positions: Any = rows
             if part.indexes is not None:
-                positions = part.indexes[np.asarray(rows)]
+                positions = part.indexes[rows.start : rows.stop] if isinstance(rows, range) else part.indexes[rows]
             self._send(part.batch, positions, values, errors, calls, retries)
         except Exception as error:
             self.setup.fail(error)
 
     def _send(
-        self, batch: InputBatch, positions: "range | np.ndarray[Any, Any]", values: pa.Array,
+        self, batch: InputBatch, positions: "range | Indexes", values: pa.Array,
         errors: Mapping[int, RowError], calls: int = 0, retries: int = 0, *, skipped: bool = False,
     ) -> None:  # fmt: skip
         consecutive = not self._ordered or isinstance(positions, range)
@@ -123,7 +123,7 @@ class MergedRows(Runner):
             done = start
             for piece in taken.cut(self.setup.writer.piece_bytes):
                 until = done + len(piece.values)
-                rows = None if self._ordered else [batch.first_row + int(row) for row in positions[done:until]]
+                rows = None if self._ordered else _moved(positions[done:until], batch.first_row)
                 done = until
                 for output in self.setup.writer.write(batch.first_row, piece, rows):
                     self.setup.emit(output)
@@ -131,7 +131,7 @@ class MergedRows(Runner):
             self.held_up = True
             self._batcher.hold_up(self)
 
-    def _send_skipped(self, batch: InputBatch, positions: "np.ndarray[Any, Any]") -> None:
+    def _send_skipped(self, batch: InputBatch, positions: Indexes) -> None:
         if len(positions):
             self._send(batch, positions, pa.nulls(len(positions), self.function.spec.result), {}, skipped=True)
 
@@ -157,3 +157,9 @@ class MergedRows(Runner):
 
     def _position(self, part: Part, row: int) -> int:
         return row if part.indexes is None else int(part.indexes[row])
+
+
+def _moved(rows: "range | Indexes", by: int) -> Sequence[int]:
+    if isinstance(rows, range):
+        return range(rows.start + by, rows.stop + by)
+    return cast("list[int]", (rows + by).tolist())
