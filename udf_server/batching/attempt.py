@@ -61,6 +61,9 @@ class Attempt:
         self.overdue = False
         """Whether the call was given up because of its deadline."""
         self._open = [None]
+        """Whoever takes the element ends the attempt."""
+        self._entered: list[None] = []
+        """Whoever takes the element, which the thread adds once it has passed the gate, leaves the gate."""
         self._task: asyncio.Task[None] | None = None
         self._executor: LoopExecutor | None = None
         self._posted = 0.0
@@ -93,20 +96,19 @@ class Attempt:
         elif now <= deadline:
             return
         elif self._executor is None:
-            if self._claim():
-                self._gate.leave()
+            if self._claim_overdue():
+                self._leave_gate()
                 self._give_up(self._hosted.thread_executor.write_off)
         elif not self.told:
             self.told = now
             self._executor.post(self._cancel_task)
             self._executor.post(setattr, self, "_answered", True)
-        elif now - self.told > GRACE_SECONDS and self._claim():
+        elif now - self.told > GRACE_SECONDS and self._claim_overdue():
             if not self._answered:
                 self._spawn(self._leave_executor(self._executor))
             self._give_up(self._hosted.write_off_call if self._answered else lambda: None)
 
     def _give_up(self, write_off: Callable[[], object]) -> None:
-        self.overdue = True
         try:
             write_off()
         except Exception as error:
@@ -122,24 +124,41 @@ class Attempt:
             return False
         return True
 
+    def _claim_overdue(self) -> bool:
+        # It is set before the claim: a thread that ends in between must know that it is written off.
+        self.overdue = True
+        self.overdue = self._claim()
+        return self.overdue
+
+    def _leave_gate(self) -> None:
+        """Leave the gate once. Safe to call from any thread."""
+        try:
+            self._entered.pop()
+        except IndexError:
+            return
+        self._gate.leave()
+
     def _job(self) -> bool:
+        kept = True
         self._gate.enter()
-        if not self._open:
-            self._gate.leave()
-        else:
+        self._entered.append(None)
+        if self._open:
             self.began = self._clock()
             current_party.set(self._party)
             try:
                 answer: tuple[Returned | None, BaseException | None] = cast("Returned", self._evaluate()), None
             except BaseException as error:
                 answer = None, error
+            self._leave_gate()
             if self._claim():
-                self._gate.leave()
                 self._post(self._done, self, *answer)
+            else:
+                kept = not self.overdue
             del answer
             current_party.set(ANYONE)
+        self._leave_gate()
         self._party.close()
-        return not self.overdue
+        return kept
 
     def _start_on_loop(self) -> None:
         self._executor, self._posted, self._queued = self._hosted.loop_executor, self._clock(), False
