@@ -9,7 +9,7 @@ import asyncio
 import collections
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any, Protocol
+from typing import Any
 
 from remote_udf.options import HostedOptions
 from remote_udf.threads import Threads
@@ -25,13 +25,6 @@ from udf_server.runners.returned import Returned
 from udf_server.runners.runner import RunnerSetup, timeout_error
 
 __all__ = ["Batchers", "DynamicBatcher", "batcher_of"]
-
-
-class _Stream(Protocol):
-    setup: RunnerSetup
-    closed: bool
-    held_up: bool
-    calling: int
 
 
 class Batchers:
@@ -152,6 +145,10 @@ class DynamicBatcher:
         self._queue.push(stream.setup.party.caller, part)
         self._batchers.go_on()
 
+    def holds_up(self, stream: Any) -> bool:
+        """Whether no rows of the stream are taken."""
+        return stream in self._held_up
+
     def hold_up(self, stream: Any) -> None:
         """Take no rows of the stream until `go_on`."""
         self._held_up[stream] = None
@@ -199,7 +196,7 @@ class DynamicBatcher:
 
     def _wait(self) -> float | None:
         """Seconds to wait for more rows: 0.0 if a call starts now, None if there are no rows that may be called."""
-        oldest = self._queue.oldest(_held_up) if self._queue.rows else None
+        oldest = self._queue.oldest(self.holds_up) if self._queue.rows else None
         if oldest is None:
             return None
         if self._rows >= self._most_rows or (self._queue.bytes >= self._most_bytes and not self._held_up):
@@ -210,7 +207,9 @@ class DynamicBatcher:
         return max(min(oldest, latest) + self._delay - self.clock(), 0.0)
 
     def _begin(self) -> None:
-        slices = self._queue.take(self._most_rows, self._most_bytes, mix_callers=self._mix_callers, held_up=_held_up)
+        slices = self._queue.take(
+            self._most_rows, self._most_bytes, mix_callers=self._mix_callers, held_up=self.holds_up
+        )
         now = self.clock()
         for piece in slices:
             piece.part.stream.calling += len(piece)
@@ -284,10 +283,6 @@ class DynamicBatcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _held_up(stream: _Stream) -> bool:
-    return stream.held_up
 
 
 def batcher_of(setup: RunnerSetup) -> DynamicBatcher:

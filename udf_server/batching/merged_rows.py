@@ -34,8 +34,6 @@ class MergedRows(Runner):
         self._arrived: collections.deque[InputBatch] = collections.deque()
         self._reading = False
         self.closed = False
-        self.held_up = False
-        """Whether no row is called because the client does not read results."""
         self.calling = 0
         """Number of rows in calls."""
         self._batcher: DynamicBatcher = batcher_of(setup)
@@ -127,8 +125,9 @@ class MergedRows(Runner):
                 done = until
                 for output in self.setup.writer.write(batch.first_row, piece, rows):
                     self.setup.emit(output)
-        if not self.held_up and not self.setup.room.when_free(functools.partial(self.setup.post, self._go_on)):
-            self.held_up = True
+        if not self._batcher.holds_up(self) and not self.setup.room.when_free(
+            functools.partial(self.setup.post, self._go_on)
+        ):
             self._batcher.hold_up(self)
 
     def _send_skipped(self, batch: InputBatch, positions: Indexes) -> None:
@@ -137,7 +136,6 @@ class MergedRows(Runner):
 
     def _go_on(self) -> None:
         """Continue after the client has read results."""
-        self.held_up = False
         if not self.closed:
             self._batcher.go_on(self)
 
