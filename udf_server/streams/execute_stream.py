@@ -194,11 +194,18 @@ class ExecuteStream:
     async def _orphaned(self, runner: CachedRunner, seconds: float) -> None:
         """Watch the deadlines of calls that go on without this stream, until they have ended."""
         self._main = asyncio.current_task()
-        async with asyncio.TaskGroup() as self._tasks:
-            until = self._clock() + seconds
-            while self._clock() < until and not await runner.ended(runner.tick_seconds):
-                runner.tick()
-            self._background.cancel()
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                until = self._clock() + seconds
+                while self._clock() < until and not await runner.ended(runner.tick_seconds):
+                    runner.tick()
+                self._background.cancel()
+        except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # as in `run`
+            raise
+        finally:
+            # The task refers to the stream, and the stream must not refer to the task.
+            self._main = self._tasks = None
 
     def _failed(self, error: Exception) -> pb.ExecuteResponse:
         """Log and count the error that ended the stream. Returns the Error message for the client."""
