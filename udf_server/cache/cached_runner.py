@@ -151,11 +151,14 @@ class CachedRunner(Runner):
     def _keep_errors(self, batch: CachedBatch, errors: Mapping[int, RowError]) -> None:
         if not self.options.cache_errors:
             return
-        for row, error in errors.items():
-            key = batch.keys[row]
-            if key is not None and error.code in _KEPT_ERRORS and not error.retryable and error.attempts:
-                entry = self._entries.of_error(error, key)
-                self._cache.keep(self._function, [(key, entry)], self.options.cache_errors)
+        kept = [
+            (key, self._entries.of_error(error, key))
+            for row, error in errors.items()
+            if (key := batch.keys[row]) is not None
+            and error.code in _KEPT_ERRORS and not error.retryable and error.attempts
+        ]  # fmt: skip
+        if kept:
+            self._cache.keep(self._function, kept, self.options.cache_errors)
 
     def _keys(self, first_row: int) -> Keys | None:
         """The keys of a batch, on any thread; None if no row of it needs an outcome any more."""

@@ -30,7 +30,7 @@ class Keying:
         """
         if self._setup.function.cache_key is not None:
             return await self._by_author(batch)
-        if batch.rows <= SMALL_ROWS and (batch.data is None or len(batch.data) <= SMALL_BYTES):
+        if _is_small(batch):
             return self._read(batch)
         return await asyncio.get_running_loop().run_in_executor(None, self._read, batch)
 
@@ -41,22 +41,28 @@ class Keying:
     async def _by_author(self, batch: InputBatch) -> _Keys:
         """The author's code runs on a thread of the function, because it may block."""
         loop, setup = asyncio.get_running_loop(), self._setup
-        columns = setup.arguments.columns(batch)
+        columns = (
+            setup.arguments.columns(batch)
+            if _is_small(batch)
+            else await loop.run_in_executor(None, setup.arguments.columns, batch)
+        )
         keys: asyncio.Future[list[bytes | None]] = loop.create_future()
-        state = {"began": False, "lost": False}
+        # Whoever takes the element of the first decides whether the job begins; of the second, who ends it.
+        waiting, running = [None], [None]
 
         def done(found: list[bytes | None]) -> None:
             if not keys.done():
                 keys.set_result(found)
 
         def job() -> bool:
-            state["began"] = True
+            if not _take(waiting):
+                return True
             found: list[bytes | None] = [None] * batch.rows
             try:
                 found = self._keys.of(columns, batch.rows)
             finally:
                 setup.post(done, found)
-            return not state["lost"]
+            return _take(running)
 
         setup.hosted.thread_executor.submit(setup.party, job)
         try:
@@ -64,7 +70,22 @@ class Keying:
                 found = await keys
         except TimeoutError:
             found = [None] * batch.rows
-            if state["began"]:
-                state["lost"] = True
+            if not _take(waiting) and _take(running):
                 setup.hosted.thread_executor.write_off()
+        except asyncio.CancelledError:
+            _take(waiting)
+            raise
         return columns, found, self._keys.skipped(columns)
+
+
+def _is_small(batch: InputBatch) -> bool:
+    return batch.rows <= SMALL_ROWS and (batch.data is None or len(batch.data) <= SMALL_BYTES)
+
+
+def _take(token: list[None]) -> bool:
+    """Whether the caller is the first to take the element. Safe to call from any thread."""
+    try:
+        token.pop()
+    except IndexError:
+        return False
+    return True

@@ -20,6 +20,8 @@ __all__ = ["LookUps"]
 
 LOOKED_UP_ROWS = 2_048
 """Maximum number of rows of one look-up, so that the event loop does other work in between."""
+SMALL_BYTES = 32 << 10
+"""Entries of at most this size together are read on the event loop: passing them to a thread would take longer."""
 POLL_SECONDS = (0.02, 0.5)
 """How often the outcomes of other servers' calls are looked up: at first, and at the lowest rate."""
 
@@ -105,7 +107,13 @@ class LookUps:
         if self._answers.closed or not any(entries):
             return None, entries
         damaged: list[int] = []
-        found = self._entries.read(entries, keys, self._ages, damaged)
+        if sum(len(entry) for entry in entries if entry is not None) <= SMALL_BYTES:
+            found = self._entries.read(entries, keys, self._ages, damaged)
+        else:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(None, self._entries.read, entries, keys, self._ages, damaged)
+            if self._answers.closed:
+                return None, entries
         if damaged:
             self._cache.count_errors("entry", len(damaged))
         return found, entries
@@ -117,29 +125,44 @@ class LookUps:
         while len(rows) and not self._answers.closed:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, POLL_SECONDS[1])
-            found, entries = await self._found(batch, rows)
-            if self._answers.closed:
-                return
-            if found is not None:
-                errors = {int(rows[place]): error for place, error in found.errors.items()}
-                batch.count(shared=len(found.rows) + len(errors))
-                self._shared.finish(batch, rows[found.rows], found.values, {})
-                self._shared.fail(batch, errors)
-            waiting = batch.open[rows]
-            there = np.array([entry is not None for entry in entries], np.bool_)
-            # An entry that is there and cannot be used is no reason to wait.
-            self._call(batch, rows[there & waiting])
-            rows = rows[~there & waiting]
+            left = [rows[:0]]
+            for start in range(0, len(rows), LOOKED_UP_ROWS):
+                left.append(await self._look_again(batch, rows[start : start + LOOKED_UP_ROWS]))
+                if self._answers.closed:
+                    return
+            rows = np.concatenate(left)
             if self._setup.clock() >= until:
-                # The other server takes longer than this row may take, so the row is called twice rather than too late.
+                # The other server takes longer than these rows may take: they are called twice rather than too late.
                 self._call(batch, rows)
                 return
             rows = await self._claim_and_call(batch, rows)
 
+    async def _look_again(self, batch: CachedBatch, rows: Indexes) -> Indexes:
+        """Answer the rows that another server has called. Returns the others."""
+        found, entries = await self._found(batch, rows)
+        if self._answers.closed:
+            return rows
+        if found is not None:
+            errors = {int(rows[place]): error for place, error in found.errors.items()}
+            batch.count(shared=len(found.rows) + len(errors))
+            self._shared.finish(batch, rows[found.rows], found.values, {})
+            self._shared.fail(batch, errors)
+        waiting = batch.open[rows]
+        there = np.array([entry is not None for entry in entries], np.bool_)
+        # An entry that is there and cannot be used is no reason to wait.
+        self._call(batch, rows[there & waiting])
+        return rows[~there & waiting]
+
     async def _claim_and_call(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         """Call the rows that this server may call. Returns the others."""
-        if not len(rows):
-            return rows
+        others = [rows[:0]]
+        for start in range(0, len(rows), LOOKED_UP_ROWS):
+            if self._answers.closed:
+                break
+            others.append(await self._claim_part(batch, rows[start : start + LOOKED_UP_ROWS]))
+        return np.concatenate(others)
+
+    async def _claim_part(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         keys = batch.keys_of(rows)
         try:
             granted = np.array(await self._cache.claim(self._function, keys, self._timeout), np.bool_)

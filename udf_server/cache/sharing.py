@@ -53,10 +53,14 @@ class SharedCalls(Sharing):
         """Set outcomes of rows of this stream, and give them to all rows that wait for them."""
         keys, heirs = batch.keys_of(rows), Heirs()
         if errors:
+            failed = []
             for place, row in enumerate(rows.tolist()):
                 if row in errors:
-                    self._land_error(batch, keys[place], errors[row], heirs)
+                    if (key := keys[place]) is not None and self._flights.owner(key) is batch:
+                        self._share_error(key, errors[row])
+                        failed.append(key)
                     keys[place] = None
+            self._pass_on(batch, failed, heirs)
         waiting: dict[CachedBatch, tuple[list[int], list[int]]] = {}
         for place, waiters in self._flights.land(keys):
             for other, index in waiters:
@@ -133,20 +137,16 @@ class SharedCalls(Sharing):
         """Whether rows of `other` should not wait for this stream: its client does not read, so nothing is called."""
         return other is not self and self._setup.room.full
 
-    def _land_error(self, batch: CachedBatch, key: bytes | None, error: RowError, heirs: Heirs) -> None:
-        """End the call of a row that failed.
+    def _share_error(self, key: bytes, error: RowError) -> None:
+        """Give the error of a row to those rows that wait for it whose own call would have been retried as its was.
 
-        Rows that wait for it get its error if their own call would have been retried in the same way. If the deadline
-        of the row has passed, or if other options apply to them, one of them is called next.
+        The others wait on, to be called next: those with other options, and all if the deadline of the row has passed.
         """
-        if key is None or self._flights.owner(key) is not batch:
-            return
         if error.code is not ErrorCode.TIMEOUT:
             for other, index in self._flights.waiting(key):
                 if other.runner is self or other.runner.policy == self.policy:
                     self._flights.leave(key, (other, index))
                     other.runner.share(other, [index], pa.nulls(1, self._setup.function.spec.result), {index: error})
-        self._pass_on(batch, [key], heirs)
 
     def _pass_on(self, batch: CachedBatch, keys: Iterable[bytes], heirs: Heirs) -> None:
         """Give up the keys that the batch owns. Adds the rows to `heirs` that own them now and must be called."""
