@@ -20,7 +20,7 @@ __all__ = ["KEY_BYTES", "LARGEST_ARGUMENTS", "RowKeys"]
 KEY_BYTES = 16
 LARGEST_ARGUMENTS = 1 << 20
 """A row whose arguments have more bytes has no key."""
-_FORMAT = 1
+_FORMAT = 2
 """Raise it if the same arguments get other bytes, or entries get another format, so that older entries are not hit."""
 _KEY_TYPES = (str, bytes, int, float, bool, type(None))
 
@@ -43,7 +43,8 @@ class RowKeys:
         facts = [_FORMAT, spec.name, spec.version, spec.fingerprint, [spelled(type_) for type_ in types], text, caller]
         prefix = hashlib.sha256(json.dumps(facts).encode()).digest()
         # BLAKE2b is used because callers choose the arguments: nobody can find other arguments with the same key.
-        self._hash = hashlib.blake2b(digest_size=KEY_BYTES, key=prefix)
+        # The prefix is passed as salt and person, because a key would be hashed again for each row.
+        self._hash = hashlib.blake2b(digest_size=KEY_BYTES, salt=prefix[:16], person=prefix[16:])
         self._function = function
         self._types = types
         self._vectorized = spec.execution.value == "vectorized"
