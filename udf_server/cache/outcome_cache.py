@@ -143,7 +143,7 @@ class OutcomeCache:
     def keep(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         """Keep entries: at once in memory; in any other store within milliseconds, because they are queued."""
         kept = entries
-        if max(len(entry) for _, entry in entries) > LARGEST_ENTRY:
+        if max(map(len, dict(entries).values())) > LARGEST_ENTRY:
             kept = [each for each in entries if len(each[1]) <= LARGEST_ENTRY]
             self.count_errors("large", len(entries) - len(kept))
             self.release(function, [key for key, entry in entries if len(entry) > LARGEST_ENTRY])
