@@ -219,14 +219,14 @@ class RowBatch:
 
     def fresh_outputs(self, writer: OutputWriter) -> list[Output]:
         """The Results of the rows that got their outcome since the last call. For unordered output."""
-        indexes = []
-        while self.fresh:
-            indexes.append(self.fresh.popleft())
+        indexes = [self.fresh.popleft() for _ in range(len(self.fresh))]
         self.results.leave(len(indexes) - self._uncalled(indexes))
         if not indexes:
             return []
         values = [self.values[index] for index in indexes]
-        errors = {place: self.errors.pop(index) for place, index in enumerate(indexes) if index in self.errors}
+        errors = {}
+        if self.errors:
+            errors = {place: self.errors.pop(index) for place, index in enumerate(indexes) if index in self.errors}
         for index in indexes:
             self.values[index] = None
         skipped = None if self._skipped is None else self._skipped[indexes]
@@ -238,7 +238,9 @@ class RowBatch:
         """The number of these unsent rows that were not called."""
         skipped = 0 if self._skipped is None else int(np.count_nonzero(self._skipped[rows]))
         # Rows whose arguments have no Python value were not called either.
-        return skipped + sum(row in self.errors and not self.errors[row].attempts for row in rows if self.errors)
+        if not self.errors:
+            return skipped
+        return skipped + sum(row in self.errors and not self.errors[row].attempts for row in rows)
 
     def _front_outputs(self, writer: OutputWriter, end: int) -> list[Output]:
         start, self._sent = self._sent, end
