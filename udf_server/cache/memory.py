@@ -1,5 +1,6 @@
 """MemoryStore keeps entries in the memory of this process. The least recently used ones make room for new ones."""
 
+import collections
 import itertools
 import time
 import uuid
@@ -43,19 +44,16 @@ class MemoryStore(Store):
         names = self._names(function, keys)
         if self._entries.keys().isdisjoint(names):
             return [None] * len(names)
-        found: list[bytes | None] = []
-        now, entries = self._clock(), self._entries
-        for name, each in zip(names, map(entries.get, names), strict=True):
-            if each is None:
-                found.append(None)
-            elif each[1] <= now:
+        kept, now = list(map(self._entries.get, names)), self._clock()
+        expired = [name for name, each in zip(names, kept, strict=True) if each is not None and each[1] <= now]
+        if expired:
+            for name in expired:
                 self._remove(name)
-                found.append(None)
-            else:
-                del entries[name]
-                entries[name] = each
-                found.append(each[0])
-        return found
+            kept = list(map(self._entries.get, names))
+        used = {name: each for name, each in zip(names, kept, strict=True) if each is not None}
+        collections.deque(map(self._entries.pop, used), maxlen=0)
+        self._entries.update(used)
+        return [None if each is None else each[0] for each in kept]
 
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         self.keep(function, entries, seconds)
