@@ -200,6 +200,21 @@ async def test_a_place_that_is_given_to_a_worker_that_was_cancelled_goes_to_the_
     await asyncio.wait_for(third, 10)
 
 
+async def test_a_turn_for_which_a_worker_has_no_row_is_not_charged():
+    turns, idle, busy, served = Turns(limit=1), Party("idle"), Party("busy"), []
+
+    async def worker(party, number):
+        await turns.turn(party, (party, number))
+        served.append(party.caller)
+        if party is idle and number < 10:
+            turns.forgo(party, (party, number))
+        else:
+            turns.leave((party, number))
+
+    await asyncio.gather(*(worker(party, number) for party in (idle, busy) for number in range(20)))
+    assert served[:24].count("busy") <= served[:24].count("idle") - 10 + 3
+
+
 async def test_a_batch_of_a_stream_that_has_ended_leaves_no_job():
     """A function's loop may learn of a batch after the server's loop has closed the party of its stream."""
     turns, party = Turns(limit=1), Party("c")

@@ -86,6 +86,11 @@ class Turns:
             if self.busy:
                 self._pump_soon()
 
+    def forgo(self, party: Party, holder: object) -> None:
+        """Return the place of a holder that had its turn and found no row. The party is not charged for that turn."""
+        self._queue.charge(party, -WAITED_COST)
+        self.leave(holder)
+
     async def turn(self, party: Party, holder: object, cost: float | None = None) -> None:
         """Return the holder's place, if it has one, and wait until it has a place again.
 

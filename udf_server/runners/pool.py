@@ -213,7 +213,12 @@ class CoroutinePool:
         stepped = timer.restart()
         while not self._closed:
             if not (self._queue or self.arrived) or (room.full and sender.holds_up(self._wake)):
-                turns.leave(worker)
+                if worker.unused:
+                    # Other workers have taken the rows: a stream with more workers than rows must not lose turns.
+                    worker.unused = False
+                    turns.forgo(self._setup.party, worker)
+                else:
+                    turns.leave(worker)
                 await self._park()
                 stepped = timer.restart()
                 continue
@@ -257,6 +262,7 @@ class CoroutinePool:
                 if not done:
                     exhausted = True
                     break
+                worker.unused = False
                 batch.unsized += done
                 if batch.unsized >= REPORT_ROWS and not self._closed:
                     batch.report(index)
@@ -284,6 +290,7 @@ class CoroutinePool:
         try:
             if ask:
                 await self._turns.turn(self._setup.party, worker, cost)
+                worker.unused = True
             else:
                 await asyncio.sleep(0)
         finally:

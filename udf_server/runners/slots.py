@@ -48,7 +48,7 @@ class Slot:
 class PoolWorker(Slot):
     """A coroutine of the pool and the row that it processes."""
 
-    __slots__ = ("abandoned", "expired", "task", "told", "waited")
+    __slots__ = ("abandoned", "expired", "task", "told", "unused", "waited")
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,4 +60,6 @@ class PoolWorker(Slot):
         """Whether the row was given up although its call continues. The worker ends when the call ends."""
         self.waited = False
         """Whether a call has waited since the worker's turn began, so that the time since then is not the loop's."""
+        self.unused = False
+        """Whether it has taken no row since it had its turn."""
         self.task: asyncio.Task[None] | None = None
