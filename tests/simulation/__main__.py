@@ -9,10 +9,10 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from tests.simulation.drawing import drawn
 from tests.simulation.many import find_mutant, run_seeds
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.report import Report, shown
-from tests.simulation.scenario import drawn
 from tests.simulation.shrink import shrunk
 from tests.simulation.world import run, worlds
 

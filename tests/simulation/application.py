@@ -15,7 +15,7 @@ from tests.simulation.scheduler import Process
 from tests.simulation.spark import SparkWorker
 from tests.simulation.threads import SimulatedThreads
 
-__all__ = ["Application", "JobFailed", "TaskAttempt"]
+__all__ = ["MOST_ATTEMPTS", "Application", "JobFailed", "TaskAttempt"]
 
 MOST_ATTEMPTS = 4
 """Spark's own number of attempts at a task."""

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import greenlet
@@ -13,7 +14,7 @@ import udf_server as udf
 from tests.simulation.threads import SimulatedThreads
 from udf_server.base.fairness import Party, current_party
 
-__all__ = ["MANY_ROWS", "SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "later", "value_of"]
+__all__ = ["MANY_ROWS", "SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "drawn_behaviour", "later", "value_of"]
 
 FOREVER = 1e7
 
@@ -27,6 +28,15 @@ class Behaviour:
     seconds: float = 0.0
     times: int = 0
     """Number of calls that are flaky, or that end the server."""
+
+
+def drawn_behaviour(random: Random, odd: float, shortest: float, longest: float) -> Behaviour:
+    """A call that takes some time in seconds. With probability `odd` it does something else than return a value."""
+    seconds = random.uniform(shortest, longest)
+    if random.random() >= odd:
+        return Behaviour("value", seconds)
+    kind = random.choice(("error", "error", "flaky", "flaky", "hang", "crash"))
+    return Behaviour(kind, seconds, random.choice((1, 1, 2, 5)))
 
 
 class Rows:

@@ -4,9 +4,9 @@ import itertools
 import time
 from collections.abc import Sequence
 
+from tests.simulation.drawing import drawn
 from tests.simulation.mutants import MUTANTS, found_at
 from tests.simulation.report import Report, shown
-from tests.simulation.scenario import drawn
 from tests.simulation.shrink import shrunk
 from tests.simulation.world import run, worlds
 

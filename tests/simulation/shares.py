@@ -1,4 +1,11 @@
-"""Shares looks at what callers, jobs and streams get that wait for the same thing: their shares must be equal."""
+"""Shares looks at what callers, jobs and streams get that wait for the same thing: their shares must be equal.
+
+The bound is four and twice the places. Of two children that wait all the time, a fair queue takes the one that was
+charged less, so what they were charged since both wait differs by one turn at most, and by another one when the second
+began to wait. A turn that is given back stays in the heap until the child's next turn, which makes one more for each.
+A row counts when its call begins, some time after its turn: all places may be on their way to one child when both
+begin to wait, and to the other child at the end.
+"""
 
 from collections import Counter
 from collections.abc import Hashable

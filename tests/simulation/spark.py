@@ -100,15 +100,15 @@ def scalar_calls(plan: TaskPlan, policy: ErrorPolicy) -> tuple[PlannedCall, ...]
 
 
 class ReplaySpan(NoSpan):
-    """The span of a stream: it notes when rows were sent again last, and for how long they had waited then."""
+    """The span of a stream: it notes when rows were sent again, and for how long they had waited then."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.replayed = (float("-inf"), 0.0)
+        self.replays: list[tuple[float, float]] = []
 
     def event(self, name: str, **attributes: Any) -> None:
         if name == "replay":
-            self.replayed = self._clock(), attributes["waited"]
+            self.replays.append((self._clock(), attributes["waited"]))
 
 
 class Attempt:
@@ -120,6 +120,8 @@ class Attempt:
         self.streams: list[CallStream] = []
         self.outcomes: list[tuple[int, tuple[Any, ...]]] = []
         """x, and per call its value or RowError, in the order in which Spark got them."""
+        self.given: dict[int, float] = {}
+        """When Spark gave each row to the client."""
         self.error: Exception | None = None
         self.done = False
         self.ended_at = 0.0
@@ -156,6 +158,7 @@ class Attempt:
             if self.plan.pause:
                 self.worker.threads.sleep(self.plan.pause)
             xs = self.xs[start : start + self.plan.batch_rows]
+            self.given.update(dict.fromkeys(xs, self.worker.process.scheduler.clock()))
             yield pa.record_batch({"x": pa.array(list(xs), pa.int64())})
 
 

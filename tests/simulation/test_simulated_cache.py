@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.simulation import servers, spark, world
+from tests.simulation.drawing import drawn
 from tests.simulation.functions import Behaviour
-from tests.simulation.scenario import SERVER_FAULTS, drawn
+from tests.simulation.scenario import SERVER_FAULTS
 from tests.simulation.world import World, run, worlds
 from udf_server.cache.leases import LEASE_SECONDS
 from udf_server.cache.memory import MemoryStore

@@ -1,16 +1,22 @@
 """The simulation in the tests: some seeds of each mode, and that a seed gives the same run everywhere."""
 
+import dataclasses
 import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from tests.simulation.drawing import drawn
+from tests.simulation.functions import drawn_behaviour
 from tests.simulation.mutants import MUTANTS, found_at
-from tests.simulation.scenario import drawn
+from tests.simulation.scenario import PROBE, Limits, Scenario
 from tests.simulation.shrink import shrunk
 from tests.simulation.world import run, worlds
+from udf_server.streams.accounting import StreamLimits
+from udf_server.streams.admission import AdmissionLimits
 
 SEEDS = 40
 """Of each mode; `make sim` runs more."""
@@ -43,6 +49,22 @@ def test_no_seed_of_a_mode_violates_an_oracle(mode):
 
 def test_every_planted_bug_is_in_a_method_that_there_is():
     assert [each.what for each in MUTANTS if each.method not in vars(each.owner)] == []
+
+
+def test_streams_with_few_rows_per_message_lose_no_turns_to_workers_without_rows():
+    """A caller with two streams of small messages has many workers that find no row when it is their turn."""
+    random = Random(0)
+    tasks = tuple(
+        dataclasses.replace(
+            PROBE, rows=tuple(drawn_behaviour(random, 0.0, 0.001, 0.04) for _ in range(200)), timeout=300.0, pause=0.0,
+            capacity=20, batch_rows=100, message_rows=message_rows,
+        )
+        for message_rows in (1, 3, 20)
+    )  # fmt: skip
+    limits = Limits(AdmissionLimits(), StreamLimits(unanswered_rows=20), calls=2)
+    with worlds():
+        result = run(Scenario(0, "safety", 1, tasks, (), 0.0, limits=limits, callers=2))
+    assert result.problem == ""
 
 
 @pytest.mark.parametrize(

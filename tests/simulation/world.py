@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.application import Application
+from tests.simulation.application import MOST_ATTEMPTS, Application
 from tests.simulation.bounds import Bounds
 from tests.simulation.faults import heal, inject
 from tests.simulation.files import SharedFiles
@@ -50,9 +50,6 @@ SETTLE_SECONDS = 100.0
 """Keepalives, abandoned connections and drained servers are over after this time."""
 COLLECTED = 10
 """Number of worlds after which what they have left is collected. It takes as long as a tenth of a small world."""
-MOST_ATTEMPTS = 4
-"""Spark's own number of attempts at a task."""
-
 
 _worlds = itertools.count(1)
 
