@@ -7,12 +7,26 @@ from pathlib import Path
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
+from remote_udf.arrow import SCHEMA_BYTES
+from remote_udf.errors import TRACEBACK_LIMIT
 from remote_udf.option_values import Option
 from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, HOSTED_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS
+from remote_udf.outcomes import MESSAGE_LIMIT
+from remote_udf.process_planning import MAX_TABLES
+from spark_client.executor.engine.row_engine import HELD_BYTES
+from spark_client.executor.segments.cutting import BUNDLE_BYTES
+from spark_client.executor.stream.message_sizing import MESSAGE_BYTES
 from spark_client.windows.emitting import EMIT_OPTIONS
+from spark_client.windows.hop import _MOST as MOST_WINDOWS
 from udf_server.base.bulk_histogram import BulkHistogram
 from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.keys import LARGEST_ARGUMENTS
+from udf_server.cache.orphans import MOST_ORPHANS
+from udf_server.cache.outcome_cache import QUEUE_BYTES
+from udf_server.cache.store import LARGEST_ENTRY
+from udf_server.guards.limits import ADAPTIVE_MOST
 from udf_server.plugins.loading import build_plugin_manager, load_functions
+from udf_server.plugins.metrics import MOST_SERIES
 from udf_server.serving.config import TABLES, ServerConfig, settings
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +164,34 @@ def shipped_functions() -> str:
 
 def _code(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def limits() -> str:
+    """What is bounded by a constant, with its value."""
+    bounded: list[tuple[str, int, str, str]] = [
+        ("schema of the arguments of a call", SCHEMA_BYTES, "bytes", "the stream is refused"),
+        ("message of an error", MESSAGE_LIMIT, "characters", "it is cut"),
+        ("traceback of an error", TRACEBACK_LIMIT, "characters", "it is cut at its start"),
+        ("rows of a task that wait for slower rows, ordered", HELD_BYTES, "bytes", "the task reads no further rows"),
+        ("size of a message", MESSAGE_BYTES, "bytes", "larger batches are cut; a row that is larger is sent alone"),
+        ("bundle of an aggregate or process function", BUNDLE_BYTES, "bytes", "it is sent; `size` bounds its rows"),
+        ("table arguments of a process function", MAX_TABLES, "", "the function is refused when it is declared"),
+        ("outcome that is kept by the cache", LARGEST_ENTRY, "bytes", "it is not kept, and is counted"),
+        ("arguments of a row with a key in the cache", LARGEST_ARGUMENTS, "bytes", "the row is called without it"),
+        ("outcomes that wait to be written to the cache", QUEUE_BYTES, "bytes", "others are not kept, and are counted"),
+        ("rows of lost streams whose calls go on for the cache", MOST_ORPHANS, "rows", "other calls are cancelled"),
+        ("calls of a guard with `adaptive` and no `max-concurrency`", ADAPTIVE_MOST, "calls", "calls wait"),
+        ("windows of a row in HOP or CUMULATE", MOST_WINDOWS, "", "the query is refused"),
+        ("time series of a plugin's metric", MOST_SERIES, "", "further ones are counted as `other`"),
+    ]  # fmt: skip
+    rows = [(what, _amount(value, unit), then) for what, value, unit, then in bounded]
+    return table(("what", "at most", "beyond it"), rows)
+
+
+def _amount(value: int, unit: str) -> str:
+    if unit != "bytes":
+        return f"{value:,} {unit}".strip()
+    return f"{value >> 20} MB" if value >= 1 << 20 else f"{value >> 10} kB"
 
 
 def modules() -> list[Path]:

@@ -59,6 +59,7 @@ def test_a_metric_counts_for_the_function_that_runs(serve):
     page = page_of(serve(ride))
     assert page["cab_rides_total", ("function", "ride"), ("town", "Ulm"), ("version", "2")] >= 2
     assert page["cab_miles_bucket", ("function", "ride"), ("le", "10.0"), ("version", "2")] >= 3
+    assert page["process_resident_memory_bytes",] > 0  # what every client of Prometheus has
     assert page["cab_open_doors", ("function", ""), ("version", "")] == 3  # a thread of the author's own
 
 

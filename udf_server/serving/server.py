@@ -18,6 +18,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
+from prometheus_client import ProcessCollector
 
 from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
@@ -82,6 +83,7 @@ class Server:
         self.registry = registry
         self.metrics = ServerMetrics()
         self.metrics.registry.register(PLUGIN_METRICS)
+        ProcessCollector(registry=self.metrics.registry)
         for function in registry:
             self.metrics.function(function.spec.name, function.spec.version)  # rates need the metrics at 0 first
         limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
