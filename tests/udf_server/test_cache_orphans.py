@@ -1,6 +1,7 @@
 """What becomes of calls that run when their stream is lost: they end by themselves, and their values are kept."""
 
 import asyncio
+import contextlib
 import gc
 import threading
 
@@ -27,7 +28,7 @@ OPTIONS = {"cache-ttl": "1 h", "buffer-capacity": "4"}
 class World:
     """A server with one function, whose calls wait until they are let go."""
 
-    def __init__(self, execution="async", most=5_000, fails=False, **options):
+    def __init__(self, execution="async", most=10_000, fails=False, **options):
         self.calls, self.cancelled, self.gate = [], [], threading.Event()
         self.cache = OutcomeCache(MemoryStore(1 << 20), ServerMetrics())
         self.cache.orphans = Orphans(most)
@@ -177,9 +178,37 @@ async def test_an_orphaned_call_ends_at_its_deadline():
 
 
 async def test_a_stream_with_more_calls_than_may_be_orphans_is_cancelled():
-    async with World(most=3) as world:
+    async with World(most=7) as world:
         await world.lose(range(4))
         await eventually(lambda: len(world.cancelled) == 4)
+        await world.settled()
+
+
+async def test_a_caller_leaves_room_for_the_orphans_of_others():
+    orphans, gate = Orphans(12), asyncio.Event()
+
+    async def calls():
+        await gate.wait()
+
+    assert orphans.has_room(6, "one") and not orphans.has_room(7, "one")
+    orphans.take(4, "one", calls(), contextlib.ExitStack())
+    assert orphans.has_room(2, "one") and not orphans.has_room(3, "one")
+    assert orphans.has_room(4, "two") and not orphans.has_room(5, "two")
+    orphans.take(4, "two", calls(), contextlib.ExitStack())
+    assert not orphans.has_room(1, "one") and orphans.has_room(2, "three"), "a third one has room, too"
+    gate.set()
+    await eventually(lambda: not orphans.rows)
+    assert orphans.has_room(6, "two")
+
+
+async def test_one_caller_with_many_lost_streams_does_not_use_up_the_room():
+    async with World(most=12) as world:
+        for first in range(0, 40, 10):
+            await world.lose(range(first, first + 4))
+        assert world.cache.orphans.rows == 4
+        await eventually(lambda: len(world.cancelled) == 12)
+        assert world.cache.orphans.has_room(4, "another")
+        world.gate.set()
         await world.settled()
 
 

@@ -1,14 +1,17 @@
 """Orphans are calls that run although their stream was lost, so that what was paid for is kept and not paid again."""
 
 import asyncio
+import collections
 import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
 __all__ = ["MOST_ORPHANS", "Orphans"]
 
-MOST_ORPHANS = 5_000
+MOST_ORPHANS = 10_000
 """Maximum number of rows of a server whose calls run for no stream. The calls of further streams are cancelled."""
+SHARE = 2
+"""A caller has at most this fraction of what other callers leave, so that there is always room for one more."""
 
 
 class Orphans:
@@ -19,16 +22,19 @@ class Orphans:
         self.rows = 0
         """Number of rows whose calls were taken and have not all ended, stream by stream."""
         self._most = most
+        self._by_caller: collections.Counter[str] = collections.Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def has_room(self, rows: int) -> bool:
-        """Whether the calls of this number of rows may go on without their stream."""
-        return not self._closed and self.rows + rows <= self._most
+    def has_room(self, rows: int, caller: str) -> bool:
+        """Whether the calls of this number of rows of a caller may go on without their stream."""
+        mine = self._by_caller[caller]
+        return not self._closed and (mine + rows) * SHARE <= self._most - (self.rows - mine)
 
-    def take(self, rows: int, calls: Coroutine[Any, Any, None], held: contextlib.ExitStack) -> None:
+    def take(self, rows: int, caller: str, calls: Coroutine[Any, Any, None], held: contextlib.ExitStack) -> None:
         """Run `calls`, which returns when all of them have ended. Then what they hold is released."""
         self.rows += rows
+        self._by_caller[caller] += rows
         task = asyncio.get_running_loop().create_task(calls)
         self._tasks.add(task)
 
@@ -36,6 +42,9 @@ class Orphans:
             # A task that is cancelled before it begins does not run any of its own code.
             calls.close()
             self.rows -= rows
+            self._by_caller[caller] -= rows
+            if not self._by_caller[caller]:
+                del self._by_caller[caller]
             self._tasks.discard(task)
             held.close()
 

@@ -173,7 +173,7 @@ class ExecuteStream:
         runner = self._runner
         if isinstance(runner, CachedRunner) and self._cache is not None:
             runner.let_go()
-            if runner.running and self._cache.orphans.has_room(sum(runner.running.values())):
+            if runner.running and self._cache.orphans.has_room(sum(runner.running.values()), self._caller.identity):
                 return
         if runner is not None:
             runner.cancel()
@@ -189,7 +189,7 @@ class ExecuteStream:
         self._accounts.reduce_to(runner.running)
         self._outbox.drop()
         calls = self._orphaned(runner, runner.options.timeout + ORPHAN_SECONDS)
-        self._cache.orphans.take(sum(runner.running.values()), calls, held.pop_all())
+        self._cache.orphans.take(sum(runner.running.values()), self._caller.identity, calls, held.pop_all())
 
     async def _orphaned(self, runner: CachedRunner, seconds: float) -> None:
         """Watch the deadlines of calls that go on without this stream, until they have ended."""
