@@ -57,7 +57,7 @@ class MergedCall:
     ) -> None:  # fmt: skip
         self._owner, self._function, self._calling = owner, function, calling
         self.slices = slices
-        self._ends = list(itertools.accumulate(map(len, slices)))
+        self._ends = list(itertools.accumulate([piece.end - piece.start for piece in slices]))
         self.rows = self._ends[-1]
         self._timeout = max(piece.part.timeout for piece in slices)
         self._timed_out = timed_out
@@ -219,9 +219,12 @@ class MergedCall:
             rows, values = np.asarray(rows)[places], values.take(pa.array(places))
         self._open[chosen] = False
         self._left -= len(rows)
-        begin = 0
+        begin, first = 0, rows.start if isinstance(rows, range) else None
         for piece, end in zip(self.slices, self._ends, strict=True):
-            until = bisect.bisect_left(rows, end, begin)
+            if first is None:
+                until = bisect.bisect_left(rows, end, begin)
+            else:
+                until = min(max(end - first, begin), len(rows))
             if until > begin and not piece.part.stream.closed:
                 mine, shift = rows[begin:until], piece.end - end
                 failed: dict[int, RowError] = {}
@@ -241,7 +244,10 @@ class MergedCall:
 
     @functools.cached_property
     def _columns(self) -> Sequence[pa.Array]:
-        parts = [[column.slice(piece.start, len(piece)) for column in piece.part.columns] for piece in self.slices]
+        parts = [
+            [column.slice(piece.start, piece.end - piece.start) for column in piece.part.columns]
+            for piece in self.slices
+        ]
         return [column[0] if len(column) == 1 else pa.concat_arrays(column) for column in zip(*parts, strict=True)]
 
     def _begin(self, rows: Sequence[int]) -> list[Any]:

@@ -135,26 +135,29 @@ class RowQueue:
         """Take rows of one stream, which is served last from then on. Returns the bytes that are left."""
         waiting = streams.pop(stream)
         slices = waiting.slices
+        rows_before, left_before = rows, left
         while rows and slices:
             first = slices[0]
-            part = first.part
-            start, have = first.start, first.end - first.start
-            count = min(have, rows, max(left // part.row_bytes, 0 if taken else 1))
-            if not count:
-                break
-            taken.append(Slice(part, start, start + count))
+            part, start = first.part, first.start
+            have = first.end - start
+            count = have if have < rows else rows
+            if count * part.row_bytes > left:
+                count = max(left // part.row_bytes, 0 if taken else 1)
+                if not count:
+                    break
+            if count == have:
+                taken.append(slices.popleft())
+            else:
+                first.start = start + count
+                taken.append(Slice(part, start, start + count))
             if (selection := part.batch.selection) is not None:
                 selection.take(start + count)
-            first.start = start + count
-            if count == have:
-                slices.popleft()
-            rows -= count
             part.waiting -= count
-            waiting.rows -= count
-            self.rows -= count
-            size = count * part.row_bytes
-            self.bytes -= size
-            left -= size
+            rows -= count
+            left -= count * part.row_bytes
+        waiting.rows -= rows_before - rows
+        self.rows -= rows_before - rows
+        self.bytes -= left_before - left
         if slices:
             streams[stream] = waiting
         return left
@@ -167,6 +170,8 @@ class RowQueue:
 
 def fair_shares(wants: Sequence[int], total: int) -> list[int]:
     """Divide `total` such that nobody gets more than wanted, and nobody gets less than another who wants more."""
+    if sum(wants) <= total:
+        return list(wants)
     shares = [0] * len(wants)
     open_ = [place for place, want in enumerate(wants) if want]
     while open_ and total:
