@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from benchmarks.batching_functions import BATCH_ROWS, CALL_SECONDS, QUEUE_DELAY, ROW_SECONDS
 from benchmarks.direct import Client
+from benchmarks.light_streams import rows_per_second
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.timing import alternating
@@ -41,7 +42,7 @@ def run_batching(results: Results, quick: bool) -> None:
         client = Client(server.target)
         _measure_low_load(results, quick, client)
         _measure_merging(results, quick, client)
-        _measure_ideal(results, quick, client)
+        _measure_ideal(results, quick, client, server.target)
         _measure_hedging(results, quick, client)
     _measure_ray(results, quick)
 
@@ -103,18 +104,26 @@ def _measure_ray(results: Results, quick: bool) -> None:
     results.add("ray_serve_or_triton", results.numbers["merged_rows_per_second"] / pace, "our rows/s over Ray Serve's")
 
 
-def _measure_ideal(results: Results, quick: bool, client: Client) -> None:
-    """Against one stream that sends full batches, so that all rows of a call are always there."""
+def _measure_ideal(results: Results, quick: bool, client: Client, target: str) -> None:
+    """Against one stream that sends full batches, so that all rows of a call are always there.
+
+    The streams come from one event loop: 64 tasks in one process need all of a core, and the device waits for them.
+    """
     rows = (20 if quick else 200) * BATCH_ROWS
     batch = pa.record_batch([pa.array(range(rows), pa.int64())], names=["x"])
 
     def ideal() -> float:
         return rows / client.seconds("per_stream", [batch], **{"batch-rows": str(BATCH_ROWS)})
 
-    sides = {"ideal": ideal, "merged": _pace(client, "merged", 64, rows // 64)}
+    def merged() -> float:
+        return rows_per_second(target, "merged", streams=64, rows=rows // 64, message_rows=MESSAGE_ROWS)
+
+    sides = {"ideal": ideal, "merged": merged, "tasks": _pace(client, "merged", 64, rows // 64)}
     times = results.medians("ideal", alternating(sides, 1 if quick else 3, warm_up=not quick))
     share = times["merged"] / times["ideal"]
     results.add("merged_share_of_ideal", share, "rows/s of 64 streams, messages of 8 rows, over one of 256")
+    share = times["tasks"] / times["ideal"]
+    results.add("merged_share_of_ideal_tasks", share, "the same with 64 tasks in one process, which is the bound then")
 
 
 def _measure_low_load(results: Results, quick: bool, client: Client) -> None:
