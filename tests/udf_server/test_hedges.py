@@ -7,13 +7,13 @@ import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
+from remote_udf.hedging import LEARN_CALLS
 from remote_udf.options import HOSTED_OPTIONS
 from tests.udf_server.streams import Talk, batch, eventually
 from udf_server.base.errors import DeclarationError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
-from udf_server.guards.hedge import LEARN_CALLS
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry

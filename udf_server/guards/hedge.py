@@ -1,29 +1,18 @@
 """Hedge sends a second call of an author's `async def` if the first one takes long, and takes the first answer."""
 
 import asyncio
-import collections
 import functools
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from remote_udf.hedging import HedgeBudget
 from udf_server.base.attempts import is_answered
 from udf_server.base.errors import RetryableError
 from udf_server.base.functions import Function
 
 __all__ = ["Hedge", "HedgeCounter"]
-
-OVERLOAD_SECONDS = 1.0
-"""After a call that asks for a retry, no hedge is sent for this time."""
-SAMPLES = 500
-"""Number of calls from whose durations the delay of hedges is learned."""
-LEARN_CALLS = 50
-"""The delay is computed again after this number of calls. Before that, no hedge is sent."""
-LEARNED_QUANTILE = 0.95
-MOST_SAVED = 100.0
-"""Hedges that may be sent at once after many calls without hedges."""
 
 
 class HedgeCounter(Protocol):
@@ -41,17 +30,9 @@ class Hedge:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`after` is the delay of hedges in seconds; None to learn it. `waiting` counts rows that wait for a turn."""
-        self._after, self._learns, self._share = after, after is None, share
-        self._count, self._waiting, self._clock = count, waiting, clock
+        self._budget, self._count, self._waiting, self._clock = HedgeBudget(after, share, clock), count, waiting, clock
         self._guard_waits: Callable[[], bool] = lambda: False
         """Whether calls wait for the function's guard."""
-        self._saved = 0.0
-        """Number of hedges that may be sent now."""
-        self._durations: collections.deque[float] = collections.deque(maxlen=SAMPLES)
-        self._new = 0
-        self._overloaded_until = 0.0
-        self._lock = threading.Lock()
-        """Needed because a loop that was replaced may still run."""
 
     def wrap(self, function: Function) -> Function:
         """The function with hedged calls. It must be `async def`."""
@@ -68,11 +49,11 @@ class Hedge:
         task = asyncio.current_task()
         assert task is not None
         loop, cancelling, began = asyncio.get_running_loop(), task.cancelling(), self._clock()
-        with self._lock:
-            self._saved = min(self._saved + self._share, MOST_SAVED)
+        self._budget.begun()
         race = _Race(self, task, call)
         token = is_answered.set(race.is_answered)
-        timer = loop.call_later(self._after, race.start) if self._after is not None else None
+        after = self._budget.after
+        timer = loop.call_later(after, race.start) if after is not None else None
         try:
             answer = await call()
             race.answered = True
@@ -96,35 +77,24 @@ class Hedge:
                 task.uncancel()
             race.close()
             is_answered.reset(token)
-            if self._learns:
-                self._learn(self._clock() - began)
+            self._budget.ended(self._clock() - began)
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether rows wait for a turn or for the guard, or a call has asked for a retry lately."""
+        return self._budget.is_overloaded or self._waiting() > 0 or self._guard_waits()
 
     def may_send(self) -> bool:
         """Take a hedge from those that may be sent now. Returns whether there was one."""
-        if self._clock() < self._overloaded_until or self._waiting() > 0 or self._guard_waits():
-            return False
-        with self._lock:
-            if self._saved < 1.0:
-                return False
-            self._saved -= 1.0
-        return True
+        return not self.is_overloaded and self._budget.take()
 
     def failed(self, error: BaseException) -> None:
         """Note that a call has failed. A RetryableError, also that of an open circuit, is a sign of overload."""
         if isinstance(error, RetryableError):
-            self._overloaded_until = self._clock() + max(OVERLOAD_SECONDS, error.retry_after or 0.0)
+            self._budget.overloaded(error.retry_after)
 
     def count(self, outcome: str) -> None:
         self._count(outcome)
-
-    def _learn(self, seconds: float) -> None:
-        with self._lock:
-            self._durations.append(seconds)
-            self._new += 1
-            if self._new >= LEARN_CALLS:
-                self._new = 0
-                ordered = sorted(self._durations)
-                self._after = ordered[int(LEARNED_QUANTILE * (len(ordered) - 1))]
 
 
 class _Race:
