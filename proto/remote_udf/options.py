@@ -185,7 +185,13 @@ _HOSTED = (
     ),
     Option(
         "hedge-share", fraction, "{:.6g}".format, 0.05,
-        "Maximum share of the calls for which a second one is sent, such as '5%'.",
+        "Maximum share of the calls for which a second one is sent, such as '5%'; of messages for `hedge-elsewhere`.",
+    ),
+    Option(
+        "hedge-elsewhere", duration_or_p95, lambda value: value if value == P95 else format_seconds(value), None,
+        "If a message to an idempotent function is not answered for this time, the client sends its rows to another "
+        "server too, and the first complete answer counts. `p95`: longer than 95 % of the latest messages. Default: "
+        "rows are sent to another server only if theirs is lost.",
     ),
 )  # fmt: skip
 _CALLER = (
@@ -290,6 +296,8 @@ class HostedOptions:
     hedge_after: float | str | None = HOSTED_OPTIONS["hedge-after"].default
     """Seconds, "p95", or None if no second calls are sent."""
     hedge_share: float = HOSTED_OPTIONS["hedge-share"].default
+    hedge_elsewhere: float | str | None = HOSTED_OPTIONS["hedge-elsewhere"].default
+    """Seconds, "p95", or None if rows of a slow message are not sent to another server."""
 
 
 @dataclass(frozen=True)

@@ -183,13 +183,15 @@ def numbers(message: Message[pb.ExecuteRequest]) -> list[Any]:
 
 
 def opened(*, ordered: bool = True, timeout: str = "180 s", max_message_bytes: int = 64 << 20,
-           progress: float = 5.0, type_: pa.DataType | None = None, **options: Any) -> bytes:  # fmt: skip
+           progress: float = 5.0, type_: pa.DataType | None = None, second: pb.SecondSending | None = None,
+           **options: Any) -> bytes:  # fmt: skip
     mode = "ordered" if ordered else "unordered"
     message = pb.Opened(
         version="1",
         result=write_schema(pa.schema([pa.field(VALUE, type_ or pa.int64())])),
         options=canonical({"timeout": timeout, "output-mode": mode, **options}, source="test"),
         max_message_bytes=max_message_bytes,
+        second=second,
     )
     message.progress_interval.FromNanoseconds(round(progress * 1e9))
     return encode(pb.ExecuteResponse(opened=message))

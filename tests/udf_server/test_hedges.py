@@ -1,15 +1,17 @@
 """Second calls of slow calls: the first answer counts, few are sent, and none under overload."""
 
 import asyncio
+import threading
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
 from remote_udf.hedging import LEARN_CALLS
 from remote_udf.options import HOSTED_OPTIONS
-from tests.udf_server.streams import Talk, batch, eventually
+from tests.udf_server.streams import Talk, batch, eventually, finish, opening
 from udf_server.base.errors import DeclarationError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
@@ -248,3 +250,55 @@ async def test_the_operator_hedges_only_functions_that_are_declared_idempotent()
 def test_options_keep_their_values_as_text():
     option = HOSTED_OPTIONS["hedge-after"]
     assert [option.format(option.parse(value)) for value in ("P95", "2 s", "0.25 s")] == ["p95", "2 s", "250 ms"]
+
+
+async def test_clients_hear_when_rows_of_a_slow_message_may_go_to_another_server():
+    @udf.scalar(idempotent=True, hedge_elsewhere="20 ms", hedge_share="10%", vectorized=True, name="f")
+    def f(x: pa.Int64Array) -> pa.Int64Array:
+        return x
+
+    @udf.scalar(idempotent=True, hedge_elsewhere="p95", name="f")
+    def learned(x: int) -> int:
+        return x
+
+    async with Talk(f) as talk:
+        second = (await talk.open()).second
+    assert (second.after.ToMilliseconds(), second.share) == (20, 0.1)
+    async with Talk(learned) as talk:
+        opened = await talk.open()
+    assert opened.HasField("second")
+    assert not opened.second.HasField("after")
+
+
+async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard():
+    release = threading.Event()
+
+    @udf.scalar(idempotent=True, hedge_elsewhere="20 ms", name="f")
+    def f(x: int) -> int:
+        release.wait(20)
+        return x
+
+    metrics = GuardMetrics(ServerMetrics(), "f", "1")
+    guard = Guard("f@1", GuardSettings.parse("f", {"max-concurrency": 1}), metrics)
+    host = FunctionHost(Registry([("test", f)]), guard=guard.wrap)
+    talk, other = Talk(host=host), Talk(host=host)
+    async with talk:
+        await talk.open()
+        talk.send(batch(0, 0, [1, 2]))
+        await eventually(guard._is_full)
+        await other.__aenter__()
+        other.send(opening(second=True))
+        refusal = (await other.receive()).error
+        assert (refusal.code, refusal.retryable) == ("OVERLOADED", True)
+        await other.ended()
+        release.set()
+        rows = 0
+        while rows < 2:
+            rows += (await talk.receive()).result.rows
+        idle = Talk(host=host)
+        await idle.__aenter__()
+        await idle.open(second=True)
+        received = {"function": "f", "version": "1", "outcome": "received"}
+        assert idle.metric("udf_hedges_total", **received) == 1.0
+        idle.send(finish())
+        await idle.ended()

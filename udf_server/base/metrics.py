@@ -97,7 +97,8 @@ class ServerMetrics:
         registry.register(self.queue_delay)
         self.hedges = Counter(
             "udf_hedges_total",
-            "Second calls of slow calls: sent, won (the first to answer) or wasted.", [*FUNCTION, "outcome"],
+            "Second calls of slow calls: sent, won (the first to answer) or wasted. Received: streams for rows that "
+            "another server has too.", [*FUNCTION, "outcome"],
             registry=registry,
         )  # fmt: skip
         self.rows_replayed = Counter(
@@ -272,7 +273,7 @@ class FunctionMetrics:
         self._server.row_duration.observe(self._labels, seconds, counts)
 
     def hedged(self, outcome: str) -> None:
-        """Count a second call of a slow call: sent, won or wasted. Safe to call from any thread."""
+        """Count a hedge by its outcome. Safe to call from any thread."""
         self._server.hedges.labels(*self._labels, outcome).inc()
 
     def merged(self, waited: Sequence[float], counts: Sequence[int]) -> None:

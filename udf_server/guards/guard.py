@@ -86,6 +86,7 @@ class Guard:
                 "is declared without `cost`, which says how much a call is going to cost"
             )
         wrapped = self._async(function) if asyncio.iscoroutinefunction(function.call) else self._plain(function)
+        wrapped.overloaded = self._is_full  # type: ignore[attr-defined] # for hedges
         return replace(function, call=functools.wraps(function.call)(wrapped), guarded=True)
 
     def _async(self, function: Function) -> Callable[..., Any]:
@@ -112,7 +113,6 @@ class Guard:
                 leave(failure, clock() - began, costs, spending, loop)
                 failure = None
 
-        guarded.overloaded = self._is_full  # type: ignore[attr-defined] # for hedges
         return guarded
 
     def _is_full(self) -> bool:

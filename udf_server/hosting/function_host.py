@@ -90,6 +90,12 @@ class HostedFunction:
         return options if function.idempotent and function.is_async and options.hedge_after is not None else None
 
     @functools.cached_property
+    def hedging_elsewhere(self) -> HostedOptions | None:
+        """When clients send rows of slow messages to other servers too; None if they do not."""
+        options = resolve_hosted(self._defaults, self.spec.options)
+        return options if self.function.idempotent and options.hedge_elsewhere is not None else None
+
+    @functools.cached_property
     def merging(self) -> HostedOptions | None:
         """How calls of all streams are merged; None if each stream has separate calls.
 

@@ -83,7 +83,7 @@ def scalar(
 
     With `nulls="skip"` the result for a row with a null argument is null, and the function is not called.
     With `deterministic=False` Spark may not merge or repeat calls. With `idempotent=True` a second call for the same
-    rows may be sent while the first one runs (`hedge_after`). Every other keyword is the default
+    rows may be sent while the first one runs (`hedge_after`, `hedge_elsewhere`). Every other keyword is the default
     of the call option of that name, see `remote_udf.options`.
 
     With `cache_ttl` the server keeps values for equal arguments, and calls the function once for them. `cache_key` is
@@ -185,9 +185,10 @@ _HEDGE = "hedge-"
 def _require_hedgeable(spec: FunctionSpec, is_async: bool, idempotent: bool) -> None:
     """Raise InvalidOption if options say that second calls are sent and the function does not allow that."""
     wanted = [name for name in spec.options if name.startswith(_HEDGE)]
-    if wanted and not is_async:
+    if "hedge-after" in spec.options and not is_async:
         raise InvalidOption(
-            f"option {wanted[0]!r} is for `async def` functions: a call on a thread cannot be cancelled"
+            "option 'hedge-after' is for `async def` functions: a call on a thread cannot be cancelled; "
+            "'hedge-elsewhere' is for all functions"
         )
     if wanted and not idempotent:
         raise InvalidOption(

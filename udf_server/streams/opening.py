@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from remote_udf.arrow import read_schema, write_schema
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, UnsupportedType
-from remote_udf.functions import VALUE
+from remote_udf.functions import VALUE, FunctionKind
 from remote_udf.options import AGGREGATE_OPTIONS, ScalarOptions, canonical
 from remote_udf.process_calls import ProcessCall
 from remote_udf.segments import applied_from_proto, checked_segments
@@ -104,6 +104,8 @@ def _scalar(
     options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
     _ = hosted.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
+    if request.second:
+        _accept_second(hosted, metrics)
     limit, function = options.attempt_timeout, _hedged(hosted, metrics)
     function = function if limit is None else with_attempt_timeout(function, limit)
     return Opening(hosted, function, context, options, options.to_text(), arguments)
@@ -119,6 +121,18 @@ def _hedged(hosted: HostedFunction, metrics: ServerMetrics) -> Function:
         hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
         hosted.hedged = hedge.wrap(hosted.function)
     return hosted.hedged
+
+
+def _accept_second(hosted: HostedFunction, metrics: ServerMetrics) -> None:
+    """Count a stream for rows that another server has too. Raises StreamError if that would add to an overload."""
+    guard_waits = getattr(hosted.function.call, "overloaded", lambda: False)
+    if hosted.waiting or guard_waits():
+        raise StreamError(
+            ErrorKind.WORKER, ErrorCode.OVERLOADED,
+            f"function {hosted.spec.key}: rows wait for a turn or for the guard; rows of other servers are not taken",
+            retryable=True,
+        )  # fmt: skip
+    metrics.function(hosted.spec.name, hosted.spec.version).hedged("received")
 
 
 def _aggregate(
@@ -166,6 +180,11 @@ def opened_message(opening: Opening, max_message_bytes: int, progress_seconds: f
         max_message_bytes=max_message_bytes,
         execution=spec.to_proto().execution,
     )
+    if spec.kind is FunctionKind.SCALAR and (options := opening.hosted.hedging_elsewhere) is not None:
+        opened.second.share = options.hedge_share
+        if not isinstance(options.hedge_elsewhere, str):
+            assert options.hedge_elsewhere is not None
+            opened.second.after.FromNanoseconds(round(options.hedge_elsewhere * 1e9))
     opened.progress_interval.FromNanoseconds(round(progress_seconds * 1e9))
     return pb.ExecuteResponse(opened=opened)
 

@@ -9,6 +9,7 @@ from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
 from spark_client.base.errors import AccountingMismatch
 from spark_client.base.statistics import Statistics, TaskReport
+from spark_client.executor.stream.results import add_counts
 from spark_client.executor.stream.task import TaskInfo
 
 __all__ = ["Accounts"]
@@ -32,13 +33,9 @@ class Accounts:
 
     def received(self, result: pb.Result, failed: int, size: int) -> None:
         """Count a result message of this many failed rows and bytes."""
-        counts, statistics = self.counts, self.statistics
+        statistics = self.statistics
+        add_counts(self.counts, result, failed)
         ok = result.rows - failed - result.skipped
-        counts.rows_ok += ok
-        counts.rows_failed += failed
-        counts.rows_skipped += result.skipped
-        counts.calls += result.calls
-        counts.retries += result.retries
         statistics.rows += result.rows
         statistics.ok += ok
         statistics.failed += failed
@@ -54,6 +51,17 @@ class Accounts:
         """Count rows that fail in the client and are not sent to a server."""
         self.statistics.rows += rows
         self.statistics.failed += rows
+
+    def adopt(self, counts: pb.StreamCounts, rows: int) -> None:
+        """Continue with another connection, which has counted this, and whose outcomes of this number of rows count."""
+        self.counts, statistics = counts, self.statistics
+        skipped = min(counts.rows_skipped, rows)
+        statistics.rows += rows
+        statistics.ok += rows - skipped
+        statistics.skipped += skipped
+        statistics.calls += counts.calls
+        statistics.retries += counts.retries
+        statistics.hedges_won += 1
 
     def start_connection(self) -> None:
         """Reset `counts`, because the server counts per connection."""
@@ -94,7 +102,7 @@ class Accounts:
         self._span.set(
             rows=statistics.rows, ok=statistics.ok, failed=statistics.failed, skipped=statistics.skipped,
             retries=statistics.retries, batches=statistics.batches, replays=statistics.replays,
-            reconnects=statistics.reconnects,
+            reconnects=statistics.reconnects, hedges=statistics.hedges, hedges_won=statistics.hedges_won,
         )  # fmt: skip
         self._span.end(error)
         # Spark ends its workers without notice, so spans are flushed now, on a thread that nothing waits for.

@@ -4,14 +4,13 @@ import contextlib
 import functools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from remote_udf.arrow import read_columns
 from remote_udf.errors import ErrorCode, ProtocolViolation, StreamError
 from remote_udf.options import AggregateOptions
-from remote_udf.outcomes import RowError, read_errors
+from remote_udf.outcomes import RowError
 from remote_udf.spans import NO_SPAN, Span
 from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
@@ -22,8 +21,10 @@ from spark_client.executor.stream.accounts import Accounts
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connecting import Connector, backoff
 from spark_client.executor.stream.connection import Connection
+from spark_client.executor.stream.hedging import Budgets, Hedger, Won, process_budgets
 from spark_client.executor.stream.message_sizing import MessageSizing
 from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.results import read_result
 from spark_client.executor.stream.seen_caches import SeenCaches
 from spark_client.executor.stream.silence import SilenceWatch
 from spark_client.executor.stream.task import TaskInfo
@@ -51,12 +52,14 @@ class CallStream:
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
         caches: SeenCaches | None = None,
+        budgets: Budgets | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """Connect and open. Raises StreamError if the server refuses, ServerUnavailable if none answers in time.
 
         A function's `open` hook may take as long as a row may. `sleep` is by default one that `close`
-        interrupts. `span` ends with the stream. `watch` finds servers that are unresponsive. `uniform` draws jitter.
+        interrupts. `span` ends with the stream. `watch` finds servers that are unresponsive. `budgets` bound what is
+        sent to another server too; by default they are those of the process. `uniform` draws jitter.
         """
         self._span = span
         self.call = call
@@ -69,15 +72,13 @@ class CallStream:
         self._uniform = uniform
         self._closed = threads.event()
         self._sleep = sleep or self._closed.wait
-        self._connector = Connector(
-            call,
-            functools.partial(
-                Connection, call, arguments, task, transport, clock, threads=threads, watch=watch, caches=caches
-            ),
-            transport.servers, clock, self._sleep, span, uniform,
-        )  # fmt: skip
+        connect = functools.partial(
+            Connection, call, arguments, task, transport, clock, threads=threads, watch=watch, caches=caches
+        )
+        self._connector = Connector(call, connect, transport.servers, clock, self._sleep, span, uniform)
         self._lock = threads.lock()
         self._pending = Pending(self._answered)
+        self._hedger: Hedger | None = None
         self._finishing = False
         self._done = False
         self._lost_at: float | None = None
@@ -95,6 +96,12 @@ class CallStream:
             raise
         options = self._connection.options
         self._sizing = MessageSizing(call.spec.execution, options.buffer_capacity, self._connection.message_rows, clock)
+        if (agreed := self._connection.second) is not None and self._connector.may_change():
+            budget = (budgets or process_budgets()).of(call.config.target, call.spec.key, agreed)
+            self._hedger = Hedger(
+                budget, connect, self._lock, lambda: self._pending, lambda: self._connection, self._hedge_sent, clock,
+                threads,
+            )  # fmt: skip
 
     @property
     def ordered(self) -> bool:
@@ -189,6 +196,8 @@ class CallStream:
         done, self._done = self._done, True
         self._closed.set()
         self._connector.close()
+        if self._hedger is not None:
+            self._hedger.stop()
         self._connection.close(cancel=not done)
         self._pending.close()
         self._accounts.end_span("" if done or not self._pending.rows else "closed with rows in flight")
@@ -202,9 +211,12 @@ class CallStream:
         if size > connection.payload_bytes or len(chunk.rows) > connection.message_rows:
             return self._send_halves(chunk, size, waited)
         self.statistics.bytes_out += size
-        chunk.sent_at = chunk.sent_at or self._clock()
+        chunk.sent_last = self._clock()
+        chunk.sent_at = chunk.sent_at or chunk.sent_last
         connection.send(chunk, payload, waited)
         self._pending.add(chunk)
+        if self._hedger is not None:
+            self._hedger.submitted()
         return []
 
     def _send_halves(self, chunk: Chunk, size: int, waited: float) -> list[Answer]:
@@ -254,21 +266,16 @@ class CallStream:
         return []
 
     def _take(self, result: pb.Result, data: memoryview | None) -> list[Answer]:
-        if data is None:
-            raise ProtocolViolation("a result without data")
-        if result.part:
+        if data is not None and result.part:
             return self._take_part(result, data)
-        columns = read_columns(data, self._connection.schema, result.rows)
-        values = columns[-1]
-        errors = read_errors(result.errors) if result.errors else {}
-        if errors and not 0 <= min(errors) <= max(errors) < result.rows:
-            raise ProtocolViolation(f"an error for row {max(errors)} of a result of {result.rows} rows")
+        answers, failed = read_result(result, data, self._connection, self._pending)
+        assert data is not None
         self._lost_at, self._losses = None, 0
         self._sizing.answered(result.rows)
-        self._accounts.received(result, len(errors), len(data))
-        if self.ordered:
-            return self._pending.answer(result.first_row, values, errors, result.parts)
-        return self._pending.answer_scattered(columns[0].to_numpy(), values, errors)
+        self._accounts.received(result, failed, len(data))
+        if self._hedger is not None and (result.retries or _may_succeed_later(answers)):
+            self._hedger.overloaded()
+        return answers
 
     def _take_part(self, result: pb.Result, data: memoryview) -> list[Answer]:
         """Keep a part of a value until its answer. Only the answer resets the time since a server was lost."""
@@ -280,6 +287,12 @@ class CallStream:
 
     def _answered(self, chunk: Chunk) -> None:
         self.statistics.answered(self._clock() - chunk.sent_at)
+        if self._hedger is not None:
+            self._hedger.answered(chunk)
+
+    def _hedge_sent(self) -> None:
+        self.statistics.hedges += 1
+        self._span.event("hedge")
 
     def _check_finished(self, finished: pb.Finished) -> None:
         self._accounts.finish_connection(finished, self._connection.rows_sent, self._pending.rows)
@@ -291,6 +304,8 @@ class CallStream:
 
         Returns None on success, otherwise the refusal of `chunk`.
         """
+        if self._hedger is not None:
+            self._hedger.forget()
         # If the server is lost now, only the comparison of counts is skipped.
         with contextlib.suppress(TransportLost, StreamError):
             self._end_connection()
@@ -328,6 +343,8 @@ class CallStream:
             self._done = True
             return []
         with self._lock:
+            if self._hedger is not None and (won := self._hedger.take_won()) is not None:
+                return self._adopt(won)
             now = self._clock()
             self._lost_at = now if self._lost_at is None else self._lost_at
             deadline = self._lost_at + self._connection.options.timeout
@@ -355,6 +372,23 @@ class CallStream:
             self._span.event("replay", rows=self._pending.rows, waited=waited)
             return [answer for chunk in self._start_anew() for answer in self._send_again(chunk, waited, problem)]
 
+    def _adopt(self, won: Won) -> list[Answer]:
+        """Take the outcomes of a hedge, and send the other rows in flight to its server."""
+        if self._done:  # closed meanwhile
+            won.connection.close(cancel=True)
+            return []
+        self._connection, self._moving = won.connection, False
+        self._lost_at, self._losses = None, 0
+        answers = self._pending.adopt(won.chunk, won.answers)
+        self._accounts.adopt(won.counts, sum(len(answer.rows) for answer in answers))
+        rest, now = self._pending.rest(), self._clock()
+        self._pending = Pending(self._answered)
+        self._span.event("hedge won", rows=sum(len(chunk.rows) for chunk in rest))
+        for chunk in rest:
+            chunk.replays -= 1  # no server was lost
+            answers += self._send(chunk, now - chunk.sent_at)
+        return answers
+
     def _send_again(self, chunk: Chunk, waited: float, problem: Exception) -> list[Answer]:
         """Send rows of a lost server to the next one, unless they were replayed more than `max_replays` times."""
         most = self.call.config.max_replays
@@ -378,10 +412,17 @@ class CallStream:
 
         Call this only once there is a server or the rows have failed: until then, has_room() must not be true.
         """
+        if self._hedger is not None:
+            self._hedger.forget()
         rest = self._pending.rest()
         self._pending = Pending(self._answered)
         self._accounts.start_connection()
         return rest
+
+
+def _may_succeed_later(answers: Sequence[Answer]) -> bool:
+    """Whether a row has failed with an error that may not occur again."""
+    return any(error.retryable for answer in answers for error in answer.errors.values())
 
 
 def _code_of(problem: Exception) -> ErrorCode:

@@ -47,8 +47,11 @@ class Connection:
         threads: Threads = THREADS,
         watch: SilenceWatch | None = None,
         caches: SeenCaches | None = None,
+        second: bool = False,
     ) -> None:
         """Request a stream. Servers in `avoid` are used only if there are no others.
+
+        With `second`, its rows were sent to another server too.
 
         `open` waits for the answer. Raises TransportLost. `watch` calls `check_silence` at intervals; the default is
         the watch of the process. `caches` has the caches of servers; by default those that this process has seen.
@@ -88,6 +91,7 @@ class Connection:
             shared_memory=self._offered.offer if self._offered else None,
             takes_parts=call.takes_parts,
             cache=self._caches.elsewhere(call.config.target, spec.key, self.server),
+            second=second,
         )
         self._call = call
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
@@ -122,6 +126,8 @@ class Connection:
         self._caches.note(self._call.config.target, self._call.spec.key, self.server, opened.cache)
         if opened.shared_memory and self._offered is not None:
             self._shared = self._offered.accepted()
+        self.second = opened.second if opened.HasField("second") else None
+        """When rows of a slow message may be sent to another server too; None for never."""
         self.ordered = self.options.output_mode is OutputMode.ORDERED
         result = read_schema(opened.result)
         if len(result) != 1:

@@ -1,0 +1,205 @@
+"""Hedger sends the rows of a message that waits long to another server too, and takes the first complete answer."""
+
+import collections
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from remote_udf.errors import ErrorCode, ProtocolViolation, RemoteUdfError, StreamError
+from remote_udf.hedging import HedgeBudget
+from remote_udf.threads import Threads
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.transport import TransportLost
+from spark_client.executor.stream.chunks import Answer, Chunk
+from spark_client.executor.stream.connection import Connection
+from spark_client.executor.stream.pending import Pending
+from spark_client.executor.stream.results import add_counts, read_result
+
+__all__ = ["Budgets", "Hedger", "SecondConnection", "Won", "process_budgets"]
+
+MOST_FUNCTIONS = 1_000
+OPEN_SECONDS = 10.0
+"""How long another server may take to accept the rows."""
+
+
+class Budgets:
+    """The budgets of functions, which streams of one process share. Safe to use from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._budgets: collections.OrderedDict[tuple[Any, ...], HedgeBudget] = collections.OrderedDict()
+
+    def of(self, target: str, function: str, agreed: pb.SecondSending) -> HedgeBudget:
+        """The budget of a function of this target, as agreed with the server."""
+        after = agreed.after.ToNanoseconds() / 1e9 if agreed.HasField("after") else None
+        key = target, function, after, agreed.share
+        while len(self._budgets) > MOST_FUNCTIONS:
+            self._budgets.popitem(last=False)
+        return self._budgets.setdefault(key, HedgeBudget(after, agreed.share, self._clock))
+
+
+_PROCESS = Budgets()
+
+
+def process_budgets() -> Budgets:
+    """The budgets of this process."""
+    return _PROCESS
+
+
+class SecondConnection(Protocol):
+    """Requests a stream for rows that another server has too. Raises TransportLost."""
+
+    def __call__(self, *, avoid: set[str], second: bool) -> Connection: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """The answers of another server that came first."""
+
+    connection: Connection
+    chunk: Chunk
+    """The rows as they were sent to the first server."""
+    answers: list[Answer]
+    """The outcomes of the rows that were unanswered; `rows` are positions in the chunk."""
+    counts: pb.StreamCounts
+    """What the other server has counted."""
+
+
+class Hedger:
+    """The hedges of one stream, one at a time. A thread of its own sends them and waits for their answers.
+
+    Each method is called with the lock of the stream held, except `stop`.
+    """
+
+    def __init__(
+        self, budget: HedgeBudget, new: SecondConnection, lock: Any, pending: Callable[[], Pending],
+        current: Callable[[], Connection], sent: Callable[[], object], clock: Callable[[], float], threads: Threads,
+    ) -> None:  # fmt: skip
+        """`pending` and `current` are those of the stream. `sent` counts a hedge."""
+        self._budget, self._new, self._lock, self._pending = budget, new, lock, pending
+        self._current, self._sent, self._clock = current, sent, clock
+        self._changed = threads.event()
+        self._stopped = False
+        self._chunk: Chunk | None = None
+        """The rows of the hedge that runs."""
+        self._second: Connection | None = None
+        self._won: Won | None = None
+        threads.start("remote-udf-hedger", self._run)
+
+    def submitted(self) -> None:
+        """A chunk was sent."""
+        self._budget.begun()
+        self._changed.set()
+
+    def answered(self, chunk: Chunk) -> None:
+        """All rows of a chunk have outcomes: a hedge of it has lost."""
+        self._budget.ended(self._clock() - chunk.sent_last)
+        if self._chunk is chunk:
+            self.forget()
+
+    def overloaded(self) -> None:
+        """The server has called again after errors, or failed rows that may succeed later."""
+        self._budget.overloaded()
+
+    def take_won(self) -> Won | None:
+        """Remove and return the answers of a hedge that has won."""
+        won, self._won, self._second = self._won, None, None if self._won else self._second
+        return won
+
+    def forget(self) -> None:
+        """Cancel the hedge that runs, because its rows have outcomes or are sent again."""
+        won, second = self._won, self._second
+        self._chunk = self._won = self._second = None
+        if second is not None:
+            second.close(cancel=True)
+        if won is not None:
+            won.connection.close(cancel=True)
+
+    def stop(self) -> None:
+        """End the thread. Safe to call twice, from any thread."""
+        self._stopped = True
+        self._changed.set()
+        won, second = self._won, self._second
+        if second is not None:
+            second.close(cancel=True)
+        if won is not None:
+            won.connection.close(cancel=True)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            with self._lock:
+                chunk, seconds = self._due()
+            if chunk is None:
+                self._changed.wait(seconds)
+                self._changed.clear()
+            else:
+                self._hedge(chunk)
+
+    def _due(self) -> tuple[Chunk | None, float | None]:
+        """The message to be sent again now; otherwise in how many seconds to look again, None for the next message."""
+        after = self._budget.after
+        if after is None or self._won is not None:
+            return None, None
+        for chunk in self._pending().waiting():
+            wait = chunk.sent_last + after - self._clock()
+            if wait > 0:
+                return None, wait
+            chunk.hedged = True
+            if self._budget.take():
+                self._chunk = chunk
+                return chunk, None
+        return None, None
+
+    def _hedge(self, chunk: Chunk) -> None:
+        try:
+            won = self._race(chunk)
+        except (TransportLost, RemoteUdfError) as error:
+            won = None
+            if isinstance(error, StreamError) and error.code is ErrorCode.OVERLOADED:
+                self._budget.overloaded(error.retry_after)
+        with self._lock:
+            if won is None or self._stopped or self._chunk is not chunk:
+                if self._second is not None:
+                    self._second.close(cancel=True)
+                    self._second = None
+            else:
+                # The thread that reads from the first server finds the answers when that connection is lost.
+                self._won = won
+                self._current().close(cancel=True)
+            self._chunk = None
+
+    def _race(self, chunk: Chunk) -> Won | None:
+        """Send the rows to another server. Returns None if there is none, the rows have outcomes, or one fails."""
+        first = self._current()
+        second = self._new(avoid={first.server}, second=True)
+        with self._lock:
+            wanted = self._chunk is chunk and not self._stopped and second.server != first.server
+            self._second = second if wanted else None
+        if not wanted:
+            second.close(cancel=True)
+            return None
+        second.open(OPEN_SECONDS)
+        with self._lock:
+            if self._chunk is not chunk or second.ordered != first.ordered:
+                return None
+            copy = chunk.unanswered_rows()
+        payload = second.payload(copy)
+        if len(copy.rows) > second.message_rows or sum(map(len, payload or ())) > second.payload_bytes:
+            return None
+        self._sent()
+        second.send(copy, payload, self._clock() - chunk.sent_at)
+        answers, counts, pending = [], pb.StreamCounts(), Pending()
+        pending.add(copy)
+        while pending.rows:
+            envelope, data = second.read()
+            kind = envelope.WhichOneof("response")
+            if kind == "result":
+                found, failed = read_result(envelope.result, data, second, pending)
+                if failed:
+                    return None
+                add_counts(counts, envelope.result, failed)
+                answers += found
+            elif kind != "progress":
+                raise ProtocolViolation(f"the server sent {kind} in the middle of the stream")
+        return Won(second, chunk, answers, counts)

@@ -1,0 +1,282 @@
+"""Rows of a slow message go to another server too: the first complete answer counts, each row has one outcome."""
+
+import asyncio
+import threading
+from collections.abc import Container, Iterator
+from random import Random
+
+import pytest
+
+import udf_server as udf
+from remote_udf.hedging import LEARN_CALLS, HedgeBudget
+from remote_udf.v1 import message_pb2 as pb
+from spark_client.executor.stream.hedging import Budgets
+from spark_client.testing import LocalTransport
+from tests.spark_client.scripted import (
+    SILENCE,
+    Clock,
+    Scripted,
+    ScriptedServers,
+    call_of,
+    chunk_of,
+    collect,
+    everything,
+    finished,
+    honest,
+    numbers,
+    opened,
+    refused,
+    result,
+    row_error,
+    scattered,
+    stream_of,
+)
+
+
+@udf.scalar(idempotent=True, hedge_elsewhere="10 ms", hedge_share=1)
+async def plus_one(x: int) -> int:
+    return x + 1
+
+
+def agreed(seconds: float = 0.001) -> pb.SecondSending:
+    second = pb.SecondSending(share=1.0)
+    second.after.FromNanoseconds(round(seconds * 1e9))
+    return second
+
+
+def opened_by(requests, ordered=True):
+    next(requests)
+    return opened(second=agreed(), ordered=ordered)
+
+
+def silent(requests):
+    yield opened_by(requests)
+    next(requests)
+    yield SILENCE
+
+
+def usual(requests):
+    return honest(requests, second=agreed())
+
+
+def stream_to(transport, **arguments):
+    return stream_of(call_of(plus_one), transport, budgets=Budgets(), **arguments)
+
+
+def test_the_answer_of_another_server_counts_if_the_first_one_is_silent():
+    servers = ScriptedServers(slow=silent, fast=usual)
+    stream = stream_to(servers)
+    stream.submit(chunk_of([1, 2]))
+    assert everything(stream) == {0: 2, 1: 3}
+    stream.finish()
+    slow, fast = servers.streams
+    assert slow.cancelled.is_set()
+    assert [fast.received[0].open.second, slow.received[0].open.second] == [True, False]
+    assert fast.batches[0].waited.ToNanoseconds() > 0
+    assert (stream.statistics.hedges, stream.statistics.hedges_won, stream.statistics.replays) == (1, 1, 0)
+    assert (stream.statistics.rows, stream.statistics.ok) == (2, 2)
+
+
+def test_the_other_messages_in_flight_follow_to_that_server():
+    stream = stream_to(ScriptedServers(slow=silent, fast=usual))
+    for start in range(0, 300, 100):
+        stream.submit(chunk_of(range(start, start + 100), start))
+    assert everything(stream) == {row: row + 1 for row in range(300)}
+    stream.finish()
+    assert stream.statistics.rows == 300
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_rows_that_the_first_server_has_answered_keep_that_answer(ordered):
+    sent = threading.Event()
+
+    def half(requests):
+        yield opened_by(requests, ordered)
+        values = [-x for x in numbers(next(requests))][:2]
+        yield result(0, values) if ordered else scattered([0, 1], values)
+        sent.set()
+        yield SILENCE
+
+    def after_that(requests):
+        yield opened_by(requests, ordered)
+        rows = numbers(next(requests))
+        sent.wait(20)
+        values = [x + 1 for x in rows]
+        yield result(0, values) if ordered else scattered(range(len(rows)), values)
+        next(requests)
+        yield finished(len(rows))
+
+    stream = stream_to(ScriptedServers(slow=half, fast=after_that))
+    stream.submit(chunk_of([1, 2, 3, 4]))
+    assert everything(stream) == {0: -1, 1: -2, 2: 4, 3: 5}
+    stream.finish()
+    assert stream.statistics.rows == 4
+
+
+def test_a_hedge_is_cancelled_once_the_first_server_has_answered():
+    asked = threading.Event()
+
+    def late(requests):
+        yield opened_by(requests)
+        rows = numbers(next(requests))
+        asked.wait(20)
+        yield result(0, [-x for x in rows])
+        next(requests)
+        yield finished(len(rows))
+
+    def other(requests):
+        yield opened_by(requests)
+        next(requests)
+        asked.set()
+        yield SILENCE
+
+    servers = ScriptedServers(slow=late, other=other)
+    stream = stream_to(servers)
+    stream.submit(chunk_of([1, 2]))
+    assert everything(stream) == {0: -1, 1: -2}
+    stream.finish()
+    assert servers.streams[1].cancelled.wait(20)
+    assert (stream.statistics.hedges, stream.statistics.hedges_won) == (1, 0)
+
+
+def test_the_answer_of_another_server_does_not_count_if_a_row_fails_there():
+    failed = threading.Event()
+
+    def late(requests):
+        yield opened_by(requests)
+        rows = numbers(next(requests))
+        failed.wait(20)
+        yield result(0, [-x for x in rows])
+        next(requests)
+        yield finished(len(rows))
+
+    def failing(requests):
+        yield opened_by(requests)
+        next(requests)
+        yield result(0, [7, None], {1: row_error()})
+        failed.set()
+        yield SILENCE
+
+    stream = stream_to(ScriptedServers(slow=late, other=failing))
+    stream.submit(chunk_of([1, 2]))
+    assert everything(stream) == {0: -1, 1: -2}
+    stream.finish()
+
+
+@pytest.mark.parametrize("sign", ["refusal", "retries", "retryable error"])
+def test_nothing_is_sent_twice_after_a_sign_of_overload(sign):
+    done = threading.Event()
+    clock = Clock()
+
+    def late(requests):
+        yield opened_by(requests)
+        rows = 0
+        for number, message in enumerate(requests):
+            if message.envelope.HasField("finish"):
+                failed = int(sign == "retryable error")
+                yield finished(rows, failed=failed, retries=int(sign == "retries"))
+                return
+            batch = message.envelope.batch
+            rows += batch.rows
+            if number == 0 and sign == "retries":
+                yield result(batch.first_row, numbers(message), retries=1)
+            elif number == 0 and sign == "retryable error":
+                yield result(batch.first_row, [None], {0: row_error(retryable=True)})
+            else:
+                done.wait(0.2 if number else 20)
+                yield result(batch.first_row, numbers(message))
+
+    def busy(requests):
+        next(requests)
+        done.set()
+        yield refused("OVERLOADED")
+
+    servers = ScriptedServers(slow=late, other=busy)
+    # The clock stands still until the first answer is there: only then is a message late.
+    stream = stream_to(servers, clock=clock)
+    stream.submit(chunk_of([1]))
+    if sign == "refusal":
+        clock.now += 0.5
+        stream._hedger.submitted()
+    everything(stream)
+    done.clear()
+    before = len(servers.streams)
+    assert before == 1 + (sign == "refusal")
+    stream.submit(chunk_of([2]))
+    clock.now += 0.5
+    stream._hedger.submitted()
+    everything(stream)
+    stream.finish()
+    assert len(servers.streams) == before
+
+
+def test_a_single_server_gets_no_row_twice():
+    servers = Scripted(usual)
+    stream = stream_to(servers)
+    assert stream._hedger is None
+    stream.submit(chunk_of([1]))
+    assert everything(stream) == {0: 2}
+    stream.finish()
+
+
+def test_at_most_a_share_of_all_calls_is_sent_twice():
+    budget = HedgeBudget(0.1, 0.05)
+    taken = 0
+    for _ in range(1_000):
+        budget.begun()
+        taken += budget.take()
+    assert taken == 50
+
+
+def test_the_delay_is_learned_from_the_durations_of_calls():
+    budget = HedgeBudget(None, 0.05)
+    for number in range(LEARN_CALLS):
+        assert budget.after is None
+        budget.ended(number / 1000)
+    assert budget.after == pytest.approx(0.046)
+
+
+class TwoServers:
+    """Two real servers in this process."""
+
+    def __init__(self, first: LocalTransport, second: LocalTransport) -> None:
+        self._servers = {"first": first, "second": second}
+
+    def servers(self):
+        return tuple(self._servers)
+
+    def execute(self, requests: Iterator[bytes], avoid: Container[str] = ()):
+        name = next((name for name in self._servers if name not in avoid), "first")
+        responses = self._servers[name].execute(requests)
+        responses.server = name
+        return responses
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_every_row_has_one_outcome_whichever_server_is_slow(ordered, request):
+    random = Random(8)
+    print("seed 8")
+
+    def function():
+        @udf.scalar(idempotent=True, hedge_elsewhere="3 ms", hedge_share=1, name="f", buffer_capacity=20)
+        async def f(x: int) -> int:
+            await asyncio.sleep(0.05 if random.random() < 0.02 else 0.0)
+            return x + 1
+
+        return f
+
+    first = function()
+    with LocalTransport(first) as one, LocalTransport(function()) as other:
+        mode = "ordered" if ordered else "unordered"
+        stream = stream_of(call_of(first, output_mode=mode), TwoServers(one, other), budgets=Budgets())
+        found: dict[int, object] = {}
+        for start in range(0, 3_000, 10):
+            while not stream.has_room():
+                collect(stream.receive(), found)
+            stream.submit(chunk_of(range(start, start + 10), start))
+        while stream.unanswered:
+            collect(stream.receive(), found)
+        stream.finish()
+    assert found == {row: row + 1 for row in range(3_000)}
+    assert (stream.statistics.rows, stream.statistics.ok) == (3_000, 3_000)
+    assert 0 < stream.statistics.hedges_won <= stream.statistics.hedges
