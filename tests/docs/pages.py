@@ -2,10 +2,11 @@
 
 A `python` block is executed; if it begins with a file's name in a comment, it is written to that file instead, and so
 is a `toml` block. A `text` block is the output of the previous block. In a `console` block lines with `$` are commands,
-which continue after a backslash at the end of a line; the other lines are their output. `...` matches anything. A
-server that a page starts gets free ports instead of those it names, and runs until `kill` with the pid that the page
-shows, or until the page ends. `pip install` of a folder behaves like `pip install -e`: into the page's own directory,
-for its commands alone, and the server then finds only the plugins that the page installed.
+which continue after a backslash at the end of a line, and the other lines are their output; all commands of a page
+run in one shell. `...` matches anything. A server that a page starts gets free ports instead of those it names, and
+runs until `kill` with the pid that the page shows, or until the page ends. `pip install` of a folder behaves like
+`pip install -e`: into the page's own directory, for its commands alone, and the server then finds only the plugins that
+the page installed. A block that is not run has a comment before it, `<!-- not run: the reason -->`.
 """
 
 import contextlib
@@ -21,30 +22,31 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from sybil import Document, Example
 from sybil.evaluators.python import PythonEvaluator
-from sybil.parsers.markdown import CodeBlockParser, SkipParser
+from sybil.parsers.markdown import CodeBlockParser
+
+from tests.docs.shell import Shell
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md"))]
-NOT_RUN = {"mermaid", "bash", "dockerfile", "scala"}
-"""Pictures, commands that set up or run the whole project, what tests/deploy builds, and other people's code."""
+NOT_RUN = {"bash", "dockerfile", "scala"}
+"""Commands that set up or run the whole project, what tests/deploy builds, and other people's code."""
 FILE_NAME = re.compile(r"# ([\w./-]+\.(?:py|toml))\n")
 ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1):(\d+)")
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class Page:
-    """One run of one page."""
+    """One run of one page. Its Python starts without any name."""
 
-    def __init__(self, path: Path, directory: Path, namespace: dict[str, Any]) -> None:
+    def __init__(self, path: Path, directory: Path) -> None:
         evaluators = {"python": self.python, "toml": self.file, "text": self.text, "console": self.console}
         parsers = [CodeBlockParser(language, evaluator) for language, evaluator in evaluators.items()]
-        self._document = Document.parse(str(path), SkipParser(), *parsers)
-        self._document.namespace.update(namespace)
+        self._document = Document.parse(str(path), *parsers)
         self._directory = directory
+        self._shell = Shell(directory, _alone())
         self._python = PythonEvaluator()
         self._printed = ""
         self._servers: list[subprocess.Popen[str]] = []
@@ -61,6 +63,7 @@ class Page:
                 example.evaluate()
                 blocks += 1
         finally:
+            self._shell.close()
             for server in self._servers:
                 with server:
                     server.terminate()
@@ -102,11 +105,7 @@ class Page:
                 printed = ""
                 self._install(command)
             else:
-                done = subprocess.run(
-                    self._addressed(command), check=False, shell=True, cwd=self._directory, env=self._environment(),
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60,
-                )  # fmt: skip
-                printed = done.stdout
+                printed = self._shell.run(self._addressed(command))
             difference = _difference(wanted, printed)
             if difference is not None:
                 return f"{command}\n{difference}"
@@ -114,8 +113,8 @@ class Page:
 
     def _serve(self, command: str, wanted: str) -> str:
         server = subprocess.Popen(
-            f"exec {command} --port 0 --metrics-port 0 --log-level error", shell=True, cwd=self._directory,
-            env=self._environment(), stdout=subprocess.PIPE, text=True,
+            f"exec {command} --port 0 --metrics-port 0 --log-level error", shell=True,
+            cwd=self._shell.directory(), env=self._shell.variables(), stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._servers.append(server)
         assert server.stdout is not None
@@ -131,34 +130,42 @@ class Page:
         return line
 
     def _install(self, command: str) -> None:
-        project = self._directory / re.sub(r"\[.*", "", shlex.split(command)[-1])
+        project = self._shell.directory() / re.sub(r"\[.*", "", shlex.split(command)[-1])
         self._installed.append(project)
         install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation", "--upgrade"]
         subprocess.run(
             [sys.executable, *install, "--target", str(self._directory / "site"), str(project)],
             check=True, timeout=60, capture_output=True,
         )  # fmt: skip
+        # Folders precede built packages, as in an editable install.
+        modules = os.pathsep.join(map(str, [*self._installed, self._directory / "site"]))
+        others = ",".join({point.name for point in importlib.metadata.entry_points(group="udf_server")})
+        self._shell.run(
+            f"unset UDF_CONFIG_ENTRY_POINTS; export PYTHONPATH={shlex.quote(modules)} "
+            f"UDF_CONFIG_BLOCK={shlex.quote(others)}"
+        )
 
     def _addressed(self, source: str) -> str:
         return ADDRESS.sub(
             lambda found: f"127.0.0.1:{self._ports[found[1]]}" if found[1] in self._ports else found[0], source
         )
 
-    def _environment(self) -> dict[str, str]:
-        """Hides packages that are installed beside the project."""
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        alone = {**os.environ, "PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        if not self._installed:
-            return {**alone, "UDF_CONFIG_ENTRY_POINTS": "false"}
-        # Folders precede built packages, as in an editable install.
-        modules = os.pathsep.join(map(str, [*self._installed, self._directory / "site"]))
-        others = ",".join({point.name for point in importlib.metadata.entry_points(group="udf_server")})
-        return {**alone, "PYTHONPATH": modules, "UDF_CONFIG_BLOCK": others}
+
+def _alone() -> dict[str, str]:
+    """The environment of a page's commands. It hides packages that are installed beside the project."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    return {**os.environ, "PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "UDF_CONFIG_ENTRY_POINTS": "false"}
 
 
 def languages(path: Path) -> set[str]:
     """Returns the languages of the page's fenced blocks; an empty text for a block without one."""
     return set(re.findall(r"^ *```(\S*)[^\n]*\n.*?^ *```$", path.read_text(), re.MULTILINE | re.DOTALL))
+
+
+def not_run(path: Path) -> list[str]:
+    """Returns why each block that is not run is not; an empty text if the page does not say it."""
+    fence = rf"^(?:<!-- not run: (.+) -->\n)?```(?:{'|'.join(sorted(NOT_RUN))})$"
+    return re.findall(fence, path.read_text(), re.MULTILINE)
 
 
 def _commands(block: str) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Every snippet of the README and of docs/ runs, and prints the output on the page."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -7,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import NOT_RUN, PAGES, ROOT, Page, languages
+from tests.docs.pages import NOT_RUN, PAGES, ROOT, Page, languages, not_run
 
+PICTURES = {"mermaid"}
 USES_SPARK = {page for page in PAGES if re.search(r"\bconnect\(spark", page.read_text())}
 
 
@@ -19,10 +21,13 @@ def named(pages: set[Path]) -> pytest.MarkDecorator:
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Changes to an empty directory; modules imported from there are removed afterwards."""
+    """Changes to an empty directory. Afterwards removes modules imported from there, and restores the environment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    variables = dict(os.environ)
     yield tmp_path
+    os.environ.clear()
+    os.environ.update(variables)
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]
@@ -42,18 +47,24 @@ def settings(spark) -> Iterator[None]:
 
 @named(USES_SPARK)
 @pytest.mark.usefixtures("settings")
-def test_a_page_with_spark_does_what_it_says(page: Path, directory: Path, spark):
-    assert Page(page, directory, {"spark": spark}).run() > 0
+def test_a_page_with_spark_does_what_it_says(page: Path, directory: Path):
+    assert Page(page, directory).run() > 0
 
 
-@named({page for page in PAGES if languages(page) - NOT_RUN} - USES_SPARK)
+@named({page for page in PAGES if languages(page) - NOT_RUN - PICTURES} - USES_SPARK)
 def test_a_page_of_commands_does_what_it_says(page: Path, directory: Path):
-    assert Page(page, directory, {}).run() > 0
+    assert Page(page, directory).run() > 0
 
 
 @named(set(PAGES))
 def test_every_block_says_what_it_is(page: Path):
-    assert languages(page) <= {"python", "toml", "text", "console"} | NOT_RUN
+    assert languages(page) <= {"python", "toml", "text", "console"} | NOT_RUN | PICTURES
+
+
+def test_a_page_says_what_is_not_run():
+    reasons = [reason for page in PAGES for reason in not_run(page)]
+    assert len(reasons) == 16
+    assert all(reasons)
 
 
 @named({*PAGES, *ROOT.glob("*.md")})
@@ -71,11 +82,29 @@ def test_a_page_that_prints_something_else_fails(directory: Path):
     wrong = directory / "wrong.md"
     wrong.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
     with pytest.raises(AssertionError, match=r"wrong\.md, line 5"):
-        Page(wrong, directory, {}).run()
+        Page(wrong, directory).run()
+
+
+def test_commands_of_a_page_share_a_shell_and_python_starts_without_names(directory: Path):
+    page = directory / "page.md"
+    page.write_text(
+        "```console\n$ mkdir a && cd a\n$ export B=c\n```\n\n```console\n$ basename $PWD; echo $B\na\nc\n```\n"
+    )
+    assert Page(page, directory).run() == 2
+    page.write_text("```python\nspark.range(1)\n```\n")
+    with pytest.raises(NameError, match="spark"):
+        Page(page, directory).run()
+
+
+def test_a_command_that_ends_its_shell_fails(directory: Path):
+    page = directory / "page.md"
+    page.write_text("```console\n$ exit 3\n```\n")
+    with pytest.raises(EOFError, match="exit 3 ended the shell"):
+        Page(page, directory).run()
 
 
 def test_a_command_that_prints_something_else_fails(directory: Path):
     wrong = directory / "wrong.md"
     wrong.write_text("```console\n$ echo one\none\n$ echo two\nthree\n```\n")
     with pytest.raises(AssertionError, match="echo two"):
-        Page(wrong, directory, {}).run()
+        Page(wrong, directory).run()
