@@ -162,6 +162,12 @@ def languages(path: Path) -> set[str]:
     return set(re.findall(r"^ *```(\S*)[^\n]*\n.*?^ *```$", path.read_text(), re.MULTILINE | re.DOTALL))
 
 
+def python_of(path: Path) -> str:
+    """Returns the Python of a page that is executed, without the files that it writes."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+    return "\n".join(block for block in blocks if not FILE_NAME.match(block))
+
+
 def not_run(path: Path) -> list[str]:
     """Returns why each block that is not run is not; an empty text if the page does not say it."""
     fence = rf"^(?:<!-- not run: (.+) -->\n)?```(?:{'|'.join(sorted(NOT_RUN))})$"

@@ -2,13 +2,14 @@
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import NOT_RUN, PAGES, ROOT, Page, languages, not_run
+from tests.docs.pages import NOT_RUN, PAGES, ROOT, Page, languages, not_run, python_of
 
 PICTURES = {"mermaid"}
 USES_SPARK = {page for page in PAGES if re.search(r"\bconnect\(spark", page.read_text())}
@@ -65,6 +66,15 @@ def test_a_page_says_what_is_not_run():
     reasons = [reason for page in PAGES for reason in not_run(page)]
     assert len(reasons) == 16
     assert all(reasons)
+
+
+@named(set(PAGES))
+def test_python_of_a_page_uses_only_names_that_it_creates(page: Path):
+    undefined = ["ruff", "check", "--isolated", "--quiet", "--select", "F821", "--output-format", "concise", "-"]
+    found = subprocess.run(
+        [sys.executable, "-m", *undefined], input=python_of(page), text=True, capture_output=True, check=False
+    )
+    assert (found.stdout, found.stderr) == ("", "")
 
 
 @named({*PAGES, *ROOT.glob("*.md")})
