@@ -87,29 +87,30 @@ class _Translation:
             case exp.Is(expression=exp.Null()):
                 return self._field(tree.this, tree).is_null()
             case exp.Between(args={"low": low, "high": high}):
-                return self._compared(exp.GTE, tree.this, low, tree) & self._compared(exp.LTE, tree.this, high, tree)
+                at_least, at_most = self._compared([exp.GTE, exp.LTE], tree.this, [low, high], tree)
+                return at_least & at_most
             case exp.In(expressions=[_, *_]) if len(tree.expressions) <= _MOST_VALUES:
                 # Not `isin`, by which a null is not in the list: in SQL that is unknown.
-                each = (self._compared(exp.EQ, tree.this, value, tree) for value in tree.expressions)
-                return functools.reduce(operator.or_, each)
+                kinds = [exp.EQ] * len(tree.expressions)
+                return functools.reduce(operator.or_, self._compared(kinds, tree.this, tree.expressions, tree))
             case exp.Column() if self._column(tree, tree).type == pa.bool_():
                 return self._field(tree, tree)
         if type(tree) not in _COMPARISONS:
             raise _refused(tree, "it is not a comparison of a column with a value")
-        if isinstance(tree.this, exp.Column):
-            return self._compared(type(tree), tree.this, tree.expression, tree)
-        return self._compared(_FLIPPED.get(type(tree), type(tree)), tree.expression, tree.this, tree)
+        kind, column, value = type(tree), tree.this, tree.expression
+        if not isinstance(column, exp.Column):
+            kind, column, value = _FLIPPED.get(kind, kind), value, column
+        return self._compared([kind], column, [value], tree)[0]
 
-    def _compared(self, kind: type[Node], column: Node, value: Node, tree: Node) -> pc.Expression:
+    def _compared(
+        self, kinds: Sequence[type[Node]], column: Node, values: Sequence[Node], tree: Node
+    ) -> list[pc.Expression]:
+        """The comparisons of a column with values, each of the kind at its position."""
         found = self._column(column, tree)
         if not found.bytewise:
             raise _refused(tree, f"column {found.name!r} has a collation")
-        field = pc.field(found.name)
-        compared = _COMPARISONS[kind](field, self._value(value, found.type, tree))
-        if not pa.types.is_floating(found.type):
-            return compared
-        # For Spark, NaN is larger than any other number. Statistics of row groups ignore it, so it is always checked.
-        return compared | pc.is_nan(field) if kind in _TRUE_FOR_NAN else compared & ~pc.is_nan(field)
+        computed = self._values(values, found.type, tree)
+        return [_compared(kind, found, value) for kind, value in zip(kinds, computed, strict=True)]
 
     def _column(self, node: Node, tree: Node) -> ScanColumn:
         position = None
@@ -123,27 +124,44 @@ class _Translation:
     def _field(self, node: Node, tree: Node) -> pc.Expression:
         return pc.field(self._column(node, tree).name)
 
-    def _value(self, node: Node, type_: pa.DataType, tree: Node) -> pa.Scalar:
-        """The value as Spark computes it, in a type that is compared with the column as Spark compares them."""
-        # The value is computed now, so it must be the same whenever the query runs.
-        varying = (each for each in node.find_all(exp.Column, exp.Query, exp.Func) if not isinstance(each, exp.Cast))
-        if next(varying, None) is not None:
-            raise _refused(tree, f"{generate(node)} is not a constant")
-        text = generate(node)
-        value = self._computed(text)
-        if pa.types.is_string(value.type) or pa.types.is_date(value.type):
-            # Spark casts the value to the type of the column.
-            to = _TIMES.get(str(type_))
-            value = value if to is None else self._computed(f"CAST({text} AS {to})")
-        if not value.is_valid:
+    def _values(self, nodes: Sequence[Node], type_: pa.DataType, tree: Node) -> list[pa.Scalar]:
+        """The values as Spark computes them, in a type that is compared with the column as Spark compares them."""
+        # The values are computed now, so they must be the same whenever the query runs.
+        for node in nodes:
+            computed = node.find_all(exp.Column, exp.Query, exp.Func)
+            if any(not isinstance(each, exp.Cast) for each in computed):
+                raise _refused(tree, f"{generate(node)} is not a constant")
+        texts = [generate(node) for node in nodes]
+        values = self._computed(texts)
+        to = _TIMES.get(str(type_))
+        cast = [i for i, value in enumerate(values) if pa.types.is_string(value.type) or pa.types.is_date(value.type)]
+        if to is not None and cast:
+            # Spark casts such a value to the type of the column.
+            for i, value in zip(cast, self._computed([f"CAST({texts[i]} AS {to})" for i in cast]), strict=True):
+                values[i] = value
+        if not all(value.is_valid for value in values):
             raise _refused(tree, "a comparison with null is never true; write IS NULL")
+        return [self._fitted(value, type_, tree) for value in values]
+
+    def _fitted(self, value: pa.Scalar, type_: pa.DataType, tree: Node) -> pa.Scalar:
         fitting = _fitting(value, type_)
         if fitting is None:
             raise _refused(tree, f"a value of type {value.type} is compared with a column of type {type_}")
         return fitting
 
-    def _computed(self, text: str) -> pa.Scalar:
-        return self._spark.sql(f"SELECT {text} AS value").toArrow().column(0)[0]
+    def _computed(self, texts: Sequence[str]) -> list[pa.Scalar]:
+        """The values of expressions, by one query."""
+        items = ", ".join(f"{text} AS value_{i}" for i, text in enumerate(texts))
+        return [column[0] for column in self._spark.sql(f"SELECT {items}").toArrow().columns]
+
+
+def _compared(kind: type[Node], column: ScanColumn, value: pa.Scalar) -> pc.Expression:
+    field = pc.field(column.name)
+    compared = _COMPARISONS[kind](field, value)
+    if not pa.types.is_floating(column.type):
+        return compared
+    # For Spark, NaN is larger than any other number. Statistics of row groups ignore it, so it is always checked.
+    return compared | pc.is_nan(field) if kind in _TRUE_FOR_NAN else compared & ~pc.is_nan(field)
 
 
 _TIMES: Mapping[str, str] = {

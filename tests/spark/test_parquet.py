@@ -374,6 +374,21 @@ def test_a_filter_that_workers_cannot_check_is_refused(remote, mixed, text, why)
         remote(one_more).read_parquet(mixed, filter=text)
 
 
+def test_the_values_of_a_list_are_computed_by_one_query(remote, spark, mixed, monkeypatch):
+    queries, run = [], type(spark).sql
+
+    def counted(self, text, *arguments, **fields):
+        queries.append(text)
+        return run(self, text, *arguments, **fields)
+
+    session = remote(one_more)
+    monkeypatch.setattr(type(spark), "sql", counted)
+    session.read_parquet(mixed, filter=f"n IN ({', '.join(map(str, range(50)))})")
+    assert len(queries) == 1
+    session.read_parquet(mixed, filter="d IN ('2023-12-30', DATE'2023-12-31', '2024-01-01')")
+    assert len(queries) == 3, "the last one casts values to the type of the column"
+
+
 def test_a_filter_with_an_unknown_column_is_reported_by_spark(remote, mixed):
     with pytest.raises(PySparkException, match="UNRESOLVED_COLUMN"):
         remote(one_more).read_parquet(mixed, filter="nn > 1")
