@@ -16,7 +16,6 @@ from spark_client.embedded import EmbeddedServer
 from spark_client.functions.aggregate import OverExpression, RemoteAggregate
 from spark_client.functions.any_function import AnyFunction
 from spark_client.functions.directory import Functions
-from spark_client.functions.fused import FusedFunctions
 from spark_client.functions.registration import register_function
 from spark_client.functions.scalar import RemoteFunction, SparkFunction
 from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_of
@@ -30,10 +29,8 @@ from spark_client.planning.process.uids import StreamUids
 from spark_client.planning.rows.planner import plan_select, plan_with_columns
 from spark_client.planning.scans import selected
 from spark_client.sql.conditions import Conditions
-from spark_client.sql.explaining import frame_stages, plan_of, query_of, scalar_stages
-from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.parsing import Parameters, Text
-from spark_client.sql.statements import run_text
+from spark_client.sql.queries import SqlQueries
 from spark_client.summary.collector import Collector, context_of, require_reports
 from spark_client.summary.job_summary import JobSummary
 from spark_client.summary.live_rows import LiveRows
@@ -56,11 +53,7 @@ class RemoteSession:
         self._functions = functions
         self._uids = StreamUids()
         self._planned: dict[object, SparkFunction] = {}
-        self._registered: dict[str, Mapping[str, object]] = {}
-        """The options of functions made by `register`, by case-folded name: `sql` must not change them."""
-        self._fused = FusedFunctions()
-        self._classes: dict[str, str] = {}
-        """The classes of functions in Spark, by case-folded name, which `sql` looked up."""
+        self._queries = SqlQueries(spark, functions, self._function, self.process)
 
     def functions(self) -> FunctionList:
         """Every version of every function, sorted by name and version. A notebook shows the list as a table."""
@@ -175,7 +168,7 @@ class RemoteSession:
             name for spec in scalars for name in (spec.key, *([spec.name] if self._is_chosen(spec) else ()))
         ]
         registered = [register_function(self._function(name, options), prefix + name) for name in wanted]
-        self._registered |= {name.casefold(): options for name in registered}
+        self._queries.registered(registered, options)
         return registered
 
     @settings_read_once()
@@ -197,7 +190,7 @@ class RemoteSession:
             PlanError: The query cannot be planned; the message has line and column.
             UnknownFunction: The server has no such function.
         """
-        return run_text(self._sql_functions(), Text(text, args, fields))
+        return self._queries.run(Text(text, args, fields))
 
     @settings_read_once()
     def explain(self, text: str | DataFrame, args: Parameters = None, **fields: object) -> Explanation:
@@ -221,22 +214,8 @@ class RemoteSession:
             UnknownFunction: The server has no such function.
         """
         if isinstance(text, DataFrame):
-            plan = plan_of(text)
-            names = [spec.name for spec in self._functions]
-            return _explained(frame_stages(plan, names, self._fused.templates), plan)
-        stages: list[str] = []
-        query = query_of(Text(text, args, fields))
-        functions = self._sql_functions()
-        frame = run_text(functions, query, stages)
-        plan = plan_of(frame)
-        scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
-        calls = scalar_stages(plan, scalars, query.called, self._fused.templates)
-        return _explained([*dict.fromkeys(stages), *calls], plan)
-
-    def _sql_functions(self) -> SqlFunctions:
-        return SqlFunctions(
-            self.spark, self._functions, self._registered, self._classes, self._function, self.process, self._fused
-        )
+            return self._queries.explained_frame(text)
+        return self._queries.explained(Text(text, args, fields))
 
     @settings_read_once()
     def read_parquet(
@@ -409,8 +388,3 @@ class RemoteSession:
 
     def _is_chosen(self, spec: FunctionSpec) -> bool:
         return self._functions.versions[spec.name] == spec.version
-
-
-def _explained(stages: Sequence[str], plan: str) -> Explanation:
-    lines = [f"{number}. {line}" for number, line in enumerate(stages or ["all of it is left to Spark"], 1)]
-    return Explanation("\n".join([*lines, "", plan]))

@@ -1,5 +1,6 @@
 """SQL with remote functions: the implementation of `RemoteSession.sql`.
 
+queries           plans and explains the queries of one session
 statements        reads each statement of a text once, rewrites and runs it
 statement_sets    statements that share operators; shared_calls keeps the operators
 dialect           Spark SQL as sqlglot reads and writes it; arguments parses tables, names and descriptors in calls

@@ -1,0 +1,72 @@
+"""SqlQueries plans the SQL of one remote session, and explains the plans."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from remote_udf.functions import FunctionKind
+from spark_client.base.notebooks import Explanation
+from spark_client.functions.aggregate import RemoteAggregate
+from spark_client.functions.directory import Functions
+from spark_client.functions.fused import FusedFunctions
+from spark_client.functions.scalar import RemoteFunction
+from spark_client.sql.explaining import frame_stages, plan_of, query_of, scalar_stages
+from spark_client.sql.functions import SqlFunctions
+from spark_client.sql.parsing import Text
+from spark_client.sql.statements import run_text
+
+__all__ = ["SqlQueries"]
+
+
+class SqlQueries:
+    """Keeps what the queries of a session share: the functions that it has registered with Spark or looked up there."""
+
+    def __init__(
+        self, spark: SparkSession, functions: Functions,
+        function: Callable[[str, Mapping[str, object]], RemoteFunction | RemoteAggregate],
+        process: Callable[..., DataFrame],
+    ) -> None:  # fmt: skip
+        """`function` returns the function with a name, given call options; `process` is `RemoteSession.process`."""
+        self._spark = spark
+        self._functions = functions
+        self._function = function
+        self._process = process
+        self._registered: dict[str, Mapping[str, object]] = {}
+        """The options of functions that the user registered, by case-folded name: a query must not change them."""
+        self._fused = FusedFunctions()
+        self._classes: dict[str, str] = {}
+        """The classes of functions in Spark, by case-folded name, which queries looked up."""
+
+    def registered(self, names: Iterable[str], options: Mapping[str, object]) -> None:
+        """Remember the options of functions that the user has registered under these names."""
+        self._registered |= {name.casefold(): options for name in names}
+
+    def run(self, text: Text) -> DataFrame:
+        """Run a query, as `RemoteSession.sql` does."""
+        return run_text(self._sql_functions(), text)
+
+    def explained(self, text: Text) -> Explanation:
+        """Describe the plan of a query, as `RemoteSession.explain` does."""
+        stages: list[str] = []
+        query = query_of(text)
+        functions = self._sql_functions()
+        plan = plan_of(run_text(functions, query, stages))
+        scalars = functions.of_kind(FunctionKind.SCALAR, query.called)
+        calls = scalar_stages(plan, scalars, query.called, self._fused.templates)
+        return _explanation([*dict.fromkeys(stages), *calls], plan)
+
+    def explained_frame(self, frame: DataFrame) -> Explanation:
+        """Describe the plan of a DataFrame."""
+        plan = plan_of(frame)
+        names = [spec.name for spec in self._functions]
+        return _explanation(frame_stages(plan, names, self._fused.templates), plan)
+
+    def _sql_functions(self) -> SqlFunctions:
+        return SqlFunctions(
+            self._spark, self._functions, self._registered, self._classes, self._function, self._process, self._fused
+        )
+
+
+def _explanation(stages: Sequence[str], plan: str) -> Explanation:
+    lines = [f"{number}. {line}" for number, line in enumerate(stages or ["all of it is left to Spark"], 1)]
+    return Explanation("\n".join([*lines, "", plan]))
