@@ -5,7 +5,7 @@ from random import Random
 
 from tests.simulation.crowds import crowded
 from tests.simulation.functions import Behaviour, drawn_behaviour
-from tests.simulation.scenario import EXECUTORS, SERVER_FAULTS, Fault, JobPlan, Limits, Scenario, TaskPlan
+from tests.simulation.scenario import EXECUTORS, SERVER_FAULTS, Fault, HedgePlan, JobPlan, Limits, Scenario, TaskPlan
 from udf_server.guards.settings import GuardSettings
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import AdmissionLimits
@@ -27,6 +27,8 @@ MERGED = 0.2
 """Share of the worlds whose tasks share calls of one function."""
 GUARDED = 0.15
 """Share of the worlds whose servers guard the function `slow`."""
+HEDGED = 0.15
+"""Share of the worlds whose servers send second calls for slow calls of `slow`."""
 APPLICATIONS = 0.25
 """Share of the worlds with an application instead of tasks."""
 JOB_ROWS = 20
@@ -52,7 +54,8 @@ def drawn(seed: int, mode: str) -> Scenario:
     scenario = _application(Random(f"jobs {mode} {seed}"), scenario)
     if limits is not None and scenario.tasks:
         return crowded(random, scenario) if limits.calls < FEW_CALLS else scenario
-    return _guarded(Random(f"guard {mode} {seed}"), scenario)
+    scenario = _guarded(Random(f"guard {mode} {seed}"), scenario)
+    return scenario if scenario.limits else _hedged(Random(f"hedge {mode} {seed}"), scenario)
 
 
 def _merged(random: Random, scenario: Scenario) -> Scenario:
@@ -111,7 +114,7 @@ def _job(random: Random, calls: TaskPlan) -> JobPlan:
 
 def _guarded(random: Random, scenario: Scenario) -> Scenario:
     """The same scenario, perhaps with a guard, and then with more calls and failures of the function that has it."""
-    if random.random() >= GUARDED or any(set(task.functions) & set(SHARED) for task in scenario.tasks):
+    if random.random() >= GUARDED or _shares_calls(scenario):
         return scenario
     tasks = tuple(replace(task, functions=("slow",)) if random.random() < 0.7 else task for task in scenario.tasks)
     places = random.choice((None, 1, 3, 10))
@@ -122,6 +125,30 @@ def _guarded(random: Random, scenario: Scenario) -> Scenario:
         table |= {"breaker-failures": random.choice((1, 3, 10)), "breaker-delay": random.choice(("0.3 s", "3 s"))}
         tasks = tuple(replace(task, rows=tuple(_flaky(random, row) for row in task.rows)) for task in tasks)
     return replace(scenario, tasks=tasks, guard=GuardSettings.parse("slow", table))
+
+
+def _shares_calls(scenario: Scenario) -> bool:
+    return any(set(task.functions) & set(SHARED) for task in scenario.tasks)
+
+
+def _hedged(random: Random, scenario: Scenario) -> Scenario:
+    """The same scenario, perhaps with hedges, and then with more calls of their function, some of which hang once."""
+    if random.random() >= HEDGED or not scenario.tasks or _shares_calls(scenario):
+        return scenario
+    hedge = HedgePlan(random.choice((0.02, 0.2)), random.choice((0.1, 0.5, 1.0)))
+    tasks = scenario.tasks
+    if random.random() < 0.5:
+        # Nothing but slow calls: every row has a value.
+        scenario = replace(scenario, faults=(), quiet=0.0, lasting=("",) * len(scenario.lasting), guard=None)
+        tasks = tuple(replace(task, rows=tuple(replace(row, kind="value") for row in task.rows)) for task in tasks)
+    tasks = tuple(
+        replace(
+            task, functions=("slow",),
+            rows=tuple(replace(row, kind="slow-once") if random.random() < 0.1 else row for row in task.rows),
+        )
+        for task in tasks
+    )  # fmt: skip
+    return replace(scenario, tasks=tasks, hedge=hedge)
 
 
 def _flaky(random: Random, row: Behaviour) -> Behaviour:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import udf_server as udf
 from tests.simulation.threads import SimulatedThreads
+from udf_server.base.attempts import is_answered
 from udf_server.base.fairness import Party, current_party
 
 __all__ = ["MANY_ROWS", "SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "drawn_behaviour", "later", "value_of"]
@@ -24,7 +25,8 @@ class Behaviour:
     """What a call with a row does."""
 
     kind: str = "value"
-    """`value`; `error`; `flaky` for errors that a retry overcomes; `hang`; `crash` for the end of its server."""
+    """`value`; `error`; `flaky` for errors that a retry overcomes; `hang`; `slow-once` if only the first call hangs;
+    `crash` for the end of its server."""
     seconds: float = 0.0
     times: int = 0
     """Number of calls that are flaky, or that end the server."""
@@ -43,13 +45,14 @@ class Rows:
     """The behaviours of the rows of one world, and how often each was called."""
 
     def __init__(
-        self, crash: Callable[[Any], object], began: Callable[[Any, Party], object],
-        ended: Callable[[int, Any, float, bool | None], object],
+        self, crash: Callable[[Any], object], began: Callable[[int, Any, Party], object],
+        ended: Callable[[int, Any, Party, float, bool | None], object],
     ) -> None:  # fmt: skip
         """`crash` ends the server of a process.
 
-        `began` gets the event loop and the stream of each call of `slow`. When the call ends, `ended` gets the row, the
-        loop, when it began, and whether it went well: None if it was cancelled because its client is gone.
+        `began` gets the row, the event loop and the stream of each call of `slow`. When the call ends, `ended` gets the
+        same, when it began, and whether it went well: None if it was cancelled because its client is gone, or because
+        another call has answered.
         """
         self.behaviours: dict[int, Behaviour] = {}
         self.calls: Counter[int] = Counter()
@@ -61,7 +64,7 @@ class Rows:
         """How long the call takes, and what it raises."""
         self.calls[x] += 1
         behaviour = self.behaviours[x]
-        if behaviour.kind == "hang":
+        if behaviour.kind == "hang" or (behaviour.kind == "slow-once" and self.calls[x] == 1):
             return FOREVER, None
         if behaviour.kind == "error":
             return behaviour.seconds, ValueError(f"row {x}")
@@ -82,21 +85,21 @@ def value_of(x: int) -> int:
     return 3 * x + 1
 
 
-@udf.scalar
+@udf.scalar(idempotent=True)
 async def slow(x: int) -> int:
     loop: Any = asyncio.get_running_loop()
     rows, party, began = active[-1], current_party.get(), loop.time()
     seconds, error = rows.called(x, loop.process)
     rows.first_called.setdefault(x, began)
-    rows.began(loop, party)
+    rows.began(x, loop, party)
     went_well: bool | None = not isinstance(error, udf.RetryableError)
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        went_well = None if party.closed else False
+        went_well = None if party.closed or is_answered.get()() else False
         raise
     finally:
-        rows.ended(x, loop, began, went_well)
+        rows.ended(x, loop, party, began, went_well)
     if error is not None:
         raise error
     return value_of(x)

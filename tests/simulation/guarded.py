@@ -31,12 +31,12 @@ class Guarded:
         """Whether it has allowed one since it opened."""
         self.shares = Shares()
 
-    def began(self, now: float, loop: Any, party: Any) -> None:
+    def began(self, x: int, now: float, loop: Any, party: Any) -> None:
         """A call begins. Raises Violation if the guard should not have allowed it."""
         settings = self._settings
         self._running = self._running + 1 if loop is self._loop else 1
         self._loop = loop
-        self.shares.began(now, loop, party)
+        self.shares.began(x, now, loop, party)
         if self._most is not None and self._running > self._most:
             self._fail(f"{self._running} calls at once", f"max-concurrency {self._most}")
         for rate, begun in zip(settings.rate, self._begun, strict=True):
@@ -48,8 +48,8 @@ class Guarded:
                 self._fail(f"a call {self._no_call_until - now:g} s too early", "its breaker")
             self._tests, self._no_call_until = True, now + settings.breaker_delay
 
-    def ended(self, now: float, loop: Any, went_well: bool | None) -> None:
-        """A call has ended; None if it was cancelled because its client is gone."""
+    def ended(self, x: int, now: float, loop: Any, party: Any, went_well: bool | None) -> None:
+        """A call has ended; None if it was cancelled because its client is gone, or answered elsewhere."""
         if loop is not self._loop:
             return
         self._running -= 1

@@ -1,4 +1,4 @@
-"""Planted bugs of limits: turns, fair shares, guards, admission, and what a client holds."""
+"""Planted bugs of limits: turns, fair shares, guards, hedges, admission, and what a client holds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +9,7 @@ from tests.simulation.mutant import Mutant, nothing, returns, zero
 from udf_server.base.fairness import FairQueue, Party
 from udf_server.guards.breaker import Breaker
 from udf_server.guards.guard import Guard
+from udf_server.guards.hedge import Hedge, _Race
 from udf_server.guards.limits import LocalLimits
 from udf_server.guards.rates import MovingWindow
 from udf_server.hosting.turns import Turns
@@ -49,6 +50,14 @@ def _tests_at_will(original: Any) -> Any:
     return ask
 
 
+def _hedge_goes_on(original: Any) -> Any:
+    def close(self: Any) -> None:
+        self.second = None
+        original(self)
+
+    return close
+
+
 LIMIT_MUTANTS = (
     Mutant("a worker keeps its place after its rows", Turns, "leave", nothing),
     Mutant("a worker loses its turn at the end of a batch", Turns, "enter", _asks_again),
@@ -61,6 +70,9 @@ LIMIT_MUTANTS = (
     Mutant("a rate is ignored", MovingWindow, "wait", returns(0.0)),
     Mutant("a breaker does not open", Breaker, "failed", returns(False)),
     Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
+    Mutant("any number of hedges is sent", Hedge, "may_send", returns(True)),
+    Mutant("the answer of a hedge is not taken", _Race, "_answered", nothing),
+    Mutant("a hedge goes on after its row has a value", _Race, "close", _hedge_goes_on),
     Mutant("the limit of a stream's rows is ignored", RowAccounts, "_has_room", returns(True)),
     Mutant("the limits of all streams are ignored", Admission, "_full", nothing),
     Mutant("admission tickets are not returned", Admission, "give_back", nothing),

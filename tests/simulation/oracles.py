@@ -102,7 +102,7 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
         allowed.add(ErrorCode.TIMEOUT)  # a call waits for the guard within its deadline
     if behaviour.kind in ("error", "flaky") or (refused and "CircuitOpen" in outcome.message):
         allowed.add(ErrorCode.FUNCTION_ERROR)
-    if behaviour.kind == "hang":
+    if behaviour.kind == "hang" or (behaviour.kind == "slow-once" and not _always_hedged(world)):
         allowed.add(ErrorCode.TIMEOUT)
     if any(each in MANY_ROWS for each in plan.functions) or any(
         world.rows.behaviours[other].kind == "hang" for other in attempt.xs
@@ -115,6 +115,13 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
         raise Violation(f"{where} failed after {outcome.attempts} of {plan.attempts} attempts")
     if behaviour.kind == "error" and outcome.attempts > 1 and not refused:
         raise Violation(f"{where} was called {outcome.attempts} times, but its error is final")
+
+
+def _always_hedged(world: Any) -> bool:
+    """Whether every call that hangs gets a hedge: nothing else in the world would keep a hedge from being sent."""
+    hedge, guard = world.scenario.hedge, world.scenario.guard
+    kinds = {behaviour.kind for behaviour in world.rows.behaviours.values()}
+    return hedge is not None and hedge.share == 1 and guard is None and "flaky" not in kinds and not may_fail(world)
 
 
 def check_held(attempt: Any, read: int) -> None:
@@ -165,17 +172,18 @@ def check_deadline(world: Any, x: int, process: Any, began: float, ended: float)
 def check_calls(world: Any) -> None:
     """No row is called more often than its attempts and the replays of its streams explain. Raises Violation."""
     allowed: Counter[int] = Counter()
+    calls = 1 if world.scenario.hedge is None else 2
     for attempt in world.attempts:
         if not set(MANY_ROWS).isdisjoint(attempt.plan.functions):
             continue  # a call that fails is repeated on halves
         streams = sum(1 + stream.replays for stream in attempt.streams)
         for x in attempt.xs:
-            allowed[x] += streams * attempt.plan.attempts
+            allowed[x] += streams * attempt.plan.attempts * calls
     for job in world.application.jobs:
         if job.plan.kind == "letters" and set(MANY_ROWS).isdisjoint(job.plan.calls.functions):
             mine = [each for each in world.application.attempts if job.name in each.info.job]
             streams = sum(1 + stream.replays for attempt in mine for stream in attempt.streams)
-            allowed.update(dict.fromkeys(job.xs, streams * job.plan.calls.attempts))
+            allowed.update(dict.fromkeys(job.xs, streams * job.plan.calls.attempts * calls))
     for x, most in allowed.items():
         if world.rows.calls[x] > most:
             raise Violation(f"row {x} was called {world.rows.calls[x]} times; attempts and replays explain {most}")

@@ -7,7 +7,7 @@ from udf_server.guards.settings import GuardSettings
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import AdmissionLimits
 
-__all__ = ["EXECUTORS", "PROBE", "SERVER_FAULTS", "Fault", "JobPlan", "Limits", "Scenario", "TaskPlan"]
+__all__ = ["EXECUTORS", "PROBE", "SERVER_FAULTS", "Fault", "HedgePlan", "JobPlan", "Limits", "Scenario", "TaskPlan"]
 
 SERVER_FAULTS = ("crash", "freeze", "drain", "slow-server", "out-of-memory", "deployment")
 EXECUTORS = 2
@@ -33,6 +33,18 @@ class Limits:
     streams: StreamLimits
     calls: int
     """Rows in flight of a function, over all streams."""
+
+
+@dataclass(frozen=True)
+class HedgePlan:
+    """The options `hedge-after` and `hedge-share` of the function `slow`."""
+
+    after: float
+    share: float
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"hedge-after": f"{self.after:g} s", "hedge-share": f"{self.share:g}"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,8 @@ class Scenario:
     """In mode `safety`: limits of each server that are so small that it refuses streams and rows wait."""
     guard: GuardSettings | None = None
     """The guard of the function `slow` on each server."""
+    hedge: HedgePlan | None = None
+    """The hedges of the function `slow`."""
     callers: int = 0
     """If it is not 0, the tasks belong to this number of callers in turn; otherwise each is a caller."""
 

@@ -10,8 +10,10 @@ import grpc
 
 from tests.simulation.bounds import Bounds
 from tests.simulation.guarded import Guarded
+from tests.simulation.hedged import Hedged
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import UPDATE, WINDOW, ClientStream, Network, RpcLost
+from tests.simulation.scenario import HedgePlan
 from tests.simulation.scheduler import Process
 from tests.simulation.shares import Shares
 from tests.simulation.threads import SimulatedThreads
@@ -47,16 +49,16 @@ class SimulatedServer:
     def __init__(
         self, network: Network, address: str, functions: Sequence[Function], *,
         limits: StreamLimits | None = None, admission: AdmissionLimits | None = None, host: HostLimits | None = None,
-        bounds: Bounds | None = None, guard: GuardSettings | None = None,
+        bounds: Bounds | None = None, guard: GuardSettings | None = None, hedge: HedgePlan | None = None,
     ) -> None:  # fmt: skip
-        """`bounds` look at what it holds. `guard` is that of the function `slow`."""
+        """`bounds` look at what it holds. `guard` and `hedge` are those of the function `slow`."""
         self.network, self.address, self.functions = network, address, functions
         self.offered = functions
         """The functions of the process that starts next."""
         self.memory: int | None = None
         """The bytes of a message that end the process, if it is out of memory."""
         self._limits, self._admission, self._host = limits or StreamLimits(), admission, host
-        self.bounds, self._guard = bounds, guard
+        self.bounds, self._guard, self._hedge = bounds, guard, hedge
         self.starts = 0
         self.ended: list[Any] = []
         """What belonged to processes that have ended. It is kept, so that no collector ends it during the run."""
@@ -84,7 +86,7 @@ class SimulatedServer:
         executors = Executors(threads, scheduler.clock, new_loop, new_turns)
         self.host = FunctionHost(
             Registry([("simulated", function) for function in self.offered]), limits=self._host, executors=executors,
-            guard=self._guarded,
+            guard=self._guarded, defaults={"slow": hedge.options} if (hedge := self._hedge) else None,
         )  # fmt: skip
         self.guarded: Guarded | None = None
         """What looks at the guard of `slow`, once there is one."""
@@ -97,6 +99,8 @@ class SimulatedServer:
         if self.bounds is not None:
             self.loop.watch = functools.partial(self.bounds.look, self)
             process.observers.append(self.shares)
+        if self._hedge is not None:
+            process.observers.append(Hedged(self._hedge.share, process.name))
         self.streams: dict[_ServerStream, None] = {}
         self.network.listening[self.address] = self
         self._beat()

@@ -29,11 +29,11 @@ class Shares:
         self._waiting: dict[Any, dict[Hashable, int]] = {}
         """The nodes of queues to their children that wait, and what each had been served when they began to."""
 
-    def began(self, now: float, loop: Any, party: Any) -> None:
+    def began(self, x: int, now: float, loop: Any, party: Any) -> None:
         """A row of this party has been served."""
         self.served.update(members(party))
 
-    def ended(self, now: float, loop: Any, went_well: bool | None) -> None:
+    def ended(self, x: int, now: float, loop: Any, party: Any, went_well: bool | None) -> None:
         pass
 
     def look(self, queue: Any, most: int, where: str) -> None:

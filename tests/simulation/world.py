@@ -100,7 +100,7 @@ class World:
     def _server(self, address: str) -> SimulatedServer:
         tasks, guard = self.scenario.tasks, self.scenario.guard
         if (limits := self.scenario.limits) is None:
-            return SimulatedServer(self.network, address, FUNCTIONS, guard=guard)
+            return SimulatedServer(self.network, address, FUNCTIONS, guard=guard, hedge=self.scenario.hedge)
         bounds = Bounds(limits, max(task.capacity for task in tasks)) if tasks else None
         return SimulatedServer(
             self.network, address, FUNCTIONS, limits=limits.streams, admission=limits.admission,
@@ -175,20 +175,20 @@ class World:
         """The dead letters at the end."""
         return self.files.letters()
 
-    def _began(self, loop: Any, party: Any) -> None:
+    def _began(self, x: int, loop: Any, party: Any) -> None:
         """A call of `slow` has begun."""
         for observer in loop.process.observers:
             try:
-                observer.began(loop.time(), loop, party)
+                observer.began(x, loop.time(), loop, party)
             except Violation as violation:
                 self.scheduler.fail(violation)
 
-    def _ended(self, x: int, loop: Any, began: float, went_well: bool | None) -> None:
+    def _ended(self, x: int, loop: Any, party: Any, began: float, went_well: bool | None) -> None:
         """A call of `slow` for a row has ended."""
         if not loop.process.alive:
             return
         for observer in loop.process.observers:
-            observer.ended(loop.time(), loop, went_well)
+            observer.ended(x, loop.time(), loop, party, went_well)
         try:
             check_deadline(self, x, loop.process, began, loop.time())
         except Violation as violation:
