@@ -131,6 +131,11 @@ REFUSED = [
     (lambda: 1, {"name": "f", "returns": "int", "version": "two"}, "'f@two' is not a function name"),
     (lambda: 1, {"name": "f", "returns": "int", "version": ""}, "'f@' is not a function name"),
     (lambda: 1, {"name": "f", "returns": "int", "version": 2}, "function f: version 2 is not text"),
+    (
+        lambda: 1,
+        {"name": "f", "returns": "int", "cache_ttl": "1 h", "cache_key": 3},
+        "function f: cache_key 3 is neither text nor a function of the arguments",
+    ),
     (lambda: 1, {"name": "a b", "returns": "int"}, "'a b@1' is not a function name"),
     (lambda: 1, {"name": "f", "returns": "int", "nulls": "maybe"}, "function f: 'maybe' is not a valid NullCall"),
     (lambda: 1, {"name": "f", "returns": "int", "time_out": "1 s"}, "function f: unknown option 'time_out'.*'timeout'"),

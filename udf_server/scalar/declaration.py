@@ -107,6 +107,8 @@ def scalar(
             raise DeclarationError(f"{where}: class {title} has no method 'eval'")
         if cost is not None and not callable(cost):
             raise DeclarationError(f"{where}: cost {cost!r} is not a function of the arguments")
+        if cache_key is not None and not isinstance(cache_key, str) and not callable(cache_key):
+            raise DeclarationError(f"{where}: cache_key {cache_key!r} is neither text nor a function of the arguments")
         if not isinstance(version, str):
             raise DeclarationError(f"{where}: version {version!r} is not text; write {str(version)!r}")
         if vectorized and batched:
