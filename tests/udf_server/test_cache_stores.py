@@ -142,6 +142,7 @@ def test_a_url_that_is_not_valid_is_refused_without_its_secret():
         "file:relative",
         "http://user:s3cret@host",
         "s3cret",
+        "memory:s3cret",
         "redis://:s3cret@host:port/0",
     ):
         with pytest.raises(InvalidConfig, match="cache_url") as refused:

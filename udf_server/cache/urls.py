@@ -14,8 +14,10 @@ __all__ = ["store_from_url"]
 
 def store_from_url(url: str, max_bytes: int) -> Store:
     """The store of the setting `cache_url`. Raises InvalidConfig, whose message has no secret of the URL."""
-    scheme, _, _ = url.partition(":")
+    scheme, _, rest = url.partition(":")
     if scheme == "memory":
+        if rest.strip("/"):
+            raise InvalidConfig("setting 'cache_url': write nothing after memory:, or name a folder as file:///path")
         return MemoryStore(max_bytes)
     if scheme == "file":
         parts = urlsplit(url)
