@@ -5,6 +5,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from remote_udf.amounts import add_amounts
+
 __all__ = ["Reporter", "Statistics", "TaskReport", "bucket_of", "latency"]
 
 SMALLEST_SECONDS = 0.0001
@@ -36,6 +38,8 @@ class Statistics:
     """Rows of a call with a cache that had to be called."""
     cache_shared: int = 0
     """Rows that got the outcome of an equal row whose call was running."""
+    spent: dict[str, float] = field(default_factory=dict)
+    """What calls have spent, by unit, as the functions have reported it."""
     batches: int = 0
     """Messages of which every row was answered."""
     replays: int = 0
@@ -86,6 +90,7 @@ class Statistics:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for bucket, count in other.latencies.items():
             self.latencies[bucket] = self.latencies.get(bucket, 0) + count
+        add_amounts(self.spent, other.spent)
 
     def quantile(self, share: float) -> float | None:
         """The latency in seconds that `share` (0 to 1) of the batches did not exceed; None without batches."""
@@ -97,7 +102,7 @@ class Statistics:
         return None
 
 
-_SUMS = tuple(each.name for each in dataclasses.fields(Statistics) if each.name != "latencies")
+_SUMS = tuple(each.name for each in dataclasses.fields(Statistics) if each.name not in ("latencies", "spent"))
 
 
 def bucket_of(seconds: float) -> int:

@@ -38,6 +38,7 @@ _COLUMNS: dict[str, tuple[str, Callable[["SummaryRow"], object]]] = {
     "cache_misses": ("bigint", lambda row: row.statistics.cache_misses),
     "cache_shared": ("bigint", lambda row: row.statistics.cache_shared),
     "calls_saved": ("bigint", lambda row: row.statistics.calls_saved),
+    "spent": ("map<string, double>", lambda row: row.statistics.spent),
     "batches": ("bigint", lambda row: row.statistics.batches),
     "replays": ("bigint", lambda row: row.statistics.replays),
     "reconnects": ("bigint", lambda row: row.statistics.reconnects),
@@ -230,6 +231,8 @@ def _paragraph(row: SummaryRow) -> Iterator[str]:
             f"  cache: {statistics.cache_hits:,} hits, {statistics.cache_misses:,} misses, {statistics.cache_shared:,} "
             f"shared; {statistics.calls_saved:,} calls saved"
         )
+    if statistics.spent:
+        yield f"  spent: {', '.join(f'{amount:,.6g} {unit}' for unit, amount in sorted(statistics.spent.items()))}"
     yield (
         f"  {row.tasks:,} tasks of {statistics.task_seconds:.2f} s in all: {statistics.spark_seconds:.2f} s in Spark, "
         f"{statistics.waiting_seconds:.2f} s waiting for the server"

@@ -157,6 +157,7 @@ def test_statistics_of_processes_are_added():
             **dict.fromkeys(("cache_hit", "cache_miss", "cache_shared", "cache_uncached"), 1),
             "ok": ok,
             "errors": errors,
+            "spent": {"tokens": ok},
         }
         return {"server": {"ready": ready, "processes": 1}, "functions": [{"key": "f@1", "statistics": statistics}]}
 
@@ -164,6 +165,7 @@ def test_statistics_of_processes_are_added():
     assert total["server"] == {"ready": True, "processes": 2}
     statistics = total["functions"][0]["statistics"]
     assert (statistics["ok"], statistics["failed"], statistics["errors"]) == (7, 2, {"A": 2, "B": 2})
+    assert statistics["spent"] == {"tokens": 7}
 
 
 def test_the_form_is_off_by_default(serve):

@@ -3,14 +3,15 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from remote_udf.v1 import message_pb2 as pb
-from udf_server.base.spending import spend
+from udf_server.base.spending import StreamSpending, spend
 
 __all__ = ["BatchContext", "CallContext", "StreamContext"]
 
@@ -31,9 +32,13 @@ class StreamContext:
     partition: int = -1
     task_attempt: int = -1
     micro_batch: int = -1
+    spending: StreamSpending = field(default_factory=StreamSpending, repr=False, compare=False)
+    """What its calls have spent."""
 
     @classmethod
-    def from_proto(cls, function: str, version: str, message: pb.CallContext) -> "StreamContext":
+    def from_proto(
+        cls, function: str, version: str, message: pb.CallContext, spending: StreamSpending
+    ) -> "StreamContext":  # fmt: skip
         return cls(
             function,
             version,
@@ -43,6 +48,7 @@ class StreamContext:
             partition=message.partition,
             task_attempt=message.task_attempt,
             micro_batch=message.micro_batch,
+            spending=spending,
         )
 
 
@@ -55,6 +61,8 @@ class _Call(Protocol):
 
     deadline: float
     clock: Callable[[], float]
+
+    def _shares(self) -> Mapping[StreamSpending, float]: ...
 
 
 class _CallMethods:
@@ -70,16 +78,17 @@ class _CallMethods:
     def spend(self: _Call, **amounts: float) -> None:
         """Report what this call has really cost, by unit, such as `context.spend(tokens=812)`.
 
-        It replaces the estimate of the function's `cost` in the rates of its guard, when the call ends. Amounts of
+        `remote.summary` of the job, the web UI and the metric `udf_spent_total` show the sums. If a rate of the
+        function's guard counts the unit, the amount replaces the estimate of `cost` when the call ends. Amounts of
         several reports are added. Call it within the call, also from its tasks and `asyncio.to_thread`.
 
         Args:
-            **amounts: Amounts of at least 0. A unit that no rate of the guard counts has no effect.
+            **amounts: Amounts of at least 0. If a call has rows of several jobs, each bears the share of its rows.
 
         Raises:
             InvalidCost: An amount is not a number of at least 0.
         """
-        spend(f"function {self.function}@{self.version}", amounts)
+        spend(f"function {self.function}@{self.version}", amounts, self._shares())
 
 
 # It is not frozen, because that takes four times as long to create, and there is one per row.
@@ -109,6 +118,10 @@ class CallContext(_CallMethods):
     @property
     def version(self) -> str:
         return self.stream.version
+
+    def _shares(self) -> Mapping[StreamSpending, float]:
+        """What share of this call each stream bears."""
+        return {self.stream.spending: 1.0}
 
     @property
     def idempotency_key(self) -> str:
@@ -190,6 +203,11 @@ class BatchContext(_CallMethods):
     ) -> "BatchContext":  # fmt: skip
         """`make` returns the context of the row at a position in the call."""
         return cls(stream.function, stream.version, _Rows(rows, make), attempt, deadline, clock)
+
+    def _shares(self) -> Mapping[StreamSpending, float]:
+        """What share of this call each stream bears: that of its rows."""
+        rows = Counter(row.stream.spending for row in self.rows)
+        return {spending: count / len(self.rows) for spending, count in rows.items()}
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":

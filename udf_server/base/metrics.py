@@ -1,10 +1,11 @@
 """All Prometheus metrics of the server. Labels come from the registry and from enums, so their number is bounded."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from remote_udf.amounts import MOST_UNITS, OTHER
 from remote_udf.errors import ErrorCode
 from remote_udf.version import __version__
 from udf_server.base.bulk_histogram import BulkHistogram
@@ -73,6 +74,11 @@ class ServerMetrics:
         self.retries = Counter(
             "udf_retries_total", "Calls that repeat a failed call, because of retry-strategy.", FUNCTION,
             registry=registry,
+        )  # fmt: skip
+        self.spent = Counter(
+            "udf_spent_total",
+            "What calls have spent, as context.spend reports it, by unit and authenticated caller.",
+            [*FUNCTION, "caller", "unit"], registry=registry,
         )  # fmt: skip
         self.calls_lost = Gauge(
             "udf_calls_lost", "Calls that were given up and have not returned.", FUNCTION, registry=registry
@@ -267,6 +273,7 @@ class FunctionMetrics:
         self._ok = server.rows.labels(*labels, "ok")
         self._failed = server.rows.labels(*labels, "failed")
         self._skipped = server.rows.labels(*labels, "skipped")
+        self._units: set[str] = set()
 
     def observe_rows(self, seconds: Sequence[float], counts: Sequence[int] | None = None) -> None:
         """Add durations of rows, each the number of times that `counts` gives. Safe to call from any thread."""
@@ -321,6 +328,14 @@ class FunctionMetrics:
         self._calls.inc(calls)
         if retries:
             self._retries.inc(retries)
+
+    def spent(self, caller: str, amounts: Mapping[str, float]) -> None:
+        """Count what a call for this caller has spent, by unit. Safe to call from any thread."""
+        for unit, amount in amounts.items():
+            if unit not in self._units and len(self._units) >= MOST_UNITS:
+                unit = OTHER
+            self._units.add(unit)
+            self._server.spent.labels(*self._labels, caller, unit).inc(amount)
 
     def cached(self, hits: int, misses: int, shared: int) -> None:
         """Count answered rows of a call with a cache."""

@@ -3,10 +3,12 @@
 import contextvars
 import math
 import threading
+from collections.abc import Callable, Mapping
 
+from remote_udf.amounts import add_amounts
 from udf_server.base.errors import InvalidCost
 
-__all__ = ["Spending", "call_deadline", "checked_amounts", "current_spending", "spend"]
+__all__ = ["Spending", "StreamSpending", "call_deadline", "checked_amounts", "current_spending", "spend"]
 
 
 class Spending:
@@ -18,8 +20,28 @@ class Spending:
 
     def add(self, amounts: dict[str, float]) -> None:
         with self._lock:
-            for unit, amount in amounts.items():
-                self.amounts[unit] = self.amounts.get(unit, 0.0) + amount
+            add_amounts(self.amounts, amounts)
+
+
+class StreamSpending(Spending):
+    """The amounts that the calls of one stream have spent and that its client has not been told."""
+
+    def __init__(self, count: Callable[[dict[str, float]], None] = lambda amounts: None) -> None:
+        """`count` is called with the amounts of each report, from any thread."""
+        super().__init__()
+        self._count = count
+
+    def add(self, amounts: dict[str, float]) -> None:
+        super().add(amounts)
+        self._count(amounts)
+
+    def take(self) -> dict[str, float]:
+        """The amounts since this was called last."""
+        if not self.amounts:
+            return {}
+        with self._lock:
+            taken, self.amounts = self.amounts, {}
+        return taken
 
 
 current_spending: contextvars.ContextVar[Spending | None] = contextvars.ContextVar("current_spending", default=None)
@@ -38,9 +60,14 @@ def checked_amounts(amounts: object, source: str) -> dict[str, float]:
     return {str(unit): float(amount) for unit, amount in amounts.items()}
 
 
-def spend(source: str, amounts: dict[str, float]) -> None:
-    """Add amounts to what the current call has spent. Raises InvalidCost, which names the source."""
+def spend(source: str, amounts: dict[str, float], streams: Mapping[StreamSpending, float]) -> None:
+    """Add amounts to what the current call has spent, and to its streams by their shares of it.
+
+    Raises InvalidCost, which names the source.
+    """
     checked = checked_amounts(amounts, f"{source}: spend")
     spending = current_spending.get()
     if spending is not None:
         spending.add(checked)
+    for stream, share in streams.items():
+        stream.add({unit: amount * share for unit, amount in checked.items()})

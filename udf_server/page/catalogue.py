@@ -18,6 +18,8 @@ Catalogue = dict[str, Any]
 
 _CACHE = ("cache_hit", "cache_miss", "cache_shared", "cache_uncached")
 _NUMBERS = ("ok", "failed", "skipped", "retries", "in_flight", "streams", "row_seconds", "row_count", *_CACHE)
+_BY_NAME = ("errors", "spent")
+"""Statistics with a number for each code or unit."""
 
 
 def catalogue(
@@ -46,9 +48,10 @@ def added_up(catalogues: Sequence[Catalogue]) -> Catalogue:
         for mine, theirs in zip(first["functions"], other["functions"], strict=True):
             for name in _NUMBERS:
                 mine["statistics"][name] += theirs["statistics"][name]
-            errors = mine["statistics"]["errors"]
-            for code, count in theirs["statistics"]["errors"].items():
-                errors[code] = errors.get(code, 0) + count
+            for name in _BY_NAME:
+                total = mine["statistics"][name]
+                for key, count in theirs["statistics"][name].items():
+                    total[key] = total.get(key, 0) + count
     first["server"]["processes"] = len(catalogues)
     return first
 
@@ -87,7 +90,7 @@ def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
     found: dict[tuple[str, str], dict[str, Any]] = {}
 
     def of(name: str, version: str) -> dict[str, Any]:
-        return found.setdefault((name, version), {**dict.fromkeys(_NUMBERS, 0.0), "errors": {}})
+        return found.setdefault((name, version), {**dict.fromkeys(_NUMBERS, 0.0), **{name: {} for name in _BY_NAME}})
 
     for sample in _samples(metrics.rows, "_total"):
         of(sample.labels["function"], sample.labels["version"])[sample.labels["outcome"]] = sample.value
@@ -105,6 +108,9 @@ def _statistics(metrics: ServerMetrics) -> Callable[[str, str], dict[str, Any]]:
             of(sample.labels["function"], sample.labels["version"])[name] = sample.value
     for sample in _samples(metrics.row_errors, "_total"):
         of(sample.labels["function"], sample.labels["version"])["errors"][sample.labels["code"]] = sample.value
+    for sample in _samples(metrics.spent, "_total"):
+        spent = of(sample.labels["function"], sample.labels["version"])["spent"]
+        spent[sample.labels["unit"]] = spent.get(sample.labels["unit"], 0.0) + sample.value
     return of
 
 

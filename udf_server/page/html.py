@@ -57,13 +57,14 @@ def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
     yield (
         '<table id="statistics"><thead><tr><th>function</th><th>kind</th><th class="n">rows</th>'
         '<th class="n">rows/s</th><th>last minutes</th><th class="n">failed</th><th class="n">in flight</th>'
-        '<th class="n">mean time</th><th class="n">cache hits</th><th>errors</th></tr></thead>\n<tbody>\n'
+        '<th class="n">mean time</th><th class="n">cache hits</th><th>spent</th><th>errors</th></tr></thead>\n<tbody>\n'
     )
     for function in functions:
         key, statistics = escape(function["key"]), function["statistics"]
         rows = statistics["ok"] + statistics["failed"] + statistics["skipped"]
         mean = statistics["row_seconds"] / statistics["row_count"] if statistics["row_count"] else None
         errors = ", ".join(f"{code} {count:,.0f}" for code, count in sorted(statistics["errors"].items()))
+        spent = ", ".join(f"{amount:,.6g} {unit}" for unit, amount in sorted(statistics["spent"].items()))
         yield (
             f'<tr data-key="{key}"><td><a href="#{key}">{key}</a></td><td>{escape(function["kind"])}</td>'
             f'<td class="n" data-statistic="rows">{rows:,.0f}</td><td class="n" data-statistic="rate"></td>'
@@ -71,6 +72,7 @@ def _table(functions: list[dict[str, Any]]) -> Iterator[str]:
             f'<td class="n" data-statistic="in_flight">{statistics["in_flight"]:,.0f}</td>'
             f'<td class="n" data-statistic="mean">{_seconds(mean)}</td>'
             f'<td class="n" data-statistic="hits">{_hit_rate(statistics)}</td>'
+            f'<td data-statistic="spent">{escape(spent)}</td>'
             f'<td data-statistic="errors">{escape(errors)}</td></tr>\n'
         )
     yield "</tbody></table>\n"

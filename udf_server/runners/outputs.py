@@ -16,6 +16,7 @@ from remote_udf.messages import encode
 from remote_udf.outcomes import RowError, write_errors
 from remote_udf.shared_memory import SharedMemory
 from remote_udf.v1 import message_pb2 as pb
+from udf_server.base.spending import StreamSpending
 from udf_server.runners.room import Room
 
 __all__ = ["Emit", "Mask", "Output", "OutputWriter", "Taken", "error_bytes"]
@@ -110,8 +111,11 @@ class OutputWriter:
     def __init__(
         self, result: pa.DataType, *, ordered: bool, max_message_bytes: int, room: Room | None = None,
         shared: SharedMemory | None = None, what: str = "the value of this row takes",
+        spending: StreamSpending | None = None,
     ) -> None:  # fmt: skip
+        """`spending` has what the calls of the stream spend. Results report it."""
         self._what = what
+        self._spending = spending or StreamSpending()
         self._room = room or Room()
         self._ordered = ordered
         self._shared = shared
@@ -177,6 +181,8 @@ class OutputWriter:
         )
         if any(cached):
             result.cache_hits, result.cache_misses, result.cache_shared = cached
+        for unit, amount in self._spending.take().items():
+            result.spent[unit] = amount
         codes: dict[str, int] = {}
         if errors:
             result.errors = failed

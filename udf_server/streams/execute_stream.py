@@ -289,6 +289,7 @@ class ExecuteStream:
                 room=room,
                 shared=self._shared,
                 what="state and timers of this segment take" if emits else "the value of this row takes",
+                spending=opening.context.spending,
             ),
             emit=self._outbox.emit,
             began=self._accounts.began,

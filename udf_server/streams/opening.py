@@ -1,6 +1,7 @@
 """Opening checks an Open message against the function that it names, before any row is sent."""
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from udf_server.base.bundle_metrics import BundleMetrics, ProcessMetrics
 from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.spending import StreamSpending
 from udf_server.guards.hedge import Hedge
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
 from udf_server.process.binding import bind_process, checked_process_segments
@@ -70,19 +72,20 @@ async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMet
             f"function {spec.key} is not what this job was planned with; it is now {spec.signature}. "
             "Look the function up again and restart the job, or give a changed function a new version",
         )
+    spending = StreamSpending(functools.partial(metrics.function(spec.name, spec.version).spent, caller.name))
     if request.ByteSize() <= SMALL_BYTES:
-        opened = _bound(hosted, request, metrics)
+        opened = _bound(hosted, request, metrics, spending)
     else:
         # The message has a wide table or much broadcast state, which would block the event loop.
-        opened = await asyncio.get_running_loop().run_in_executor(None, _bound, hosted, request, metrics)
+        opened = await asyncio.get_running_loop().run_in_executor(None, _bound, hosted, request, metrics, spending)
     await hosted.open()
     return opened
 
 
-def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics) -> Opening:
+def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics, spending: StreamSpending) -> Opening:
     spec = hosted.spec
     schema = read_schema(request.arguments)
-    context = StreamContext.from_proto(spec.name, spec.version, request.context)
+    context = StreamContext.from_proto(spec.name, spec.version, request.context, spending)
     try:
         for field in schema:
             require_supported(field.type, f"function {spec.key}, argument {field.name!r}")

@@ -228,7 +228,14 @@ class Batch(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ..., waited: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("first_row", "rows", "errors", "skipped", "part", "parts", "calls", "retries", "cache_hits", "cache_misses", "cache_shared")
+    __slots__ = ("first_row", "rows", "errors", "skipped", "part", "parts", "calls", "retries", "cache_hits", "cache_misses", "cache_shared", "spent")
+    class SpentEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +247,7 @@ class Result(_message.Message):
     CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
     CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
     CACHE_SHARED_FIELD_NUMBER: _ClassVar[int]
+    SPENT_FIELD_NUMBER: _ClassVar[int]
     first_row: int
     rows: int
     errors: bytes
@@ -251,7 +259,8 @@ class Result(_message.Message):
     cache_hits: int
     cache_misses: int
     cache_shared: int
-    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., calls: _Optional[int] = ..., retries: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., cache_shared: _Optional[int] = ...) -> None: ...
+    spent: _containers.ScalarMap[str, float]
+    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., errors: _Optional[bytes] = ..., skipped: _Optional[int] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ..., calls: _Optional[int] = ..., retries: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., cache_shared: _Optional[int] = ..., spent: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("rows_done", "draining")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from remote_udf.amounts import add_amounts
 from remote_udf.spans import NO_SPAN, Span
 from remote_udf.threads import Threads
 from remote_udf.tracing import flush_spans
@@ -46,6 +47,8 @@ class Accounts:
         statistics.cache_misses += result.cache_misses
         statistics.cache_shared += result.cache_shared
         statistics.bytes_in += size
+        if result.spent:
+            add_amounts(statistics.spent, result.spent)
 
     def refused(self, rows: int) -> None:
         """Count rows that fail in the client and are not sent to a server."""

@@ -39,6 +39,8 @@ function showFunction(found, now) {
   cell("in_flight").textContent = shown(f.in_flight);
   const saved = f.cache_hit + f.cache_shared, cached = saved + f.cache_miss + f.cache_uncached;
   cell("hits").textContent = cached ? `${(100 * saved / cached).toFixed(0)}%` : "";
+  const spent = Object.entries(f.spent).sort();
+  cell("spent").textContent = spent.map(([unit, n]) => `${Number(n.toPrecision(6)).toLocaleString("en")} ${unit}`).join(", ");
   const errors = Object.entries(f.errors).sort();
   cell("errors").textContent = errors.map(([code, count]) => `${code} ${shown(count)}`).join(", ");
   if (last) {

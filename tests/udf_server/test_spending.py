@@ -1,0 +1,118 @@
+"""What calls report with `context.spend`: the sums of streams, functions and callers."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+import udf_server as udf
+from remote_udf.amounts import MOST_UNITS, OTHER, add_amounts
+from spark_client.base.statistics import Statistics
+from spark_client.executor.stream.transport import transport_for
+from spark_client.summary.job_summary import SummaryRow, _paragraph
+from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+
+
+@udf.scalar
+async def ask(x: int, context: udf.CallContext) -> int:
+    context.spend(tokens=x, usd=0.25)
+    if x % 2:
+        await asyncio.to_thread(context.spend, tokens=100)
+    return x
+
+
+@udf.scalar
+def ask_thread(x: int, context: udf.CallContext) -> int:
+    context.spend(tokens=x)
+    return x
+
+
+@udf.scalar(vectorized=True)
+def ask_all(x: pa.Int64Array, context: udf.BatchContext) -> pa.Int64Array:
+    context.spend(tokens=10 * len(x))
+    return x
+
+
+@udf.scalar(max_attempts=3, retry_strategy="fixed-delay", fixed_delay="1 ms")
+async def ask_again(x: int, context: udf.CallContext) -> int:
+    context.spend(tokens=1)
+    if context.attempt < 3:
+        raise udf.RetryableError("busy")
+    return x
+
+
+def spent(serving, function, values, **options):
+    """What the statistics of a stream say that its calls have spent."""
+    call = call_of(function, serving.target, **options)
+    stream = stream_of(call, transport_for(call.config))
+    for first in range(0, len(values), 3):
+        stream.submit(chunk_of(values[first : first + 3], first))
+    everything(stream)
+    stream.finish()
+    return stream.statistics.spent
+
+
+@pytest.mark.parametrize("output_mode", ["ordered", "unordered"])
+def test_a_task_counts_what_its_calls_have_spent(serve, output_mode):
+    serving = serve(ask, ask_thread, ask_all, ask_again)
+    values = [1, 2, 3, 4, 5, 6, 7]
+    assert spent(serving, ask, values, output_mode=output_mode) == {"tokens": 428.0, "usd": 1.75}
+    assert spent(serving, ask_thread, values, output_mode=output_mode) == {"tokens": 28.0}
+    assert spent(serving, ask_all, values, output_mode=output_mode) == {"tokens": 70.0}
+    assert spent(serving, ask_again, values, output_mode=output_mode) == {"tokens": 21.0}
+    counted = {
+        name: serving.metric("udf_spent_total", function=name, version="1", caller="", unit="tokens")
+        for name in ("ask", "ask_thread", "ask_all", "ask_again")
+    }
+    assert counted == {"ask": 428, "ask_thread": 28, "ask_all": 70, "ask_again": 21}
+
+
+async def test_streams_bear_the_share_of_their_rows_in_a_common_call(environment):
+    shares = []
+
+    @udf.scalar(batched=True, batch_rows=4, max_queue_delay="1 s")
+    async def embed(x: list[int], context: udf.BatchContext) -> list[int]:
+        context.spend(tokens=8)
+        shares.extend({row.stream.partition: row.stream.spending.amounts["tokens"] for row in context.rows}.items())
+        return x
+
+    await environment.run_streams(embed, [([1],), ([2, 3, 4],)])
+    assert dict(shares) == {0: 2.0, 1: 6.0}
+
+
+def test_nothing_is_spent_if_nothing_is_reported(serve):
+    @udf.scalar
+    async def free(x: int) -> int:
+        return x
+
+    assert spent(serve(free), free, [1, 2]) == {}
+
+
+def test_an_amount_that_is_none_fails_the_row_and_counts_nothing(serve):
+    @udf.scalar
+    async def owing(x: int, context: udf.CallContext) -> int:
+        context.spend(tokens=-x)
+        return x
+
+    serving = serve(owing)
+    assert spent(serving, owing, [0, 1]) == {"tokens": 0.0}
+    assert serving.metric("udf_row_errors_total", function="owing", version="1", code="FUNCTION_ERROR") == 1
+
+
+def test_units_beyond_the_bound_are_counted_together(serve):
+    @udf.scalar
+    async def many(x: int, context: udf.CallContext) -> int:
+        context.spend(**{f"unit_{x}": 1})
+        return x
+
+    serving = serve(many)
+    total = spent(serving, many, list(range(MOST_UNITS + 5)))
+    assert (len(total), total[OTHER], sum(total.values())) == (MOST_UNITS + 1, 5.0, MOST_UNITS + 5)
+    assert serving.metric("udf_spent_total", function="many", version="1", caller="", unit=OTHER) == 5
+
+
+def test_a_summary_says_what_was_spent():
+    statistics = Statistics()
+    add_amounts(statistics.spent, {"tokens": 81234.0, "usd": 0.4125})
+    lines = list(_paragraph(SummaryRow("ask@1", 0, "fail", 1, statistics)))
+    assert "  spent: 81,234 tokens, 0.4125 usd" in lines
