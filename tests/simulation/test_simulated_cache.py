@@ -145,7 +145,7 @@ def test_a_row_whose_client_or_connection_is_lost_is_called_once(monkeypatch):
         tasks = tuple(_of_values(task, random.Random(f"rows {seed}")) for task in scenario.tasks)
         return dataclasses.replace(
             scenario, servers=1, tasks=tasks, faults=tuple(dataclasses.replace(each, server=0) for each in faults),
-            jobs=(), limits=None,
+            jobs=(), limits=None, hedge=None,
         )  # fmt: skip
 
     options_of = spark.options_of
