@@ -381,12 +381,12 @@ class CallStream:
         self._lost_at, self._losses = None, 0
         answers = self._pending.adopt(won.chunk, won.answers)
         self._accounts.adopt(won.counts, sum(len(answer.rows) for answer in answers))
-        rest, now = self._pending.rest(), self._clock()
+        rest = self._pending.rest()
         self._pending = Pending(self._answered)
         self._span.event("hedge won", rows=sum(len(chunk.rows) for chunk in rest))
         for chunk in rest:
             chunk.replays -= 1  # no server was lost
-            answers += self._send(chunk, now - chunk.sent_at)
+            answers += self._send(chunk)
         return answers
 
     def _send_again(self, chunk: Chunk, waited: float, problem: Exception) -> list[Answer]:

@@ -188,7 +188,7 @@ class Hedger:
         if len(copy.rows) > second.message_rows or sum(map(len, payload or ())) > second.payload_bytes:
             return None
         self._sent()
-        second.send(copy, payload, self._clock() - chunk.sent_at)
+        second.send(copy, payload, 0.0)
         answers, counts, pending = [], pb.StreamCounts(), Pending()
         pending.add(copy)
         while pending.rows:
