@@ -110,7 +110,7 @@ async def later(x: int) -> int:
     return -x
 
 
-@udf.scalar
+@udf.scalar(idempotent=True, hedge_elsewhere="50 ms", hedge_share="20%")
 def threaded(x: int) -> int:
     thread: Any = greenlet.getcurrent()
     seconds, error = active[-1].called(x, thread.process)

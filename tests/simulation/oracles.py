@@ -170,19 +170,21 @@ def check_deadline(world: Any, x: int, process: Any, began: float, ended: float)
 
 
 def check_calls(world: Any) -> None:
-    """No row is called more often than its attempts and the replays of its streams explain. Raises Violation."""
+    """No row is called more often than its attempts, replays and hedges explain. Raises Violation."""
     allowed: Counter[int] = Counter()
     calls = 1 if world.scenario.hedge is None else 2
     for attempt in world.attempts:
         if not set(MANY_ROWS).isdisjoint(attempt.plan.functions):
             continue  # a call that fails is repeated on halves
-        streams = sum(1 + stream.replays for stream in attempt.streams)
+        streams = sum(1 + stream.replays + stream.statistics.hedges for stream in attempt.streams)
         for x in attempt.xs:
             allowed[x] += streams * attempt.plan.attempts * calls
     for job in world.application.jobs:
         if job.plan.kind == "letters" and set(MANY_ROWS).isdisjoint(job.plan.calls.functions):
             mine = [each for each in world.application.attempts if job.name in each.info.job]
-            streams = sum(1 + stream.replays for attempt in mine for stream in attempt.streams)
+            streams = sum(
+                1 + stream.replays + stream.statistics.hedges for attempt in mine for stream in attempt.streams
+            )
             allowed.update(dict.fromkeys(job.xs, streams * job.plan.calls.attempts * calls))
     for x, most in allowed.items():
         if world.rows.calls[x] > most:
