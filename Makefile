@@ -18,6 +18,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 # Spark's workers must run the Python that Spark's driver runs.
 export PYSPARK_PYTHON := $(CURDIR)/$(RUN)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Otherwise each of the many processes of the tests compiles the project and its tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Worker processes of the tests. Each has one Spark session for all of the files it is given.
 WORKERS ?= 2

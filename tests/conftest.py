@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Spares every later run of the garbage collector what was imported and collected, most of all objects there are."""
+    """Freezes what was imported and collected, most of all objects: the garbage collector then need not walk it."""
     gc.collect()
     gc.freeze()
 
