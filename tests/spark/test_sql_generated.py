@@ -182,8 +182,9 @@ COMMANDS = [
     "SELECT plus_ten(five), five",
     "BEGIN DECLARE a INT = 1; IF plus_ten(a) > 2 THEN SELECT plus_ten(a), plus_ten(2); END IF; END",
     "DROP TEMPORARY VARIABLE five",
-    "CREATE TEMPORARY FUNCTION twice(x INT) RETURNS INT RETURN x * 2", "SELECT twice(plus_ten(1)), plus_ten(1)",
-    "DROP TEMPORARY FUNCTION twice", "SELECT plus_ten(1), plus_ten(1)", "TABLE u",
+    "CREATE TEMPORARY FUNCTION doubled_here(x INT) RETURNS INT RETURN x * 2",
+    "SELECT doubled_here(plus_ten(1)), plus_ten(1)", "DROP TEMPORARY FUNCTION doubled_here",
+    "SELECT plus_ten(1), plus_ten(1)", "TABLE u",
 ]  # fmt: skip
 REFUSED = [
     "MERGE INTO u USING t ON u.k = plus_ten(t.k) WHEN MATCHED THEN UPDATE SET word = plus_ten(1)",
