@@ -58,13 +58,18 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 	@$(RUN) -m examples.demo
 
 .PHONY: test
-test: jdk $(VENV)/.dev-stamp ## the tests but the long ones; TESTS=tests/spark for some of them
+test: jdk build/spark.jsa ## the tests but the long ones; TESTS=tests/spark for some of them
 	@PYSPARK_SUBMIT_ARGS='$(INTERPRET) pyspark-shell' \
 		$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
 
 .PHONY: test-all
-test-all: jdk $(VENV)/.dev-stamp ## the tests and the long ones; names the slowest
+test-all: jdk build/spark.jsa ## the tests and the long ones; names the slowest
 	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=40 $(TESTS)
+
+# What Spark's JVM loads, which then starts with half of the CPU time. A JVM that cannot write it is no failure.
+build/spark.jsa: $(VENV)/.dev-stamp tests/class_archive.py
+	@mkdir -p $(@D)
+	@$(RUN) -m tests.class_archive $@ >build/spark-jsa.log 2>&1 || echo 'the tests start Spark without an archive of its classes'
 
 .PHONY: unit
 unit: $(VENV)/.dev-stamp ## the fast tests: no Spark, no container, no browser, no process is started
