@@ -93,6 +93,7 @@ class Talk:
         assert self._stream is not None
         self._stream.cancel()
         await asyncio.wait([self._stream])
+        self._stream = None  # a task that was cancelled refers to its frames, and the frames to the stream
         if self._cache is None:
             await self.host.close()
 

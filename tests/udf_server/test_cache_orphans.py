@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import threading
 
 import pyarrow as pa
@@ -13,13 +12,11 @@ from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2 as pb
 from tests.udf_server.streams import Talk, batch, eventually
 from udf_server.base.metrics import ServerMetrics
-from udf_server.cache.cached_batch import CachedBatch
 from udf_server.cache.memory import MemoryStore
 from udf_server.cache.orphans import Orphans
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
-from udf_server.runners.runner import InputBatch
 from udf_server.streams.admission import Admission
 
 OPTIONS = {"cache-ttl": "1 h", "buffer-capacity": "4"}
@@ -130,34 +127,6 @@ async def test_calls_that_ran_are_kept_and_rows_that_had_not_begun_are_not_calle
         hits, _ = await world.run(range(30))
         assert hits == begun
         assert sorted(world.calls) == list(range(30)), "each row was called once"
-
-
-def inputs():
-    """The batches that are in memory."""
-    return [each for each in gc.get_objects() if type(each) in (InputBatch, CachedBatch)]
-
-
-@pytest.mark.parametrize("ends", ["by itself", "at its deadline", "with the server"])
-async def test_input_of_a_stream_whose_calls_went_on_is_freed_without_the_collector(ends):
-    gc.collect()
-    gc.disable()
-    try:
-        async with World() as world:
-            options = {"timeout": "300 ms"} if ends == "at its deadline" else {}
-            async with world.talk() as talk:
-                await talk.open(options={**OPTIONS, **options})
-                talk.send(batch(0, 0, range(10)))
-                await eventually(lambda: len(world.calls) >= 4)
-            assert inputs()
-            talk._stream = None
-            if ends == "by itself":
-                world.gate.set()
-            elif ends == "with the server":
-                await world.cache.orphans.close()
-            await world.settled()
-            await eventually(lambda: not inputs())
-    finally:
-        gc.enable()
 
 
 async def test_an_equal_row_waits_for_the_call_of_the_lost_stream():

@@ -48,8 +48,8 @@ class CachedRunner(Runner):
         keying = Keying(setup, RowKeys(setup.function, setup.arguments.targets, options.cache_key, private))
         self._entries = Entries(spec.result, cache.wall, cache.seal, cache.unseal)
         self._answers = Answers(setup)
-        self._shared = SharedCalls(setup, cache, self._answers, self._call)
-        self._look_ups = LookUps(setup, cache, keying, self._entries, self._answers, self._shared, self._call)
+        self._shared = SharedCalls(setup, cache, self._answers)
+        self._look_ups = LookUps(setup, cache, keying, self._entries, self._answers, self._shared)
         self._running: dict[int, tuple[CachedBatch, set[int]]] = {}
         """After `let_go`: the rows whose call runs, by the first row of their batch."""
         self._ended = asyncio.Event()
@@ -60,14 +60,16 @@ class CachedRunner(Runner):
             setup, options=dataclasses.replace(options, output_mode=OutputMode.UNORDERED), writer=writer,
             emit=self._collected,
         )  # fmt: skip
-        self._runner = make(inner)
-        self.tick_seconds = self._runner.tick_seconds
+        runner = self._shared.runner = make(inner)
+        self.tick_seconds = runner.tick_seconds
 
     def feed(self, batch: InputBatch) -> None:
         self._look_ups.add(batch)
 
     def tick(self) -> None:
-        self._runner.tick()
+        if self._shared.runner is None:
+            return
+        self._shared.runner.tick()
         for batch in list(self._answers.batches.values()):
             if batch.waits:
                 self._shared.check_waits(batch)
@@ -75,7 +77,11 @@ class CachedRunner(Runner):
             self._answers.send_held()
 
     def cancel(self) -> None:
-        self._runner.cancel()
+        # The inner runner and this one refer to each other. This breaks the cycle, so that the collector is not needed.
+        runner, self._shared.runner = self._shared.runner, None
+        if runner is None:
+            return
+        runner.cancel()
         self._look_ups.stop()
         running, self._running = self._running, {}
         self._shared.abandon([*self._answers.close(), *(batch for batch, _ in running.values())])
@@ -86,11 +92,13 @@ class CachedRunner(Runner):
 
         `running` has them until they end. Call `tick` meanwhile, and `cancel` in the end.
         """
+        if self._shared.runner is None:
+            return
         self._look_ups.stop()
         for batch in self._answers.batches.values():
             for selection in batch.selections:
                 selection.drop()
-        self._runner.drop_waiting()
+        self._shared.runner.drop_waiting()
         for batch in self._answers.batches.values():
             rows, _ = batch.split(batch.running)
             if len(rows):
@@ -113,14 +121,6 @@ class CachedRunner(Runner):
         except TimeoutError:
             return False
         return True
-
-    def _call(self, batch: CachedBatch, rows: Indexes) -> None:
-        """Have the function called for these rows."""
-        if not len(rows) or self._answers.closed:
-            return
-        keyed, _ = batch.split(rows)
-        batch.count(misses=len(keyed))
-        self._runner.feed(batch.selected(rows))
 
     def _collected(self, output: Output) -> None:
         """Take outcomes of rows that were called."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,11 +31,10 @@ class LookUps:
 
     def __init__(
         self, setup: RunnerSetup, cache: OutcomeCache, keying: Keying, entries: Entries, answers: Answers,
-        shared: SharedCalls, call: Callable[[CachedBatch, Indexes], None],
+        shared: SharedCalls,
     ) -> None:  # fmt: skip
-        """`call` has the function called for rows of a batch."""
         self._setup, self._cache, self._keying, self._entries = setup, cache, keying, entries
-        self._answers, self._shared, self._call = answers, shared, call
+        self._answers, self._shared = answers, shared
         self._function, options = setup.function.spec.key, setup.options
         self._ages = (options.cache_ttl or 0.0, options.cache_errors)
         self._timeout = options.cache_timeout
@@ -81,9 +80,9 @@ class LookUps:
             missed.append(self._shared.own(batch, part, batch.keys_of(part)))
         rows = np.concatenate(missed)
         if not self._cache.store.shared or self._refresh:
-            self._call(batch, rows if not len(uncached) else np.sort(np.concatenate([rows, uncached])))
+            self._shared.call(batch, rows if not len(uncached) else np.sort(np.concatenate([rows, uncached])))
             return
-        self._call(batch, uncached)
+        self._shared.call(batch, uncached)
         others = await self._claim_and_call(batch, rows)
         if len(others):
             self._setup.spawn(self._await_others(batch, others))
@@ -133,7 +132,7 @@ class LookUps:
             rows = np.concatenate(left)
             if self._setup.clock() >= until:
                 # The other server takes longer than these rows may take: they are called twice rather than too late.
-                self._call(batch, rows)
+                self._shared.call(batch, rows)
                 return
             rows = await self._claim_and_call(batch, rows)
 
@@ -150,7 +149,7 @@ class LookUps:
         waiting = batch.open[rows]
         there = np.array([entry is not None for entry in entries], np.bool_)
         # An entry that is there and cannot be used is no reason to wait.
-        self._call(batch, rows[there & waiting])
+        self._shared.call(batch, rows[there & waiting])
         return rows[~there & waiting]
 
     async def _claim_and_call(self, batch: CachedBatch, rows: Indexes) -> Indexes:
@@ -170,5 +169,5 @@ class LookUps:
             # The store may grant them all the same.
             self._cache.release(self._function, keys)
             raise
-        self._call(batch, rows[granted])
+        self._shared.call(batch, rows[granted])
         return rows[~granted]

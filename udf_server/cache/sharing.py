@@ -1,7 +1,7 @@
 """SharedCalls has equal rows in flight called once, over the streams of a server (single flight)."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from remote_udf.outcomes import RowError
 from udf_server.cache.answers import Answers
 from udf_server.cache.cached_batch import CachedBatch, Sharing, Wait
 from udf_server.cache.outcome_cache import OutcomeCache
-from udf_server.runners.runner import RunnerSetup
+from udf_server.runners.runner import Runner, RunnerSetup
 from udf_server.runners.selection import Indexes
 
 __all__ = ["SharedCalls"]
@@ -28,14 +28,21 @@ Heirs = dict[CachedBatch, list[int]]
 class SharedCalls(Sharing):
     """Which rows of one stream are called, and which wait. Use it on the server's event loop."""
 
-    def __init__(
-        self, setup: RunnerSetup, cache: OutcomeCache, answers: Answers, call: Callable[[CachedBatch, Indexes], None]
-    ) -> None:
-        """`call` has the function called for rows of a batch."""
+    def __init__(self, setup: RunnerSetup, cache: OutcomeCache, answers: Answers) -> None:
+        self.runner: Runner | None = None
+        """Calls the function. None once the stream has ended, because a runner refers to who takes its outcomes."""
         self.policy = dataclasses.replace(setup.options, output_mode=OutputMode.ORDERED, buffer_capacity=None)
-        self._setup, self._cache, self._answers, self._call = setup, cache, answers, call
+        self._setup, self._cache, self._answers = setup, cache, answers
         self._flights = cache.flights
         self._function = setup.function.spec.key
+
+    def call(self, batch: CachedBatch, rows: Indexes) -> None:
+        """Have the function called for rows of a batch, unless nothing more is sent."""
+        if not len(rows) or self._answers.closed or self.runner is None:
+            return
+        keyed, _ = batch.split(rows)
+        batch.count(misses=len(keyed))
+        self.runner.feed(batch.selected(rows))
 
     def own(self, batch: CachedBatch, rows: Indexes, keys: Sequence[bytes]) -> Indexes:
         """Have the rows wait whose key is in flight. Returns the others, which own their keys from now on."""
@@ -119,7 +126,7 @@ class SharedCalls(Sharing):
             del batch.waits[row]
             self._flights.leave(batch.keys[row], (batch, row))
         self._answers.fail(batch, late)
-        self._call(batch, np.array(alone, np.int64))
+        self.call(batch, np.array(alone, np.int64))
 
     def share(self, batch: CachedBatch, rows: Sequence[int], values: pa.Array, errors: Mapping[int, RowError]) -> None:
         """Set the outcomes of rows that waited for equal rows."""
@@ -131,7 +138,7 @@ class SharedCalls(Sharing):
         """Call rows that waited for another row, which has no outcome for them."""
         for row in rows:
             batch.waits.pop(row, None)
-        self._call(batch, np.array(rows, np.int64))
+        self.call(batch, np.array(rows, np.int64))
 
     def is_stuck(self, other: object) -> bool:
         """Whether rows of `other` should not wait for this stream: its client does not read, so nothing is called."""
