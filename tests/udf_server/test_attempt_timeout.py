@@ -48,7 +48,7 @@ async def test_a_row_whose_every_attempt_hangs_says_so(environment):
     result = await environment.run(function, [5], attempt_timeout="20 ms", fixed_delay="1 ms", max_attempts=2)
     (error,) = result.errors.values()
     assert (error.code, error.attempts, error.retryable) == (ErrorCode.FUNCTION_ERROR, 2, True)
-    assert error.message == "TimeoutError: the attempt had no result within 20 ms"
+    assert error.message == "AttemptTimeout: the attempt had no result within 20 ms"
     assert len(calls) == 2
 
 
@@ -59,7 +59,7 @@ async def test_the_time_of_the_row_still_bounds_all_attempts(environment):
     )
     (error,) = result.errors.values()
     assert error.code is ErrorCode.TIMEOUT
-    assert "the last one failed with TimeoutError: the attempt had no result within 30 ms" in error.message
+    assert "the last one failed with AttemptTimeout: the attempt had no result within 30 ms" in error.message
 
 
 @pytest.mark.parametrize("options", [{}, {"attempt_timeout": "30 s"}])
@@ -122,3 +122,26 @@ def test_a_default_of_the_server_is_for_functions_that_can_be_cancelled(serve):
     assert answers(serving.target, plain, [7]) == {0: 7}
     assert answers(serving.target, function, [7]) == {0: 7}
     assert calls == [7, 7]
+
+
+@pytest.mark.parametrize("merged", [{}, {"max_queue_delay": "10 ms"}])
+async def test_a_call_for_many_rows_that_hangs_is_made_again_and_not_halved(environment, merged):
+    calls: list[list[int]] = []
+
+    @udf.scalar(batched=True, name="f", attempt_timeout="30 ms", fixed_delay="1 ms", max_attempts=3, **merged)
+    async def f(a: list[int]) -> list[int]:
+        calls.append(a)
+        if 13 in a or len(calls) == 1:
+            await asyncio.Event().wait()
+        return a
+
+    result = await environment.run(f, [1, 2, 3, 4])
+    assert result.values.to_pylist() == [1, 2, 3, 4]
+    assert calls == [[1, 2, 3, 4]] * 2
+    calls.clear()
+    result = await environment.run(f, [13, 14, 15, 16])
+    assert calls == [[13, 14, 15, 16]] * 3
+    assert {error.message for error in result.errors.values()} == {
+        "AttemptTimeout: the attempt had no result within 30 ms"
+    }
+    assert len(result.errors) == 4

@@ -10,7 +10,7 @@ from typing import Any
 from remote_udf.durations import format_seconds
 from udf_server.base.functions import Function
 
-__all__ = ["is_answered", "limited", "with_attempt_timeout"]
+__all__ = ["AttemptTimeout", "is_answered", "limited", "with_attempt_timeout"]
 
 is_answered: ContextVar[Callable[[], bool]] = ContextVar("is_answered", default=lambda: False)
 """Whether another call for the same rows has answered, so that this one is cancelled although it did not fail."""
@@ -19,8 +19,12 @@ _seconds: ContextVar[float | None] = ContextVar("attempt_seconds", default=None)
 """The `attempt-timeout` of the calls of a task whose function has guards."""
 
 
+class AttemptTimeout(TimeoutError):
+    """An attempt had no result within `attempt-timeout`."""
+
+
 def with_attempt_timeout(function: Function, seconds: float) -> Function:
-    """The function whose calls raise TimeoutError after this time. It must be `async def`.
+    """The function whose calls raise AttemptTimeout after this time. It must be `async def`.
 
     If the function has guards, the time begins when they let the call pass.
     """
@@ -55,4 +59,4 @@ async def _within(seconds: float, called: Awaitable[Any]) -> Any:
     except TimeoutError:
         if not limit.expired():
             raise  # the function's own, with its own text
-        raise TimeoutError(f"the attempt had no result within {format_seconds(seconds)}") from None
+        raise AttemptTimeout(f"the attempt had no result within {format_seconds(seconds)}") from None

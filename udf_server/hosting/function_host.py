@@ -141,7 +141,7 @@ class HostedFunction:
                 "the function is a plain `def`, whose calls cannot be cancelled; set a timeout in the client that it "
                 "uses, or make it `async def`"
             )
-        return "calls of several streams are merged (max-queue-delay)" if self.merging is not None else ""
+        return ""
 
     def aggregate_options(self, requested: Mapping[str, str]) -> AggregateOptions:
         """The options in effect of an aggregate function. Defaults that such functions do not have are ignored."""

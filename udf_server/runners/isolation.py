@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
+from udf_server.base.attempts import AttemptTimeout
 from udf_server.base.codecs import Codec
 from udf_server.base.failures import describe, row_error
 from udf_server.runners.outputs import Taken, error_bytes
@@ -136,9 +137,10 @@ def isolate(
 
     Each half is called once, until a failing row is alone; that row gets all its attempts. So the
     outcome of a row does not depend on its neighbours. If a call names the rows that failed, only those are called
-    again. The caller of the generator watches the deadline. If the deadline is before the next attempt of a row, its
-    error is `timed_out(attempts, last_error)`. If a result is malformed, all rows of its call get the error
-    immediately. Outcomes taken while a call ran are final.
+    again. A call without a result within `attempt-timeout` is retried, and not split. The caller of the generator
+    watches the deadline. If the deadline is before the next attempt of a row, its error is `timed_out(attempts,
+    last_error)`. If a result is malformed, all rows of its call get the error immediately. Outcomes taken while a
+    call ran are final.
     """
     starts = range(0, outcomes.rows, most_rows)
     todo: list[tuple[Sequence[int], int, bool]] = [
@@ -174,17 +176,19 @@ def isolate(
             if isinstance(error, MalformedResult):
                 outcomes.fail_rows(rows, RowError(error.code, str(error), attempt))
                 break
-            delay = retry.delay(error, attempt) if whole or len(rows) == 1 else None
+            hung = isinstance(error, AttemptTimeout)
+            delay = retry.delay(error, attempt) if whole or hung or len(rows) == 1 else None
             if delay is not None:
                 _, late = yield Wait(delay)
                 if late is None:
                     attempt += 1
                     outcomes.retries += 1
                     continue
-            if len(rows) == 1 and delay is not None:
-                outcomes.fail(rows[0], 1, timed_out(attempt, describe(error)))
-            elif len(rows) == 1:
-                outcomes.fail(rows[0], 1, _row_error(error, attempt, retry, len(outcomes.errors)))
+            if (hung or len(rows) == 1) and delay is not None:
+                outcomes.fail_rows(rows, timed_out(attempt, describe(error)))
+            elif hung or len(rows) == 1:
+                # Halves of a call that hangs would take as long again, and a service may charge for them.
+                outcomes.fail_rows(rows, _row_error(error, attempt, retry, len(outcomes.errors)))
             else:
                 half = len(rows) // 2
                 todo.append((rows[half:], 1, False))
