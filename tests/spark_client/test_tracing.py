@@ -54,6 +54,51 @@ async def fatal(x: int) -> int:
     return x
 """
 
+COMMON = """
+import udf_server as udf
+from opentelemetry import trace
+
+calls = []
+
+@udf.scalar(batched=True, max_queue_delay="20 s", batch_rows=40, retry_strategy="fixed-delay", fixed_delay="1 ms")
+async def common(x: list[int]) -> list[int]:
+    calls.append(x)
+    if len(calls) == 1:
+        raise udf.RetryableError("again, with a secret")
+    with trace.get_tracer("author").start_as_current_span("look up") as span:
+        span.set_attribute("rows", len(x))
+        return x
+"""
+
+TWO_STREAMS = """
+import sys
+import pyarrow as pa
+from remote_udf.tracing import flush_spans
+from spark_client.base.calls import ScalarCall
+from spark_client.base.config import ClientConfig
+from spark_client.functions.directory import list_functions
+from spark_client.executor.engine.row_engine import PlannedCall, RowEngine
+from spark_client.executor.stream.runtime import RUNTIME
+
+config = ClientConfig(sys.argv[1])
+spec = list_functions(config).find(sys.argv[2])
+batch, rows = pa.record_batch({"x": list(range(20))}), 0
+engines = [
+    RowEngine([PlannedCall(ScalarCall(spec, 1, {}, operation, config), (0,))], RUNTIME, ordered=True)
+    for operation in ("operation-1", "operation-2")
+]
+for engine in engines:
+    engine.open(batch.schema)
+for engine in engines:
+    rows += sum(c.table.num_rows for c in engine.send(batch))
+for engine in engines:
+    rows += sum(c.table.num_rows for c in engine.drain())
+    engine.finish()
+    engine.close()
+flush_spans()
+print(rows)
+"""
+
 CLIENT = """
 import sys
 import pyarrow as pa
@@ -80,9 +125,9 @@ def collector():
         yield collector
 
 
-def client(collector, target, function, **more):
+def client(collector, target, function, *, code=CLIENT, **more):
     return subprocess.Popen(
-        [sys.executable, "-c", CLIENT, target, function], env=environment(collector) | more, stdout=subprocess.PIPE
+        [sys.executable, "-c", code, target, function], env=environment(collector) | more, stdout=subprocess.PIPE
     )
 
 
@@ -113,6 +158,27 @@ def test_one_trace_leads_from_the_task_to_the_function_with_its_retries(collecto
         assert {span.parent_span_id for _, span in own} <= {span.span_id for span in batches}
     else:
         assert "seen" in events(batches[0])
+
+
+def test_a_common_call_and_its_retries_are_in_the_trace_of_each_stream(collector, plugin, tmp_path):
+    with server_process(collector, plugin(COMMON), str(tmp_path)) as (target, _):
+        with client(collector, target, "common", code=TWO_STREAMS) as process:
+            assert process.stdout.read().strip() == b"40"
+        calls = [span for _, span in collector.named("udf.call common@1", 2)]
+        streams = [span for _, span in collector.named("udf.stream common", 2)]
+        batches = [span for _, span in collector.named("udf.batch", 2)]
+        ((_, own),) = collector.named("look up")
+    assert attributes(own)["rows"] == 40  # the rows of both streams
+    assert len({span.trace_id for span in calls}) == 2
+    for call in calls:
+        (stream,) = [span for span in streams if span.parent_span_id == call.span_id]
+        (batch,) = [span for span in batches if span.parent_span_id == stream.span_id]
+        assert {stream.trace_id, batch.trace_id} == {call.trace_id}
+        assert attributes(batch)["udf.rows"] == 20
+        assert [name for name in events(batch) if name in ("called", "retry")] == ["called", "retry"]
+    # A span of the author has one parent: a batch with rows of the call.
+    assert own.parent_span_id in {span.span_id for span in batches}
+    assert b"secret" not in b"".join(span.SerializeToString() for _, span in collector.spans)
 
 
 def test_a_server_that_is_lost_and_replaced_is_an_event_of_the_task(collector, plugin, tmp_path):
