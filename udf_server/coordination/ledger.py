@@ -145,10 +145,13 @@ def _tokens(used: dict[str, float], rate: dict[str, float], now: float, *, pause
 
 
 def _settle(used: dict[str, float], settled: float, slot: int) -> None:
-    """Add what was spent beyond a grant, or take back what was not spent, newest first."""
+    """Add what was spent beyond a grant, or take back what was not spent.
+
+    The oldest tokens are taken back, whoever has spent them: those that are left count longer than if they were older.
+    """
     if settled > 0:
         used[str(slot)] = used.get(str(slot), 0.0) + settled
-    for each in sorted(used, key=int, reverse=True):
+    for each in sorted(used, key=int):
         if settled >= 0:
             return
         back = min(used[each], -settled)

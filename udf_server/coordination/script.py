@@ -111,7 +111,7 @@ local function settle(used, settled, slot)
   if settled > 0 then used[slot] = (used[slot] or 0) + settled end
   local order = {}
   for each in pairs(used) do order[#order + 1] = each end
-  table.sort(order, function(a, b) return tonumber(a) > tonumber(b) end)
+  table.sort(order, function(a, b) return tonumber(a) < tonumber(b) end)
   for _, each in ipairs(order) do
     if settled >= 0 then return end
     local back = math.min(used[each], -settled)
