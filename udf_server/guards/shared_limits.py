@@ -22,6 +22,8 @@ BREAKER_SECONDS = 0.05
 """A call that might be the test call of the breaker is refused for this time, while a claim asks for it."""
 KEPT_SECONDS = 0.01
 """Tokens that arrive late may be taken for this time at least. Otherwise no call would begin if answers are slow."""
+FORGOTTEN = 1e-6
+"""If a process spends a smaller share of a rate, it asks for nothing ahead."""
 ROUNDED = 1 - 1e-9
 _NEVER = float("-inf")
 
@@ -230,7 +232,9 @@ class SharedLimits(Limits):
             # What was not spent within its lease is returned.
             self._settled[index] -= self._tokens[index]
             self._tokens[index] = 0.0
-        self._recent[index] = max(self._spent[index] / elapsed, self._recent[index] / 2)
+        recent = max(self._spent[index] / elapsed, self._recent[index] / 2)
+        # Otherwise a process that is idle would ask for less and less, and claim as often as a busy one.
+        self._recent[index] = recent if recent * rate.seconds > rate.amount * FORGOTTEN else 0.0
         needed, kept = cost * demand.waiting, self._tokens[index]
         ahead = 0.0 if leave else self._recent[index] * 2 * min(BUSY_SECONDS, ahead_seconds(rate.seconds))
         claim = {
