@@ -5,7 +5,17 @@ from random import Random
 
 from tests.simulation.crowds import crowded
 from tests.simulation.functions import Behaviour, drawn_behaviour
-from tests.simulation.scenario import EXECUTORS, SERVER_FAULTS, Fault, HedgePlan, JobPlan, Limits, Scenario, TaskPlan
+from tests.simulation.scenario import (
+    EXECUTORS,
+    LEDGER_FAULTS,
+    SERVER_FAULTS,
+    Fault,
+    HedgePlan,
+    JobPlan,
+    Limits,
+    Scenario,
+    TaskPlan,
+)
 from udf_server.guards.settings import GuardSettings
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import AdmissionLimits
@@ -124,7 +134,18 @@ def _guarded(random: Random, scenario: Scenario) -> Scenario:
     if random.random() < 0.5:
         table |= {"breaker-failures": random.choice((1, 3, 10)), "breaker-delay": random.choice(("0.3 s", "3 s"))}
         tasks = tuple(replace(task, rows=tuple(_flaky(random, row) for row in task.rows)) for task in tasks)
-    return replace(scenario, tasks=tasks, guard=GuardSettings.parse("slow", table))
+    if random.random() >= 0.5:
+        return replace(scenario, tasks=tasks, guard=GuardSettings.parse("slow", table))
+    table["without-coordination"] = random.choice(("fail-closed", "fail-open"))
+    faults = [_ledger_fault(random, scenario.quiet + 5.0) for _ in range(random.choice((0, 0, 1, 3)))]
+    faults = sorted((*scenario.faults, *faults), key=lambda fault: fault.at)
+    quiet = max((fault.at + fault.seconds for fault in faults), default=0.0)
+    guard = GuardSettings.parse("slow", table)
+    return replace(scenario, tasks=tasks, guard=guard, shared=True, faults=tuple(faults), quiet=quiet)
+
+
+def _ledger_fault(random: Random, horizon: float) -> Fault:
+    return Fault(random.choice(LEDGER_FAULTS), random.uniform(0, horizon), 0, 0, random.uniform(0.1, 12.0))
 
 
 def _shares_calls(scenario: Scenario) -> bool:

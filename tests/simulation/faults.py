@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.simulation.functions import later
-from tests.simulation.scenario import SERVER_FAULTS, Fault
+from tests.simulation.scenario import LEDGER_FAULTS, SERVER_FAULTS, Fault
 from udf_server.base.functions import Function
 
 __all__ = ["heal", "inject"]
@@ -24,6 +24,9 @@ DROPS = {"hole": (True, True), "hole-to-server": (True, False), "hole-to-client"
 def inject(world: Any, fault: Fault) -> None:
     """Begin a fault; what ends by itself ends after its seconds."""
     world.scheduler.note("fault", f"{fault.kind} server{fault.server} task{fault.client} {fault.seconds:.3f} s")
+    if fault.kind in LEDGER_FAULTS:
+        _ledger(world, fault)
+        return
     server = world.servers[fault.server]
     if fault.kind in SERVER_FAULTS:
         _server(world, fault, server)
@@ -63,6 +66,16 @@ def _deploy(server: Any, functions: Sequence[Function]) -> None:
         server.start()
 
 
+def _ledger(world: Any, fault: Fault) -> None:
+    redis, after = world.redis, world.network.process.after
+    if fault.kind == "ledger-lost":
+        redis.lose_data()
+    else:
+        what = "away" if fault.kind == "ledger-away" else "late"
+        setattr(redis, what, True)
+        after(fault.seconds, setattr, redis, what, False)
+
+
 def _link(world: Any, fault: Fault, link: Any) -> None:
     network, after = world.network, world.network.process.after
     if fault.kind == "cut":
@@ -90,6 +103,8 @@ def _link(world: Any, fault: Fault, link: Any) -> None:
 def heal(world: Any) -> None:
     """End every fault of the first server; the other ones get what the scenario has for them, for good."""
     world.scheduler.note("fault", "quiet")
+    if world.redis is not None:
+        world.redis.away = world.redis.late = False
     for link in [link for _, link in sorted(world.network.links.items())]:
         link.drop(False, False)
         link.latency, link.bytes_per_second = (0.0001, 0.002), 1e9

@@ -7,6 +7,7 @@ from spark_client.executor.engine.groups import Group
 from spark_client.executor.stream.message_sizing import MessageSizing
 from tests.simulation.mutant import Mutant, nothing, returns, zero
 from udf_server.base.fairness import FairQueue, Party
+from udf_server.coordination import ledger
 from udf_server.guards.breaker import Breaker
 from udf_server.guards.guard import Guard
 from udf_server.guards.hedge import Hedge, _Race
@@ -58,6 +59,21 @@ def _hedge_goes_on(original: Any) -> Any:
     return close
 
 
+def _all_permits(original: Any) -> Any:
+    return lambda state, claim, now: max(original(state, claim, now), claim["most"])
+
+
+def _newest_back(original: Any) -> Any:
+    def settle(used: Any, settled: float, slot: int) -> None:
+        for each in sorted(used, key=int, reverse=True) if settled < 0 else ():
+            back = min(used[each], -settled)
+            used[each] -= back
+            settled += back
+        original(used, max(settled, 0.0), slot)
+
+    return settle
+
+
 LIMIT_MUTANTS = (
     Mutant("a worker keeps its place after its rows", Turns, "leave", nothing),
     Mutant("a worker loses its turn at the end of a batch", Turns, "enter", _asks_again),
@@ -70,6 +86,8 @@ LIMIT_MUTANTS = (
     Mutant("a rate is ignored", MovingWindow, "wait", returns(0.0)),
     Mutant("a breaker does not open", Breaker, "failed", returns(False)),
     Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
+    Mutant("each server gets all permits of a shared guard", ledger, "_permits", _all_permits),
+    Mutant("tokens of a shared rate that come back are the newest", ledger, "_settle", _newest_back),
     Mutant("any number of hedges is sent", Hedge, "may_send", returns(True)),
     Mutant("the answer of a hedge is not taken", _Race, "_answered", nothing),
     Mutant("a hedge goes on after its row has a value", _Race, "close", _hedge_goes_on),

@@ -97,10 +97,10 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
         return
     allowed = set(FAULTY) if may_fail(world) else set()
     guard = world.scenario.guard if "slow" in plan.functions else None
-    refused = guard is not None and guard.breaker_failures is not None
+    refused = guard is not None and (guard.breaker_failures is not None or world.scenario.shared)
     if guard is not None:
         allowed.add(ErrorCode.TIMEOUT)  # a call waits for the guard within its deadline
-    if behaviour.kind in ("error", "flaky") or (refused and "CircuitOpen" in outcome.message):
+    if behaviour.kind in ("error", "flaky") or (refused and _is_refusal(outcome.message)):
         allowed.add(ErrorCode.FUNCTION_ERROR)
     if behaviour.kind == "hang" or (behaviour.kind == "slow-once" and not _always_hedged(world)):
         allowed.add(ErrorCode.TIMEOUT)
@@ -115,6 +115,11 @@ def _check_outcome(world: Any, attempt: Any, x: int, outcome: Any) -> None:
         raise Violation(f"{where} failed after {outcome.attempts} of {plan.attempts} attempts")
     if behaviour.kind == "error" and outcome.attempts > 1 and not refused:
         raise Violation(f"{where} was called {outcome.attempts} times, but its error is final")
+
+
+def _is_refusal(message: str) -> bool:
+    """Whether a guard has refused the call: its circuit is open, or it is shared and its ledger does not answer."""
+    return "CircuitOpen" in message or "coordinated" in message
 
 
 def _always_hedged(world: Any) -> bool:
@@ -216,6 +221,8 @@ def check_leftovers(world: Any) -> None:
             raise Violation(f"{worker.process.name}: {watched} connections are still watched")
     if files := world.files.abandoned():
         raise Violation(f"temporary files are left: {files}")
+    if world.redis is not None:
+        world.redis.check_left()
     for server in world.servers:
         if not server.running or server.process.frozen:
             continue
@@ -240,5 +247,5 @@ def check_leftovers(world: Any) -> None:
         if server.guarded is not None:
             server.guarded.check_left()
         for loop in server.loops:
-            if tasks := loop.tasks():
+            if tasks := [task for task in loop.tasks() if task not in server.claiming]:
                 raise Violation(f"{server.process.name}: {len(tasks)} tasks are left")

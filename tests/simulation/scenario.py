@@ -7,9 +7,22 @@ from udf_server.guards.settings import GuardSettings
 from udf_server.streams.accounting import StreamLimits
 from udf_server.streams.admission import AdmissionLimits
 
-__all__ = ["EXECUTORS", "PROBE", "SERVER_FAULTS", "Fault", "HedgePlan", "JobPlan", "Limits", "Scenario", "TaskPlan"]
+__all__ = [
+    "EXECUTORS",
+    "LEDGER_FAULTS",
+    "PROBE",
+    "SERVER_FAULTS",
+    "Fault",
+    "HedgePlan",
+    "JobPlan",
+    "Limits",
+    "Scenario",
+    "TaskPlan",
+]
 
 SERVER_FAULTS = ("crash", "freeze", "drain", "slow-server", "out-of-memory", "deployment")
+LEDGER_FAULTS = ("ledger-away", "ledger-late", "ledger-lost")
+"""What happens to the Redis with the guards that servers share."""
 EXECUTORS = 2
 """Of an application."""
 
@@ -108,6 +121,8 @@ class Scenario:
     """In mode `safety`: limits of each server that are so small that it refuses streams and rows wait."""
     guard: GuardSettings | None = None
     """The guard of the function `slow` on each server."""
+    shared: bool = False
+    """Whether the servers share that guard."""
     hedge: HedgePlan | None = None
     """The hedges of the function `slow`."""
     callers: int = 0

@@ -16,9 +16,11 @@ from tests.simulation.network import UPDATE, WINDOW, ClientStream, Network, RpcL
 from tests.simulation.scenario import HedgePlan
 from tests.simulation.scheduler import Process
 from tests.simulation.shares import Shares
+from tests.simulation.sharing import SharedGuarded, SimulatedRedis
 from tests.simulation.threads import SimulatedThreads
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.coordination.coordinator import Coordinator
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings
@@ -50,15 +52,16 @@ class SimulatedServer:
         self, network: Network, address: str, functions: Sequence[Function], *,
         limits: StreamLimits | None = None, admission: AdmissionLimits | None = None, host: HostLimits | None = None,
         bounds: Bounds | None = None, guard: GuardSettings | None = None, hedge: HedgePlan | None = None,
+        redis: SimulatedRedis | None = None,
     ) -> None:  # fmt: skip
-        """`bounds` look at what it holds. `guard` and `hedge` are those of the function `slow`."""
+        """`bounds` look at what it holds. `guard` and `hedge` are those of `slow`; `redis` shares the guard."""
         self.network, self.address, self.functions = network, address, functions
         self.offered = functions
         """The functions of the process that starts next."""
         self.memory: int | None = None
         """The bytes of a message that end the process, if it is out of memory."""
         self._limits, self._admission, self._host = limits or StreamLimits(), admission, host
-        self.bounds, self._guard, self._hedge = bounds, guard, hedge
+        self.bounds, self._guard, self._hedge, self._redis = bounds, guard, hedge, redis
         self.starts = 0
         self.ended: list[Any] = []
         """What belonged to processes that have ended. It is kept, so that no collector ends it during the run."""
@@ -88,8 +91,11 @@ class SimulatedServer:
             Registry([("simulated", function) for function in self.offered]), limits=self._host, executors=executors,
             guard=self._guarded, defaults={"slow": hedge.options} if (hedge := self._hedge) else None,
         )  # fmt: skip
-        self.guarded: Guarded | None = None
+        self.guarded: Guarded | SharedGuarded | None = None
         """What looks at the guard of `slow`, once there is one."""
+        self.coordinator: Coordinator | None = None
+        if self._redis is not None:
+            self._share(self._redis)
         self.shares = Shares()
         self.admission = Admission(self._admission)
         self.service = UdfService(
@@ -110,11 +116,32 @@ class SimulatedServer:
         spec = function.spec
         if self._guard is None or spec.key != GUARDED:
             return function
+        if isinstance(self.guarded, SharedGuarded):
+            return self.guarded.guard.wrap(function)
         metrics = GuardMetrics(METRICS, spec.name, spec.version)
         guard = Guard(spec.key, self._guard, metrics, self.network.scheduler.clock)
         self.guarded = Guarded(self._guard, guard, f"{self.process.name}, {spec.key}")
         self.process.observers.append(self.guarded)
         return guard.wrap(function)
+
+    def _share(self, redis: SimulatedRedis) -> None:
+        """Join the ledger of the guard that all servers share."""
+        assert self._guard is not None
+        clock, process = self.network.scheduler.clock, self.process
+        guard = Guard(GUARDED, self._guard, GuardMetrics(METRICS, "slow", "1"), clock, shared=True)
+        assert guard.sharing is not None
+        self.guarded = SharedGuarded(redis, self._guard, guard, process)
+        process.observers.append(self.guarded)
+        self.coordinator = Coordinator(
+            self.guarded.ledgers, [guard.sharing], clock=clock,
+            new_id=lambda: f"{process.name} {self.loop.next_number()}",
+        )  # fmt: skip
+        self._joining = self.loop.create_task(self.coordinator.open())
+
+    @property
+    def claiming(self) -> list["asyncio.Task[None]"]:
+        """The tasks that send the claims of shared guards."""
+        return list(self.coordinator._tasks.values()) if self.coordinator is not None else []
 
     def _look(self) -> None:
         """After an iteration of the loop of a function. Raises Violation."""
@@ -165,11 +192,19 @@ class SimulatedServer:
         def look(process: Process) -> None:
             if process is self.process and process.alive:
                 if not self.service.streams or self.network.scheduler.now >= until:
-                    self.crash()
+                    self._leave(process)
                 else:
                     process.after(0.05, look, process)
 
         look(self.process)
+
+    def _leave(self, process: Process) -> None:
+        """End, after what shared guards have leased was returned."""
+        if self.coordinator is None:
+            self.crash()
+            return
+        closing = self.loop.create_task(self.coordinator.close())
+        closing.add_done_callback(lambda _: self.crash() if process is self.process else None)
 
     def _beat(self) -> None:
         self.service.end_idle_streams()

@@ -33,6 +33,7 @@ from tests.simulation.queries import Query
 from tests.simulation.scenario import PROBE, Scenario
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.servers import SimulatedServer
+from tests.simulation.sharing import SimulatedRedis
 from tests.simulation.spark import Attempt, SparkWorker
 from udf_server.aggregate.declaration import declare_aggregate
 from udf_server.hosting.function_host import HostLimits
@@ -80,6 +81,7 @@ class World:
         self.network = Network(self.scheduler)
         self.network.callers = self._caller
         self.rows = Rows(self._crash, self._began, self._ended)
+        self.redis = self._redis()
         self.addresses = [f"server{index}" for index in range(scenario.servers)]
         self.servers = [self._server(address) for address in self.addresses]
         self.workers: list[SparkWorker] = []
@@ -97,10 +99,18 @@ class World:
     def resolve(self) -> list[str]:
         return self.addresses
 
+    def _redis(self) -> SimulatedRedis | None:
+        """Where the servers share their guard."""
+        guard, scheduler = self.scenario.guard, self.scheduler
+        shared = guard is not None and self.scenario.shared
+        return SimulatedRedis(guard, scheduler.clock, scheduler.random("redis")) if guard and shared else None
+
     def _server(self, address: str) -> SimulatedServer:
         tasks, guard = self.scenario.tasks, self.scenario.guard
         if (limits := self.scenario.limits) is None:
-            return SimulatedServer(self.network, address, FUNCTIONS, guard=guard, hedge=self.scenario.hedge)
+            return SimulatedServer(
+                self.network, address, FUNCTIONS, guard=guard, hedge=self.scenario.hedge, redis=self.redis
+            )
         bounds = Bounds(limits, max(task.capacity for task in tasks)) if tasks else None
         return SimulatedServer(
             self.network, address, FUNCTIONS, limits=limits.streams, admission=limits.admission,

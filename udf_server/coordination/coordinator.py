@@ -53,11 +53,16 @@ class Coordinator:
         *,
         observe: Callable[[float, bool], None] = lambda seconds, good: None,
         clock: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        """`observe` is called after each claim, with its seconds and whether it has got a grant."""
+        """`observe` is called after each claim, with its seconds and whether it has got a grant.
+
+        `new_id` returns a text that no member has had.
+        """
         self._ledgers, self._sharing = ledgers, sharing
         self._observe, self._clock = observe, clock
-        self._member = uuid.uuid4().hex
+        self._new_id = new_id
+        self._member = new_id()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By limit, for those whose ledger was joined, or did not answer."""
         self._away: set[str] = set()
@@ -136,7 +141,7 @@ class Coordinator:
     async def _exchange(self, sharing: Sharing, *, leave: bool = False) -> str | None:
         """Send one claim. Returns the settings of other servers if they differ."""
         began = self._clock()
-        claim = {**sharing.claim(leave=leave), "member": self._member, "fresh": uuid.uuid4().hex, "leave": leave}
+        claim = {**sharing.claim(leave=leave), "member": self._member, "fresh": self._new_id(), "leave": leave}
         try:
             grant = await self._ledgers.exchange(sharing.name, claim)
         except CoordinationFailed as error:

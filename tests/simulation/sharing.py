@@ -1,0 +1,156 @@
+"""A simulated Redis with the ledgers of guards that servers share, and what looks at the calls of all of them."""
+
+import asyncio
+import json
+from collections import deque
+from random import Random
+from typing import Any
+
+from tests.simulation.oracles import Violation
+from tests.simulation.shares import Shares
+from udf_server.coordination.ledger import LEASE_SECONDS, Ledger
+from udf_server.coordination.ledgers import ANSWER_SECONDS, CoordinationFailed, Ledgers
+from udf_server.guards.guard import Guard
+from udf_server.guards.limits import ADAPTIVE_MOST
+from udf_server.guards.settings import GuardSettings
+
+__all__ = ["SharedGuarded", "SimulatedRedis"]
+
+EXACT = 0.99
+"""Share of a window in which a rate holds: tokens are counted for whole parts of a window."""
+LATE_SECONDS = 1.5
+"""Longest delay of a claim, and of its answer, while the Redis is late. Some have no answer in time."""
+LEASED_AHEAD_SECONDS = 0.5
+"""Tokens from before the Redis lost its data are spent within this time."""
+
+
+class SimulatedRedis:
+    """Answers the claims of all servers of a world. It may be away, late, or lose its data."""
+
+    def __init__(self, settings: GuardSettings, clock: Any, random: Random) -> None:
+        self.clock, self._random = clock, random
+        self.away, self.late = False, False
+        self.ledger = Ledger()
+        self.guardeds: list[SharedGuarded] = []
+        self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else None)
+        self._rates = settings.rate
+        self._begun = [deque[float](maxlen=int(rate.amount)) for rate in settings.rate]
+        self._lost_at = float("-inf")
+
+    def lose_data(self) -> None:
+        self.ledger, self._lost_at = Ledger(), self.clock()
+
+    async def travel(self) -> None:
+        """What a claim or its answer takes. Raises OSError if the Redis is away."""
+        await asyncio.sleep(self._random.uniform(0, LATE_SECONDS if self.late else 0.005))
+        if self.away:
+            await asyncio.sleep(self._random.choice((0.0, 2 * ANSWER_SECONDS)))
+            raise OSError("the Redis is away")
+
+    def look(self) -> None:
+        """Calls of a server without an answer for a lease are no longer covered by it."""
+        for each in self.guardeds:
+            each.look_at_lease(self.clock())
+
+    def began(self, now: float, where: str, *, counted: bool) -> None:
+        """A call begins on some server. Raises Violation if the guard should not have allowed it."""
+        self.look()
+        running = sum(each.counted for each in self.guardeds)
+        if self._most is not None and running > self._most:
+            raise Violation(f"{where}: {running} calls at once on all servers; max-concurrency is {self._most}")
+        if self.late:
+            self._lost_at = now  # tokens that arrive late are spent late
+        if not counted or now < self._lost_at + LEASED_AHEAD_SECONDS:
+            return
+        for rate, begun in zip(self._rates, self._begun, strict=True):
+            if len(begun) == begun.maxlen and begun[0] > self._lost_at and now < begun[0] + rate.seconds * EXACT:
+                raise Violation(f"{where}: {len(begun) + 1} calls on all servers in {now - begun[0]:g} s; rate {rate}")
+            begun.append(now)
+
+    def check_left(self) -> None:
+        """Long after the last call nothing is leased and no rate is in use. Raises Violation."""
+        state = self.ledger._state or {"members": {}, "used": {}}
+        held = {member: kept[1] for member, kept in state["members"].items() if kept[1]}
+        used = {index: used for index, used in state["used"].items() if used}
+        if held or used:
+            raise Violation(f"the ledger has permits {held} and tokens {used} at the end")
+
+
+class ServerLedgers(Ledgers):
+    """The connection of one server to the Redis."""
+
+    def __init__(self, redis: SimulatedRedis) -> None:
+        self._redis = redis
+
+    async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        redis = self._redis
+        redis.look()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await redis.travel()
+                grant = redis.ledger.exchange(json.loads(json.dumps(claim)), redis.clock())
+                await redis.travel()
+        except OSError as error:
+            raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
+        answer: dict[str, Any] = json.loads(json.dumps(grant))
+        return answer
+
+    async def close(self) -> None:
+        pass
+
+
+class SharedGuarded:
+    """The calls of one process whose guard is shared."""
+
+    def __init__(self, redis: SimulatedRedis, settings: GuardSettings, guard: Guard, process: Any) -> None:
+        self.guard, self.ledgers = guard, ServerLedgers(redis)
+        self._redis, self._process = redis, process
+        self._most = settings.max_concurrency or 1
+        self._loop: Any = None
+        self._calls: dict[Any, bool] = {}
+        """The calls that run, and whether the guard must count them."""
+        self.shares = Shares()
+        redis.guardeds.append(self)
+
+    @property
+    def counted(self) -> int:
+        return sum(self._calls.values()) if self._process.alive else 0
+
+    def began(self, x: int, now: float, loop: Any, party: Any) -> None:
+        """A call begins. Raises Violation if the guard should not have allowed it."""
+        if loop is not self._loop:
+            self._loop = loop
+            self._calls.clear()
+        self.shares.began(x, now, loop, party)
+        sharing = self.guard.sharing
+        assert sharing is not None
+        # `fail-open` allows calls without a ledger. A process that was frozen, or is slow, begins calls late.
+        counted = not (sharing.away or self._process.was_frozen)
+        self._calls[x, party] = counted
+        self._redis.began(
+            now, f"{self._process.name}, the shared guard of slow", counted=counted and self._process.slow == 1.0
+        )
+
+    def ended(self, x: int, now: float, loop: Any, party: Any, went_well: bool | None) -> None:
+        """A call has ended."""
+        if loop is self._loop:
+            self._calls.pop((x, party), None)
+
+    def look(self) -> None:
+        """After an iteration of the loop. Raises Violation."""
+        self.shares.look(self.guard._waiting, 2 * self._most + 4, self._process.name)
+
+    def look_at_lease(self, now: float) -> None:
+        """If the lease is over, the others may use what its calls use."""
+        sharing = self.guard.sharing
+        assert sharing is not None
+        if self._process.frozen or now > sharing._answered + LEASE_SECONDS:
+            self._calls = dict.fromkeys(self._calls, False)
+
+    def check_left(self) -> None:
+        """After the last call. Raises Violation."""
+        guard = self.guard
+        waiting = len(guard._waiting) + (guard._first is not None and not guard._first.gone)
+        if guard._in_use or waiting:
+            name = self._process.name
+            raise Violation(f"{name}: {guard._in_use} places are taken and {waiting} calls wait at the end")
