@@ -29,6 +29,7 @@ from spark_client.sql.calls import (
 from spark_client.sql.dialect import generate
 from spark_client.sql.grouping import read_grouping
 from spark_client.sql.hidden import HiddenColumns, is_computed
+from spark_client.sql.key_conditions import split_having
 from spark_client.sql.nodes import Node
 from spark_client.sql.over_groups import OverGroups
 from spark_client.sql.parsing import error_at
@@ -89,7 +90,8 @@ class GroupedSelect:
                 self._source.key(item.alias): item.this for item in select.expressions if isinstance(item, exp.Alias)
             }
             condition = over.condition(having.this, written, aliases_first=self._grouping.sets is not None)
-            outer.set("where", exp.Where(this=condition))
+            above = self._checked_before(condition)
+            outer.set("where", exp.Where(this=exp.and_(*above)) if above else None)
         outputs = distinct_outputs(earlier)
         for part in CLAUSES:
             if part != "having" and (clause := select.args.get(part)) is not None:
@@ -100,6 +102,20 @@ class GroupedSelect:
         outer.set("expressions", items)
         outer.set("from_", exp.From(this=self._workspace.table(self._groups())))
         return outer
+
+    def _checked_before(self, condition: Node) -> list[Node]:
+        """Add conditions on keys to those of the rows; returns the parts of HAVING that are left."""
+        # Spark knows how conditions on windows relate to watermarks, and panes have no rows of windows.
+        if not self._remote or groups_windows(self._source, self._grouping.keys):
+            return [condition]
+        in_all = set(range(len(self._grouping.keys))).intersection(*(self._grouping.sets or ()))
+        keys = {name: self._grouping.keys[place] for place, name in enumerate(self._keys.values()) if place in in_all}
+        others = [*(self._keys.values() - keys.keys()), *(name for name, _ in self._aggregates.values())]
+        below, above = split_having(condition, keys, others, self._select.expressions, self._functions)
+        self._source = self._source.where(below)
+        for part in below:
+            self._workspace.stages.append(f"HAVING {generate(part.unnest())}: checked before rows are grouped")
+        return above
 
     def _aggregate(self, tree: Node) -> Node:
         """The column that contains the value of an aggregate."""

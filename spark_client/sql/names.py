@@ -19,6 +19,12 @@ __all__ = ["FunctionNames"]
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 _AGGREGATES = f"{_BUILT_IN}aggregate."
 _OVER_AGGREGATES = frozenset({"grouping", "grouping_id"})
+_VARYING = frozenset({
+    "CallMethodViaReflection", "InputFileBlockLength", "InputFileBlockStart", "InputFileName",
+    "MonotonicallyIncreasingID", "Rand", "RandStr", "Randn", "Shuffle", "SparkPartitionID", "TryReflect", "Uniform",
+    "Uuid",
+})  # fmt: skip
+"""The classes of Spark's functions whose values may differ at each evaluation."""
 
 
 class FunctionNames:
@@ -64,6 +70,14 @@ class FunctionNames:
     def is_built_in_aggregate(self, name: str) -> bool:
         """Whether a name is an aggregate of Spark's, or `grouping` or `grouping_id`, which are used like aggregates."""
         return name.lower() in _OVER_AGGREGATES or self._class_of(name).startswith(_AGGREGATES)
+
+    def is_deterministic(self, name: str) -> bool | None:
+        """Whether equal arguments give equal values, for Spark's planner; None if that is unknown."""
+        found = self.remote(name)
+        if found is not None:
+            return self.functions.find(found).deterministic
+        known = self._class_of(name)
+        return known.rpartition(".")[2] not in _VARYING if known.startswith(_BUILT_IN) else None
 
     def _class_of(self, name: str) -> str:
         """The class that implements a function in Spark; "" if Spark does not have it."""

@@ -88,6 +88,15 @@ class Source:
         own.replace(table)
         return Source(self._workspace, select, self._ctes)
 
+    def where(self, conditions: Sequence[Node]) -> "Source":
+        """The rows for which these conditions hold as well."""
+        if not conditions:
+            return self
+        select, own = self._select.copy(), self.condition
+        first = [] if own is None else [exp.paren(own.this.copy(), copy=False)]
+        select.set("where", exp.Where(this=exp.and_(*first, *conditions)))
+        return Source(self._workspace, select, self._ctes)
+
     @property
     def condition(self) -> Node | None:
         """The WHERE clause, or None."""

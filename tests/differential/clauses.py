@@ -84,6 +84,14 @@ def _grouped(
     if shadow is not None:
         items.insert(0, (both("-({})", shadow.field.text), shadow.field.type))
 
+    columns = [field.text for field in comparable if field.type == "bigint"]
+    guards = [text for text, _ in keys if text in columns and not sets]
+    guard = draw.of(guards) if guards and draw.chance(20) else None
+    if guard is not None:
+        # Spark checks a condition on keys before it aggregates rows, which would fail for others.
+        scope.tags.add("HAVING of keys")
+        items.append((Both(f"vsum_bigint(10 div {guard.ours})", f"sum(10 div {guard.sparks})"), "bigint"))
+
     def aggregate() -> None:
         items.append(aggregate_item(draw, scope))
 
@@ -101,6 +109,8 @@ def _grouped(
             scope.tags.add("HAVING of an alias")
             left = draw.of(shown)
         having = both(" HAVING {} > {}", left, draw.of(("0", "2")))
+    if guard is not None:
+        having = both("{} {} <> 0", both("{} AND", having) if having.ours else both(" HAVING"), guard)
     text = both("SELECT {} FROM {}{}{}", joined(", ", named_items), source, clause, having)
     order = [draw.of([text for text, _ in keys] or [both("1")])]
     # In ORDER BY, the arguments of Spark's aggregates see the nulls of grouping sets; in the SELECT they see the row's

@@ -119,7 +119,20 @@ GUARDED = [
     "SELECT CASE WHEN v IN (SELECT 5L) THEN (SELECT max(k) FROM pairs) + SUM(v) OVER () ELSE sum(v) OVER () END AS a "
     "FROM pairs",
     "SELECT k, CASE WHEN k > 1 THEN 10 div (k - 1) END AS a, SUM(v) AS n FROM pairs GROUP BY k HAVING n > 0",
+    "SELECT k, SUM(10 div (k - 1)) AS n FROM pairs GROUP BY k HAVING k > 1",
+    "SELECT k + 1 AS p, SUM(10 div (k - 1)) AS n FROM pairs p GROUP BY p.k HAVING n > 2 AND (p > 2 AND p.k < 9)",
+    "SELECT -k AS k, SUM(10 div (k - 1)) AS n FROM pairs WHERE v > 0 OR v IS NULL GROUP BY k HAVING k > 1 OR k IS NULL",
+    "SELECT SUM(10 div (v - 20)) AS n FROM pairs GROUP BY k % 2, s HAVING s.v <> 20 AND abs(k % 2) >= 0",
+    "SELECT k, v, SUM(10 div v) AS n FROM pairs GROUP BY GROUPING SETS ((k, v), (v)) HAVING v <> 0",
+    "SELECT q.k, SUM(10 div p.v) AS n FROM pairs p LEFT JOIN pairs q ON p.v = q.v GROUP BY q.k, p.v HAVING p.v > 0",
+    "SELECT v, SUM(10 div v) AS n, first(v) AS f FROM pairs GROUP BY v HAVING v > 0 AND rand() < 2",
 ]
+KEPT = [
+    "SELECT k, SUM(10 div v) AS n FROM pairs GROUP BY k, v HAVING v <> 0 OR SUM(k) > 0",
+    "SELECT v, SUM(10 div v) AS n, rand() AS r FROM pairs GROUP BY v HAVING v > 0",
+    "SELECT v, SUM(10 div v) AS n FROM pairs GROUP BY v HAVING v + rand() > 1",
+]
+"""Queries that fail in Spark, because it evaluates the condition on groups only."""
 
 
 @pytest.mark.parametrize("query", NAMES)
@@ -135,6 +148,29 @@ def test_no_clause_is_lost(remote, query):
 @pytest.mark.parametrize("query", GUARDED)
 def test_an_expression_is_computed_where_spark_computes_it(remote, query):
     as_spark(remote, query)
+
+
+@pytest.mark.parametrize("query", KEPT)
+def test_a_condition_stays_on_groups_where_sparks_does(remote, query):
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        remote.spark.sql(query).collect()
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        remote.sql(query.replace("SUM(", "my_sum(")).collect()
+
+
+def test_rows_of_groups_that_having_excludes_are_not_sent(remote):
+    CALLS.clear()
+    query = "SELECT k, my_sum(same(v)) AS n FROM pairs GROUP BY k HAVING k > :least"
+    assert remote.sql(query, {"least": 2}).collect() == [(3, 35)]
+    assert sorted(CALLS) == [5, 30]
+    assert "HAVING k > 2: checked before" in remote.explain(query.replace(":least", "2"))
+
+
+def test_a_condition_with_a_remote_call_stays_on_groups(remote):
+    CALLS.clear()
+    query = "SELECT k, my_sum(v) AS n FROM pairs GROUP BY k HAVING same(k) > 2 AND k IS NOT NULL"
+    assert remote.sql(query).collect() == [(3, 35)]
+    assert sorted(CALLS) == [1, 2, 3]
 
 
 def test_equal_calls_beside_a_remote_aggregate_are_made_once(remote):
@@ -182,7 +218,12 @@ ITEMS = {
     "k": ["k", "-k", "k + 1", "v % 2", "s.k", "10 - k"],
     "v": ["SUM(v)", "-SUM(v)", "max(10 div v) FILTER (WHERE v <> 0)", "SUM(10 div v) FILTER (WHERE v > 0)", "k", "-k"],
     "s": ["count(*)", "SUM(CASE WHEN v <> 0 THEN 10 div v END)", "CASE WHEN k > 0 THEN 10 div k END", "-k"],
+    "r": ["SUM(10 div (k - 1))", "k"],
 }
+CONDITIONS = [
+    "",
+    *(f" HAVING {each}" for each in ("k > 1", "v > 1", "SUM(v) > 5 OR s IS NULL", "k > 1 AND SUM(v) > 5")),
+]
 SORTED = ["k", "-k", "v", "k + v", "pairs.k", "abs(s)", "k + 1", "max(k)", "SUM(v)", "s", "s.k"]
 
 
@@ -191,10 +232,10 @@ def groupings(draw):
     """SELECTs whose aliases are names of columns."""
     chosen = [f"{draw(st.sampled_from(ITEMS[name]))} AS {name}" for name in draw(st.permutations(sorted(ITEMS)))]
     keys = draw(st.sampled_from(["k", "k, v", "k, s", "ALL", "k + 1, k", "s.k, k", "ROLLUP (k)", "k, v % 2", "1, k"]))
-    having = draw(st.sampled_from(["", " HAVING k > 1", " HAVING v > 1", " HAVING SUM(v) > 5 OR s IS NULL"]))
+    having = draw(st.sampled_from(CONDITIONS))
     directions = st.tuples(st.sampled_from(SORTED), st.sampled_from(["", " DESC", " NULLS LAST"])).map("".join)
     order = draw(st.lists(directions, min_size=1, max_size=2))
-    return f"SELECT {', '.join(chosen)} FROM pairs GROUP BY {keys}{having} ORDER BY {', '.join([*order, '1, 2, 3'])}"
+    return f"SELECT {', '.join(chosen)} FROM pairs GROUP BY {keys}{having} ORDER BY {', '.join([*order, '1, 2, 3, 4'])}"
 
 
 OVER = "SUM(v) OVER (PARTITION BY k)"
