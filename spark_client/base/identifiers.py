@@ -19,6 +19,7 @@ __all__ = [
     "error_column",
     "hidden",
     "identifiers_of",
+    "is_hidden",
     "quoted",
     "texts_of",
     "unique_names",
@@ -98,6 +99,11 @@ def are_plain(names: Iterable[str]) -> bool:
 def hidden(what: object) -> str:
     """The name of an internal column that users do not see; `what` is a word or a number that distinguishes it."""
     return f"{_HIDDEN}{what}"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a name is that of an internal column."""
+    return name.startswith(_HIDDEN)
 
 
 def error_column(name: str) -> str:

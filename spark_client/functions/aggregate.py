@@ -152,19 +152,16 @@ class AggregateExpression(_OnlyRemote):
         distinct = "DISTINCT " if self.is_distinct else ""
         return f"{self.spec.name}({distinct}{', '.join(shown)})"
 
-    def columns(self, only: str | None = None) -> list[Column]:
-        """The arguments as columns.
+    def columns(self, only: str | None = None) -> list[str | Column]:
+        """The arguments as columns, or names of columns.
 
         `only` is the name of a boolean column. In rows in which it is not true, arguments that are not just the name of
         a column are null and are not computed.
         """
-        columns = [column_of(argument) for argument in self.arguments]
+        columns = [argument if isinstance(argument, str) else column_of(argument) for argument in self.arguments]
         if only is None:
             return columns
-        return [
-            column if isinstance(argument, str) else F.when(F.col(only), column)
-            for argument, column in zip(self.arguments, columns, strict=True)
-        ]
+        return [column if isinstance(column, str) else F.when(F.col(only), column) for column in columns]
 
     def condition_column(self) -> Column | None:
         """The condition of `filter` with false instead of null; None for all rows."""

@@ -6,17 +6,17 @@ from pyspark.sql import types as T
 
 from spark_client.base.errors import PlanError
 
-__all__ = ["micros_without_zone", "normalized", "require_sorting", "sorts"]
+__all__ = ["has_floats", "micros_without_zone", "normalized", "require_sorting", "sorts"]
 
 
 def normalized(column: Column, type_: T.DataType) -> Column:
     """The column with -0.0 as 0.0 and with a single NaN, as in Spark's GROUP BY and windows."""
     if isinstance(type_, (T.FloatType, T.DoubleType)):
         return F.when(F.isnan(column), F.lit(float("nan"))).otherwise(column + F.lit(0.0)).cast(type_)
-    if isinstance(type_, T.StructType) and _has_floats(type_):
+    if isinstance(type_, T.StructType) and has_floats(type_):
         parts = [normalized(column[field.name], field.dataType).alias(field.name) for field in type_.fields]
         return F.when(column.isNotNull(), F.struct(*parts))
-    if isinstance(type_, T.ArrayType) and _has_floats(type_):
+    if isinstance(type_, T.ArrayType) and has_floats(type_):
         return F.transform(column, lambda each: normalized(each, type_.elementType))
     return column
 
@@ -51,8 +51,9 @@ def _is_binary(type_: T.StringType) -> bool:
     return str(getattr(type_, "collation", "UTF8_BINARY")) == "UTF8_BINARY"
 
 
-def _has_floats(type_: T.DataType) -> bool:
-    return isinstance(type_, (T.FloatType, T.DoubleType)) or any(_has_floats(part) for part in _parts(type_))
+def has_floats(type_: T.DataType) -> bool:
+    """Whether `normalized` changes columns of this type."""
+    return isinstance(type_, (T.FloatType, T.DoubleType)) or any(has_floats(part) for part in _parts(type_))
 
 
 def _parts(type_: T.DataType) -> list[T.DataType]:

@@ -19,7 +19,7 @@ from spark_client.executor.parquet.scan import over_files
 from spark_client.planning.passed_columns import map_in_arrow
 from spark_client.planning.scans import renamed, scan_of
 
-__all__ = ["Batches", "OutputField", "apply_operator", "hidden_schema", "with_hidden_names"]
+__all__ = ["Batches", "OutputField", "apply_operator", "output_schema", "with_hidden_names"]
 
 Plan = TypeVar("Plan")
 Batches = Iterator[pa.RecordBatch]
@@ -40,10 +40,16 @@ def with_hidden_names(frame: DataFrame, width: int | None = None) -> DataFrame:
     return renamed(frame, *(hidden(index) for index in range(width)), *names[width:])
 
 
-def hidden_schema(fields: Sequence[OutputField]) -> StructType:
-    """Types and metadata of the fields, under hidden names by position. Every column is nullable."""
+def output_schema(fields: Sequence[OutputField]) -> StructType:
+    """The schema of an operator's output: the names of the fields if all differ, otherwise hidden names by position.
+
+    Every column is nullable.
+    """
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        names = [hidden(index) for index in range(len(names))]
     return StructType([
-        StructField(hidden(index), field.type, True, dict(field.metadata)) for index, field in enumerate(fields)
+        StructField(name, field.type, True, dict(field.metadata)) for name, field in zip(names, fields, strict=True)
     ])  # fmt: skip
 
 
@@ -73,4 +79,5 @@ def apply_operator(
         return run(plan, batches) if files is None else over_files(files, partial(run, plan), batches)
 
     result = map_in_arrow(frame if scan is None else scan.tasks(frame), operate, schema)
-    return result if names is None else result.toDF(*names)
+    same = names is None or (isinstance(schema, StructType) and schema.names == list(names))
+    return result if names is None or same else result.toDF(*names)

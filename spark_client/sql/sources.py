@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from spark_client.sql.dialect import generate
 from spark_client.sql.nodes import Node
-from spark_client.sql.workspace import Workspace
+from spark_client.sql.workspace import Workspace, picked
 
 __all__ = [
     "Source",
@@ -120,6 +120,8 @@ class Source:
         """
         columns = [star.copy() for star in stars]
         columns += [exp.alias_(tree.copy(), name, quoted=True) for name, tree in items.items()]
+        if "frame" in vars(self) and items and not stars and (found := picked(self.frame, columns)) is not None:
+            return found
         query = self.selecting(columns or [exp.Literal.number(1)])
         if windows:
             query.set("windows", [window.copy() for window in windows])

@@ -11,19 +11,20 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from sqlglot import exp
 
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import Identifiers, identifiers_of
-from spark_client.planning.scans import projected, scan_of
+from spark_client.base.identifiers import Identifiers, identifiers_of, quoted
+from spark_client.planning.scans import projected, scan_of, selected
+from spark_client.planning.selections import selected_as
 from spark_client.sql.conditions import Conditions
 from spark_client.sql.dialect import generate
 from spark_client.sql.functions import SqlFunctions
 from spark_client.sql.nodes import Node
 from spark_client.sql.parsing import Text
 
-__all__ = ["HIDDEN", "Workspace"]
+__all__ = ["HIDDEN", "Workspace", "picked"]
 
 HIDDEN = "__remote_sql_"
 """The prefix of generated names of columns and tables."""
@@ -90,14 +91,16 @@ class Workspace:
             tree = self.ready(self.as_is(), tree, ctes)
         if self.fuse is not None and whole:
             tree = self.fuse(self.as_is(), tree, ctes)
+        source, where = self.frame_of(_only_table(tree)), tree.args.get("where")
+        found = picked(source, tree.expressions) if source is not None and where is None else None
+        if found is not None:
+            return found
         text = generate(_with(tree, ctes, self.identifiers))
         if not self._names:
             return self.spark.sql(text, args=self._args)
-        frame = self._run(text)
-        source, columns = self.frame_of(_only_table(tree)), _plain_columns(tree)
+        frame, columns = self._run(text), _plain_columns(tree)
         if source is None or columns is None or scan_of(source) is None:
             return frame
-        where = tree.args.get("where")
         try:
             condition = None if where is None else Conditions(self.spark, generate(where.this))
             return projected(source, frame, columns, condition)
@@ -110,6 +113,20 @@ class Workspace:
         escaped = text.replace("{", "{{").replace("}", "}}")
         filled = pattern.sub(lambda match: f"{{{self._names[match[1]]}}}", escaped)
         return self.spark.sql(filled if used else text, args=self._args, **{name: self._values[name] for name in used})
+
+
+def picked(frame: DataFrame, items: Sequence[Node]) -> DataFrame | None:
+    """The frame with these items, without a text that Spark would parse; None if they are not columns of the frame."""
+    columns: dict[str, str | Column] = {}
+    if len(items) == 1 and items[0] == exp.Star():
+        return selected(frame, "*")
+    for item in items:
+        column = item.this if isinstance(item, exp.Alias) else item
+        name = column.name if isinstance(column, exp.Column) and len(column.parts) == 1 else ""
+        if name not in frame.columns or item.alias_or_name in columns:
+            return None
+        columns[item.alias_or_name] = quoted(name)
+    return selected_as(frame, columns)
 
 
 def _only_table(tree: Node) -> Node | None:

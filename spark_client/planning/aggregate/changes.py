@@ -13,7 +13,7 @@ from remote_udf.options import OnError
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
 from spark_client.base.errors import PlanError
-from spark_client.base.identifiers import error_column, hidden
+from spark_client.base.identifiers import column_named, error_column, hidden
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.changes import ChangesPlan, map_changes
 from spark_client.executor.aggregate.segment_columns import AggregateInput
@@ -21,7 +21,7 @@ from spark_client.executor.engine.policy import ERROR_TYPE
 from spark_client.functions.aggregate import AggregateExpression
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Strategy
 from spark_client.planning.aggregate.rows import Rows
-from spark_client.planning.operators import OutputField, apply_operator, hidden_schema
+from spark_client.planning.operators import OutputField, apply_operator, output_schema
 
 __all__ = ["plan_changes"]
 
@@ -62,7 +62,7 @@ def _planned(query: AggregateQuery, per: str | Column) -> DataFrame:
         output.append(OutputField(remote.name, spark_type(remote.call.spec.result)))
         if remote.call.policy.on_error is OnError.COLUMN:
             output.append(OutputField(error_column(remote.name), spark_type(ERROR_TYPE)))
-    schema = hidden_schema(output)
+    schema = output_schema(output)
     plan = ChangesPlan(
         inputs=tuple(
             AggregateInput(
@@ -80,5 +80,8 @@ def _planned(query: AggregateQuery, per: str | Column) -> DataFrame:
         names=tuple(schema.names),
     )
     changes = apply_operator(rows, map_changes, plan, schema)
-    columns = [F.col(hidden(i)).alias(each.name) for i, each in enumerate(output) if each.name != hidden("grouping_id")]
+    columns = [
+        column_named(name).alias(each.name) for name, each in zip(schema.names, output, strict=True)
+        if each.name != hidden("grouping_id")
+    ]  # fmt: skip
     return changes.select(*columns)

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField
 
 from spark_client.base.identifiers import identifiers_of
 from spark_client.functions.aggregate import AggregateExpression
+from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.query import UPDATES, AggregateQuery, GroupBy, Strategy
 from spark_client.windows.columns import (
     WINDOW_COLUMNS,
@@ -86,7 +87,7 @@ def pane_query(group_by: GroupBy, expressions: Sequence[AggregateExpression | Co
         # Spark Connect resolves names only when the schema is requested.
         conditions = [column.alias(name) for name, column in query.conditions.items()]
         given = rows.select("*", *conditions)
-        _ = given.select(*(column.alias(name) for name, column in query.hidden.items())).schema
+        _ = given.select(*(column_of(column).alias(name) for name, column in query.hidden.items())).schema
     except AnalysisException:
         # An argument, a condition or a key refers to a column of the windows.
         return None

@@ -31,9 +31,9 @@ from spark_client.planning.aggregate.panes import pane_query, with_updates, with
 from spark_client.planning.aggregate.query import AggregateQuery, GroupBy, Remote, Strategy
 from spark_client.planning.aggregate.rows import Rows
 from spark_client.planning.aggregate.steps import Steps
-from spark_client.planning.operators import OutputField, apply_operator, hidden_schema, with_hidden_names
+from spark_client.planning.operators import OutputField, apply_operator, output_schema, with_hidden_names
 from spark_client.windows.columns import WINDOW_TIME
-from spark_client.windows.updates import without_updates
+from spark_client.windows.updates import is_only_updated, without_updates
 
 __all__ = ["plan_fired", "plan_group_by"]
 
@@ -57,7 +57,9 @@ def plan_group_by(group_by: GroupBy, expressions: Sequence[AggregateExpression |
         ]
     timed = with_updates(timed)
     query = changelog_query(timed, expressions) or pane_query(timed, expressions) or AggregateQuery(timed, expressions)
-    result = without_updates(_Planner(query).plan())
+    result = _Planner(query).plan()
+    if is_only_updated(group_by.frame):
+        result = without_updates(result)
     return result if len(timed.keys) == len(group_by.keys) else result.drop(WINDOW_TIME)
 
 
@@ -87,7 +89,9 @@ class _Planner:
         # Spark sorts accumulators faster than it gathers them in lists, and sorting spills to disk.
         keys = query.group_keys
         partial = query.spread(steps.mapped(base, query.remotes))
-        return self._shown(steps.merged(partial.repartition(*keys).sortWithinPartitions(*keys)))
+        columns = [partial[key] for key in keys]  # `F.col` takes ten requests to the JVM more
+        merged = steps.merged(partial.repartition(*columns).sortWithinPartitions(*columns))
+        return merged if query.shows_values_only else self._shown(merged)
 
     def _shown(self, merged: DataFrame) -> DataFrame:
         """The result under the names that the user gave."""
@@ -137,14 +141,15 @@ class _Planner:
             if remote.call.policy.on_error is OnError.COLUMN:
                 output.append(OutputField(error_column(remote.name), spark_type(ERROR_TYPE)))
                 sources.append((Source.ERROR, number))
+        schema = output_schema(output)
         plan = FinishPlan(
             calls=calls,
             keys=tuple(range(len(self._query.keys))),
             key_names=tuple(self._query.key_names),
-            output=tuple(OutputColumn(hidden(i), *each) for i, each in enumerate(sources)),
+            output=tuple(OutputColumn(name, *each) for name, each in zip(schema.names, sources, strict=True)),
             distinct=tuple(place[r.accumulator] for r in self._query.remotes if r.expression.is_distinct),
         )
-        return apply_operator(plain, map_finish, plan, hidden_schema(output), [each.name for each in output])
+        return apply_operator(plain, map_finish, plan, schema, [each.name for each in output])
 
     def _finishing_call(self, remote: Remote, place: dict[str, int], key_struct: int | None) -> PlannedCall:
         rows = ROWS if remote.strategy is Strategy.ROWS else ACCUMULATORS

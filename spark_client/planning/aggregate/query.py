@@ -9,7 +9,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from remote_udf.functions import FunctionSpec
 from remote_udf.options import OnError
 from remote_udf.row_kinds import ROW_KIND
 from remote_udf.segments import AppliedField
@@ -22,7 +21,8 @@ from spark_client.functions.aggregate import AggregateExpression
 from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.builtins import Builtin
 from spark_client.planning.argument_types import require_arguments
-from spark_client.planning.key_columns import normalized, require_sorting
+from spark_client.planning.key_columns import has_floats, normalized, require_sorting
+from spark_client.planning.selections import fields_of
 from spark_client.windows.columns import WINDOW_END, WINDOW_START
 
 __all__ = ["UPDATES", "AggregateQuery", "GroupBy", "Remote", "Strategy"]
@@ -107,19 +107,19 @@ class AggregateQuery:
         if self.kind is not None and not frame.isStreaming and not self.order_by:
             # A DataFrame is ordered by partition, then by position in the partition.
             self.order_by = [F.monotonically_increasing_id()]
-        key_fields = frame.select(*group_by.keys).schema.fields if group_by.keys else []
+        key_fields = fields_of(frame, group_by.keys) if group_by.keys else []
         self.key_names = [field.name for field in key_fields]
         self.keys = [hidden(f"key_{index}") for index in range(len(self.key_names))]
         self.conditions: dict[str, Column] = {}
         """Columns of step (a) that select the rows of an aggregate. Columns in `hidden` may refer to them."""
-        self.hidden: dict[str, Column] = {}
-        """Columns of step (a) that the frame does not have."""
+        self.hidden: dict[str, str | Column] = {}
+        """Columns of step (a) that the frame does not have, or has under the name that is given."""
         # Without keys there is a single group, so grouping sets do not matter.
         self.sets = group_by.sets if group_by.keys else None
         for field in key_fields:
             arrow_type(field.dataType, f"key {field.name!r}")
         for name, key, field in zip(self.keys, group_by.keys, key_fields, strict=True):
-            self.hidden[name] = normalized(column_of(key), field.dataType)
+            self.hidden[name] = normalized(column_of(key), field.dataType) if has_floats(field.dataType) else key
         self.remotes = self._planned()
         self.only_updated = group_by.updates is not None
         """Whether groups are skipped if no row of theirs has UPDATES."""
@@ -138,6 +138,13 @@ class AggregateQuery:
     def windowed(self) -> bool:
         """Whether the keys are a window's. Such a group is emitted even if more rows were retracted than added."""
         return {WINDOW_START, WINDOW_END} <= identifiers_of(self.frame).keys(self.key_names)
+
+    @property
+    def shows_values_only(self) -> bool:
+        """Whether the result has the keys, a value for each call, and nothing else, under different names."""
+        names = [*self.key_names, *(remote.name for remote in self.remotes)]
+        plain = self.sets is None and not any(remote.keeps_errors for remote in self.remotes)
+        return plain and len(set(names)) == len(names)
 
     @property
     def chained(self) -> bool:
@@ -185,15 +192,14 @@ class AggregateQuery:
                 condition = hidden(f"condition_{position}")
                 self.conditions[condition] = only
             names = []
-            columns = expression.columns()
-            types = self._argument_types(expression.spec, columns)
-            if condition is not None:
-                columns = expression.columns(condition)
+            types = self._argument_types(expression)
+            columns = expression.columns(condition)
             for index, (column, type_) in enumerate(zip(columns, types, strict=True)):
                 if expression.is_distinct:
                     require_sorting(type_, f"call of {expression.spec.key}, DISTINCT argument {index + 1}")
                 names.append(hidden(f"argument_{position}_{index}"))
-                self.hidden[names[-1]] = normalized(column, type_) if expression.is_distinct else column
+                normal = expression.is_distinct and has_floats(type_)
+                self.hidden[names[-1]] = normalized(column_of(column), type_) if normal else column
             call = expression.plan((AppliedField.ACCUMULATOR,))
             name = expression.column_name(self.frame)
             strategy = self._strategy(expression)
@@ -222,8 +228,8 @@ class AggregateQuery:
         gathered = self.frame.isStreaming or (self.kind is not None and bool(self.builtins))
         return Strategy.ROWS if gathered else Strategy.CHAIN
 
-    def _argument_types(self, spec: FunctionSpec, columns: Sequence[Column]) -> list[T.DataType]:
+    def _argument_types(self, expression: AggregateExpression) -> list[T.DataType]:
         """Check the arguments and return their types."""
-        fields = self.frame.select(*columns).schema.fields if columns else []
-        require_arguments(spec, fields)
+        fields = fields_of(self.frame, expression.arguments) if expression.arguments else []
+        require_arguments(expression.spec, fields)
         return [field.dataType for field in fields]

@@ -11,6 +11,7 @@ from spark_client.functions.scalar import column_of
 from spark_client.planning.aggregate.query import AggregateQuery
 from spark_client.planning.key_columns import require_sorting, sorts
 from spark_client.planning.scans import selected
+from spark_client.planning.selections import selected_as
 from spark_client.planning.sort_directions import is_direction
 
 __all__ = ["Rows"]
@@ -24,7 +25,7 @@ class Rows:
 
     def frame(self) -> DataFrame:
         """The input of step (a): columns to which Spark's aggregates may refer, and hidden columns for all else."""
-        extra = dict(self._query.hidden)
+        extra: dict[str, str | Column] = dict(self._query.hidden)
         chained = self._query.chained
         order: list[str | Column] = []
         if self._query.kind is not None:
@@ -39,11 +40,11 @@ class Rows:
         conditions = [column.alias(name) for name, column in self._query.conditions.items()]
         frame = selected(self._query.frame, "*", *conditions) if conditions else self._query.frame
         if not chained and self._query.sets is None:
-            own = [column.alias(name) for name, column in extra.items() if name not in self._query.keys]
-            grouped_by = [extra[name].alias(name) for name in self._query.keys]
-            return selected(frame, *self._passed_columns(), *grouped_by, *self._query.conditions, *own)
+            passed = {name: quoted(name) for name in self._passed_columns()}
+            first = {name: extra[name] for name in self._query.keys} | {name: name for name in self._query.conditions}
+            return selected_as(frame, passed | first | extra)
         # Select all columns of the frame first, because the order may refer to any of them. Spark prunes the rest.
-        base = selected(frame, "*", *(column.alias(name) for name, column in extra.items()))
+        base = selected(frame, "*", *(column_of(column).alias(name) for name, column in extra.items()))
         if self._query.sets is not None:
             base = self._expanded(base)
         keys = self._query.group_keys
@@ -56,7 +57,7 @@ class Rows:
         sorted_by = (name for name in order if isinstance(name, str)) if chained else ()
         done = {*self._query.keys, *sorted_by}
         rest = [*self._query.conditions, *(name for name in extra if name not in done)]
-        return selected(base, *self._passed_columns(), *keys, *rest)
+        return selected(base, *map(quoted, self._passed_columns()), *keys, *rest)
 
     def _types_of_keys(self, base: DataFrame) -> list[T.DataType]:
         types = {field.name: field.dataType for field in base.schema.fields}
@@ -84,7 +85,7 @@ class Rows:
             return []
         identifiers, names = identifiers_of(self._query.frame), self._query.frame.columns
         twice = identifiers.repeated(names)
-        return [quoted(name) for name in names if identifiers.key(name) not in twice]
+        return [name for name in names if identifiers.key(name) not in twice]
 
     def _expanded(self, base: DataFrame) -> DataFrame:
         """Repeat each row for every grouping set, with null in keys outside of the set (Spark's Expand)."""

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructField, StructType
 from remote_udf.functions import NullCall
 from remote_udf.row_kinds import ROW_KIND, RowKind
 from remote_udf.segments import AppliedField
-from spark_client.base.identifiers import hidden
+from spark_client.base.identifiers import hidden, is_hidden
 from spark_client.base.types import spark_type
 from spark_client.executor.aggregate.bundles import PartialPlan
 from spark_client.executor.aggregate.grouped import map_grouped
@@ -94,10 +94,15 @@ class Steps:
             below_zero=self._query.windowed,
         )
         run = map_grouped if self._query.chained else map_partial
-        return apply_operator(with_hidden_names(base), run, plan, StructType(schema))
+        # Without columns of the user's all names are hidden already.
+        ready = base if all(map(is_hidden, place)) else with_hidden_names(base)
+        return apply_operator(ready, run, plan, StructType(schema))
 
     def merged(self, partial: DataFrame) -> DataFrame:
-        """Run steps (b) and (c) over accumulators that are sorted by key."""
+        """Run steps (b) and (c) over accumulators that are sorted by key.
+
+        The columns have the names that the user gave if `shows_values_only`, otherwise hidden ones.
+        """
         fields = {field.name: field for field in partial.schema.fields}
         place = {name: index for index, name in enumerate(fields)}
         inputs = tuple(
@@ -110,8 +115,16 @@ class Steps:
             for remote in self._query.remotes
         )
         keys = self._query.group_keys
-        schema = [StructField(name, fields[name].dataType, True, fields[name].metadata) for name in keys]
-        schema += [StructField(r.accumulator, spark_type(r.call.spec.result)) for r in self._query.remotes]
+        shown = self._query.key_names if self._query.shows_values_only else keys
+        schema = [
+            StructField(name, fields[key].dataType, True, fields[key].metadata)
+            for name, key in zip(shown, keys, strict=True)
+        ]
+        named = [r.name if self._query.shows_values_only else r.accumulator for r in self._query.remotes]
+        schema += [
+            StructField(name, spark_type(r.call.spec.result))
+            for name, r in zip(named, self._query.remotes, strict=True)
+        ]
         schema += [StructField(r.error, spark_type(ERROR_TYPE)) for r in self._query.remotes if r.keeps_errors]
         plan = PartialPlan(
             inputs=inputs,

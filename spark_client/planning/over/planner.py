@@ -24,7 +24,7 @@ from spark_client.functions.scalar import column_of
 from spark_client.functions.window import Descending, WindowSpec
 from spark_client.planning.argument_types import require_arguments
 from spark_client.planning.key_columns import normalized, require_sorting
-from spark_client.planning.operators import OutputField, apply_operator, hidden_schema, with_hidden_names
+from spark_client.planning.operators import OutputField, apply_operator, output_schema, with_hidden_names
 from spark_client.planning.sort_directions import is_direction
 from spark_client.windows.intervals import interval_column
 
@@ -178,7 +178,7 @@ class _Operator:
             output.append(OutputField(name, spark_type(call.expression.spec.result)))
             if planned.policy.on_error is OnError.COLUMN:
                 output.append(OutputField(error_column(name), spark_type(ERROR_TYPE)))
-        schema = hidden_schema(output)
+        schema = output_schema(output)
         plan = OverPlan(
             inputs=tuple(inputs),
             partition=tuple(place[name] for name in partition),

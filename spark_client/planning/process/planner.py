@@ -162,7 +162,7 @@ class _Planner:
         """The rows of all tables, gathered and sorted by key."""
         if not self._inputs:
             # The single call needs a row.
-            return self._spark.range(1).coalesce(1).select(F.col("id").alias(hidden("call")))
+            return self._spark.range(0, 1, 1, 1).toDF(hidden("call"))
         selected = [self._selected(index) for index in self._main]
         base = selected[0]
         for other in selected[1:]:
