@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from remote_udf.effective_options import resolve_aggregate, resolve_scalar
 from remote_udf.functions import FunctionSpec
-from remote_udf.options import OnError, resolve_aggregate, resolve_scalar
+from remote_udf.options import OnError
 from remote_udf.process_calls import ProcessCall, processed_type
 from remote_udf.result_columns import resolved
 from remote_udf.segments import AppliedField, applied_type

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from remote_udf.effective_options import canonical
 from remote_udf.functions import FunctionKind
-from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, OnError, canonical
+from remote_udf.options import AGGREGATE_OPTIONS, CALLER_OPTIONS, SCALAR_OPTIONS, STREAM_OPTIONS, OnError
 from spark_client.base.calls import ErrorPolicy
 from spark_client.base.errors import PlanError
 from spark_client.base.settings import read_once

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from remote_udf.durations import format_seconds, parse_seconds
+from remote_udf.effective_options import canonical
 from remote_udf.option_values import Option, switch
-from remote_udf.options import canonical
 from spark_client.base.errors import PlanError
 from spark_client.executor.aggregate.firing import EmitOptions
 

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, read_columns, write_schema
+from remote_udf.effective_options import canonical
 from remote_udf.errors import ErrorCode
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_request
-from remote_udf.options import canonical
 from remote_udf.outcomes import RowError, write_errors
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ErrorPolicy, ScalarCall

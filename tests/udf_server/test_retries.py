@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import udf_server as udf
+from remote_udf.effective_options import canonical, resolve_scalar
 from remote_udf.errors import ErrorCode
-from remote_udf.options import canonical, resolve_scalar
 from udf_server.runners.retries import RetryPolicy
 
 

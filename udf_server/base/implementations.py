@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, split_name
-from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Hook
 

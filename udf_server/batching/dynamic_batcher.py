@@ -11,7 +11,7 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any
 
-from remote_udf.options import HostedOptions
+from remote_udf.effective_options import HostedOptions
 from remote_udf.threads import Threads
 from udf_server.base.fairness import Party
 from udf_server.base.posting import poster

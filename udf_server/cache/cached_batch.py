@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.options import ScalarOptions
+from remote_udf.effective_options import ScalarOptions
 from remote_udf.outcomes import RowError
 from udf_server.runners.outputs import Mask, Output, OutputWriter, Taken, error_bytes
 from udf_server.runners.runner import InputBatch

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from remote_udf.durations import format_seconds
-from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, capped
-from remote_udf.functions import FunctionKind
-from remote_udf.options import (
-    AGGREGATE_OPTIONS,
+from remote_udf.effective_options import (
     AggregateOptions,
     HostedOptions,
     ScalarOptions,
@@ -20,6 +17,9 @@ from remote_udf.options import (
     resolve_hosted,
     resolve_scalar,
 )
+from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, capped
+from remote_udf.functions import FunctionKind
+from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.functions import Function

@@ -12,9 +12,10 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
-from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS, canonical
+from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from remote_udf.types import require_supported
 from udf_server.base.annotations import array_type, codecs_for, hints_of, signature_of, type_given
 from udf_server.base.codecs import Codec

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import size, unknown
-from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS, canonical
+from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.turns import DEFAULT_CALLS

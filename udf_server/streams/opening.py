@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from remote_udf.arrow import read_schema, write_schema
+from remote_udf.effective_options import ScalarOptions, canonical
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, UnsupportedType
 from remote_udf.functions import VALUE, FunctionKind
-from remote_udf.options import AGGREGATE_OPTIONS, ScalarOptions, canonical
+from remote_udf.options import AGGREGATE_OPTIONS
 from remote_udf.process_calls import ProcessCall
 from remote_udf.segments import applied_from_proto, checked_segments
 from remote_udf.types import require_supported

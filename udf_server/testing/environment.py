@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from remote_udf.effective_options import canonical
+from remote_udf.options import AGGREGATE_OPTIONS
 from remote_udf.row_kinds import RowKind
 from remote_udf.segments import AppliedField
 from udf_server.aggregate.base import AggregateFunction

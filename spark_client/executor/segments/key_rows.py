@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from remote_udf.options import AggregateOptions
+from remote_udf.effective_options import AggregateOptions
 from spark_client.executor.segments.cutting import BUNDLE_BYTES, tables_of
 from spark_client.executor.segments.keys import run_starts
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Container, Iterator
 import pyarrow as pa
 
 from remote_udf.arrow import BatchWriter, Buffers, read_schema, write_schema
+from remote_udf.effective_options import AggregateOptions, resolve_aggregate, resolve_scalar
 from remote_udf.errors import ProtocolViolation
 from remote_udf.functions import VALUE
 from remote_udf.messages import Message, encode, read_error, read_response
-from remote_udf.options import AggregateOptions, OutputMode, resolve_aggregate, resolve_scalar
+from remote_udf.options import OutputMode
 from remote_udf.segments import applied_to_proto
 from remote_udf.shared_memory import SharedMemory, SharedMemoryClosed, offer_memory
 from remote_udf.threads import THREADS, Threads

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import udf_server as udf
-from remote_udf.options import canonical
+from remote_udf.effective_options import canonical
 from remote_udf.row_kinds import CODE_TYPE, RowKind
 from remote_udf.segments import AppliedField, checked_segments
 from spark_client.base.calls import AggregateCall, ErrorPolicy

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import strategies as st
 
 import udf_server as udf
-from remote_udf.options import AGGREGATE_OPTIONS, canonical
+from remote_udf.effective_options import canonical
+from remote_udf.options import AGGREGATE_OPTIONS
 from remote_udf.process_planning import TableGiven, output_fields, plan_process_call
 from spark_client.base.calls import ErrorPolicy, ProcessTableCall
 from spark_client.base.config import ClientConfig
