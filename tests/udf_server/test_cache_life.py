@@ -4,6 +4,7 @@ import asyncio
 import collections
 import gc
 import threading
+import weakref
 
 import pyarrow as pa
 import pytest
@@ -65,7 +66,8 @@ class World:
     async def __aenter__(self):
         async with self.talk() as talk:
             await answered(talk, [99])  # what the first stream makes for all is made now
-        await eventually(lambda: gc.collect() >= 0 and not {"ExecuteStream", "CachedRunner"} & alive().keys())
+            runner = weakref.ref(talk.stream._runner)
+        await eventually(lambda: gc.collect() >= 0 and talk.running is None and runner() is None)
         gc.disable()
         self._before = alive()
         return self
