@@ -219,18 +219,24 @@ class MergedCall:
             rows, values = np.asarray(rows)[places], values.take(pa.array(places))
         self._open[chosen] = False
         self._left -= len(rows)
-        begin, first = 0, rows.start if isinstance(rows, range) else None
+        count, begin, first = len(rows), 0, rows.start if isinstance(rows, range) else None
         for piece, end in zip(self.slices, self._ends, strict=True):
             if first is None:
                 until = bisect.bisect_left(rows, end, begin)
             else:
-                until = min(max(end - first, begin), len(rows))
-            if until > begin and not piece.part.stream.closed:
-                mine, shift = rows[begin:until], piece.end - end
+                until = end - first if end - first < count else count
+            if until <= begin:
+                continue
+            if not piece.part.stream.closed:
+                shift = piece.end - end
                 failed: dict[int, RowError] = {}
                 if errors:
-                    failed = {number: errors[row] for number, row in enumerate(_list(mine)) if row in errors}
-                moved = range(mine.start + shift, mine.stop + shift) if isinstance(mine, range) else mine + shift
+                    mine = _list(rows[begin:until])
+                    failed = {number: errors[row] for number, row in enumerate(mine) if row in errors}
+                if isinstance(rows, range):
+                    moved: range | Indexes = range(rows.start + begin + shift, rows.start + until + shift)
+                else:
+                    moved = rows[begin:until] + shift
                 self._settle(piece, moved, values.slice(begin, until - begin), failed)
             begin = until
 
