@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
         ServerUnavailable,
         SummaryUnavailable,
         UnknownFunction,
+        WriteFailed,
     )
     from spark_client.base.root_cause import root_cause
     from spark_client.base.security import Security
@@ -46,6 +47,7 @@ __all__ = [
     "SummaryUnavailable",
     "UnknownFunction",
     "Window",
+    "WriteFailed",
     "__version__",
     "connect",
     "desc",
@@ -55,7 +57,7 @@ __all__ = [
 _MODULES = {
     "base.errors": [
         "AccessDenied", "EmbeddedServerFailed", "NotARemoteUdfServer", "PlanError", "ServerUnavailable",
-        "SummaryUnavailable", "UnknownFunction",
+        "SummaryUnavailable", "UnknownFunction", "WriteFailed",
     ],
     "base.root_cause": ["root_cause"],
     "base.security": ["Security"],

@@ -22,6 +22,8 @@ from spark_client.planning.aggregate.grouping import RemoteGrouping, positions_o
 from spark_client.planning.dead_letters import replayed
 from spark_client.planning.over.planner import add_over, select_over
 from spark_client.planning.parquet.reading import plan_scan
+from spark_client.planning.parquet.writing import Mode as WriteMode
+from spark_client.planning.parquet.writing import ParquetFile, WriteOptions, write
 from spark_client.planning.process.inputs import ByTable, Mode, Names, inputs_of, names_of
 from spark_client.planning.process.normalising import normalised_inputs
 from spark_client.planning.process.planner import plan_process
@@ -239,6 +241,38 @@ class RemoteSession:
         """
         frame = plan_scan(self.spark, paths, None if filter is None else Conditions(self.spark, filter))
         return frame if columns is None else selected(frame, *columns)
+
+    @settings_read_once()
+    def write_parquet(
+        self, frame: DataFrame, path: str, *, mode: WriteMode = "error", partition_by: str | Sequence[str] = (),
+        compression: str | None = None, row_group_rows: int = 1_000_000,
+    ) -> list[ParquetFile]:  # fmt: skip
+        """Write a DataFrame to Parquet files from Spark's Python workers: `remote.write_parquet(df, "/data/out")`.
+
+        If the frame is the result of `with_columns` or `select`, the worker that makes the calls also writes their
+        results, so these rows do not pass through the JVM. All other frames are sent to workers by Spark. The files
+        appear after all of them have been written. If the query fails, none does.
+
+        Args:
+            frame: A table.
+            path: An absolute path or a URI. All workers need access to it, with the credentials of their environment.
+            mode: What to do if the path has files: `error`, `append`, `overwrite` or `ignore`. Overwritten files are
+                deleted after the new ones are in place, so the frame may have been read from them. With
+                `spark.sql.sources.partitionOverwriteMode=dynamic` only directories that get files are overwritten.
+            partition_by: The columns whose values become names of directories, the outermost first.
+            compression: `none`, `snappy`, `gzip`, `zstd`, `lz4` or `brotli`; by default that of the Spark session.
+            row_group_rows: The maximum number of rows in a row group. A task holds at most 64 MB of rows, so row
+                groups may have less.
+
+        Returns:
+            The new files; none if the mode is `ignore` and the path has files.
+
+        Raises:
+            PlanError: A column, an option or the path cannot be used.
+            WriteFailed: The path has files, or another `write_parquet` to it has not ended.
+        """
+        columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+        return write(self.spark, frame, path, WriteOptions(mode, columns, compression, row_group_rows))
 
     @settings_read_once()
     def with_columns(

@@ -12,11 +12,12 @@
     ├── ErrorBudgetExceeded         more rows failed than the caller allows
     ├── DeadLetterFailed            failed rows cannot be written to the given path; correct the path
     ├── ReadFailed                  a worker cannot read a file of `read_parquet` as Spark would; see the message
+    ├── WriteFailed                 files of `write_parquet` cannot be written, or its path is in use; see the message
     ├── StateMismatch               the function has changed and cannot use the checkpoint's state; start a new one
     └── AccountingMismatch          the counts of rows and outcomes differ; this is a bug and is never ignored
 
 The first seven are raised on the driver. The others are raised in an executor: the driver receives
-Spark's own PythonException with their text.
+Spark's own PythonException with their text. `write_parquet` also raises WriteFailed on the driver.
 """
 
 from remote_udf.errors import RemoteUdfError
@@ -35,6 +36,7 @@ __all__ = [
     "StateMismatch",
     "SummaryUnavailable",
     "UnknownFunction",
+    "WriteFailed",
 ]
 
 
@@ -80,6 +82,10 @@ class DeadLetterFailed(RemoteUdfError, OSError):
 
 class ReadFailed(RemoteUdfError):
     """A worker cannot read a Parquet file. The message shows the file, the column, what was found and what to do."""
+
+
+class WriteFailed(RemoteUdfError, OSError):
+    """Parquet files cannot be written or published. The message shows the path, what was found and what to do."""
 
 
 class StateMismatch(RemoteUdfError):

@@ -1,19 +1,26 @@
 """The file systems that tasks read and write."""
 
+import contextlib
 import functools
 import re
-from urllib.parse import unquote
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from pyarrow import fs
 
-__all__ = ["file_system", "located"]
+__all__ = ["delete_empty", "file_system", "located", "located_directory", "make_directory"]
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)")
 _SAME = {"s3a": "s3", "s3n": "s3"}
 """Schemes that Hadoop names differently."""
 _LOCAL = fs.LocalFileSystem()
+_OBJECT_STORES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
+"""The packages by which fsspec reads object stores."""
+_WITHOUT_DIRECTORIES = {"s3", "gcs", "abfs"}
+"""The names of pyarrow's own systems in which a directory need not be made before its files."""
 
 
 def file_system(path: str) -> tuple[fs.FileSystem, str]:
@@ -41,14 +48,46 @@ def located(uri: str) -> tuple[fs.FileSystem, str]:
     return system, base.rstrip("/") + path
 
 
+def located_directory(path: str) -> tuple[fs.FileSystem, str]:
+    """The system of a local path or of a URI as users write it, without escapes, and the path in it.
+
+    Raises as `located`.
+    """
+    return located(quote(path, safe="/:@+") if _URI.match(path) else path)
+
+
+def make_directory(system: fs.FileSystem, path: str) -> None:
+    """Make a directory and its parents, where a file needs one."""
+    if system.type_name not in _WITHOUT_DIRECTORIES:
+        system.create_dir(path, recursive=True)
+
+
+def delete_empty(system: fs.FileSystem, path: str) -> None:
+    """Delete a local directory if it is empty. Object stores have no empty directories."""
+    if isinstance(system, fs.LocalFileSystem):
+        with contextlib.suppress(OSError):
+            Path(path).rmdir()
+
+
 @functools.lru_cache(maxsize=32)
 def _system(scheme: str, host: str) -> tuple[fs.FileSystem, str]:
     root = f"{scheme}://{host}/"
     try:
         system, base = fs.FileSystem.from_uri(root)
-    except (pa.ArrowInvalid, NotImplementedError):
-        import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415 - only these file systems need this package
-
-        inner, base = fsspec.core.url_to_fs(root)
+    except (pa.ArrowInvalid, NotImplementedError) as reason:
+        inner, base = _by_fsspec(scheme, root, reason)
         system = fs.PyFileSystem(fs.FSSpecHandler(inner))
     return system, str(base)
+
+
+def _by_fsspec(scheme: str, root: str, reason: Exception) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # noqa: PLC0415 - only these systems need it
+
+        return url_to_fs(root)
+    except ImportError as error:
+        needed = _OBJECT_STORES.get(scheme)
+        remedy = "pip install 'remote-udf[object-stores]'" if needed else f"install fsspec and its package for {scheme}"
+        raise ImportError(
+            f"pyarrow cannot open {scheme}:// ({reason}), and fsspec cannot be used: {error}. On every worker, {remedy}"
+        ) from None

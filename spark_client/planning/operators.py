@@ -6,7 +6,9 @@ backtick, or repeated names, are a problem. Therefore columns have hidden names 
 own names afterwards.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +21,10 @@ from spark_client.executor.parquet.scan import over_files
 from spark_client.planning.passed_columns import map_in_arrow
 from spark_client.planning.scans import renamed, scan_of
 
-__all__ = ["Batches", "OutputField", "apply_operator", "output_schema", "with_hidden_names"]
+__all__ = [
+    "Batches", "OutputField", "apply_after_operator", "apply_operator", "output_schema", "with_hidden_names",
+    "with_names",
+]  # fmt: skip
 
 Plan = TypeVar("Plan")
 Batches = Iterator[pa.RecordBatch]
@@ -78,6 +83,49 @@ def apply_operator(
     def operate(batches: Batches) -> Batches:
         return run(plan, batches) if files is None else over_files(files, partial(run, plan), batches)
 
-    result = map_in_arrow(frame if scan is None else scan.tasks(frame), operate, schema)
+    source = frame if scan is None else scan.tasks(frame)
+    result = map_in_arrow(source, operate, schema)
+    _MADE[result] = _Made(source, operate)
     same = names is None or (isinstance(schema, StructType) and schema.names == list(names))
-    return result if names is None or same else result.toDF(*names)
+    return result if names is None or same else with_names(result, names)
+
+
+def apply_after_operator(
+    frame: DataFrame, run: Callable[[Plan, Batches], Batches], plan: Plan, schema: StructType | str
+) -> DataFrame:
+    """Like `apply_operator`, but if the frame is the result of an operator, both run in one worker.
+
+    The rows of the first operator then do not pass through the JVM. `run` finds columns by their positions.
+    """
+    made = _MADE.get(frame)
+    if made is None:
+        return apply_operator(with_hidden_names(frame), run, plan, schema)
+    first = made.operate
+
+    def operate(batches: Batches) -> Batches:
+        with contextlib.ExitStack() as cleanup:
+            between = first(batches)
+            if isinstance(between, Generator):
+                # Streams of the first operator end also if the second one fails.
+                cleanup.enter_context(contextlib.closing(between))
+            yield from run(plan, between)
+
+    return map_in_arrow(made.source, operate, schema)
+
+
+def with_names(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Like `frame.toDF(*names)`; the result of an operator is still known as one."""
+    result = frame.toDF(*names)
+    if frame in _MADE:
+        _MADE[result] = _MADE[frame]
+    return result
+
+
+class _Made(NamedTuple):
+    """The operator whose result a frame is, and its input."""
+
+    source: DataFrame
+    operate: Callable[[Batches], Batches]
+
+
+_MADE: weakref.WeakKeyDictionary[DataFrame, _Made] = weakref.WeakKeyDictionary()

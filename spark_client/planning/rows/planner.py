@@ -25,7 +25,7 @@ from spark_client.functions.aggregate import AggregateExpression, OverExpression
 from spark_client.functions.column_calls import ColumnCall, call_of
 from spark_client.functions.scalar import column_of, plan_call
 from spark_client.planning.argument_types import require_arguments
-from spark_client.planning.operators import apply_operator
+from spark_client.planning.operators import apply_operator, with_names
 from spark_client.planning.over.planner import with_hidden_over
 from spark_client.planning.scans import renamed, selected
 
@@ -207,7 +207,7 @@ class _Planner:
             (_passed(i) if rename else name, *item) for i, (name, item) in enumerate(zip(output, items, strict=True))
         ]
         base = self._operator(base, letter, final)
-        return base.toDF(*output) if rename else base
+        return with_names(base, output) if rename else base
 
     def _name_columns(self, names: Sequence[str]) -> bool:
         """Whether each name is also the text of exactly one column."""

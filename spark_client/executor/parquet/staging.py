@@ -1,0 +1,123 @@
+"""The staging directory of a write, and the marker by which other writers see that it has not ended.
+
+Both are in `_remote_udf` below the path of the write, whose name begins with an underscore, so that Spark does not read
+what is in it. Each writer adds its marker before it lists those of others: of two writers at least one sees the other,
+on every file system whose listings are complete.
+"""
+
+import contextlib
+import datetime
+import json
+import posixpath
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import fs
+
+from remote_udf.errors import capped
+from spark_client.base.errors import WriteFailed
+from spark_client.executor.files import delete_empty, located_directory, make_directory
+
+__all__ = ["Staging"]
+
+_FOLDER = "_remote_udf"
+PROBLEM_LIMIT = 1_000
+"""The maximum number of characters of a file system's error message."""
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The staging directory of the write with this id, below `path`: a local path or a URI."""
+
+    path: str
+    write: str
+
+    def located(self) -> tuple[fs.FileSystem, str]:
+        """The file system and the path of the result in it."""
+        return located_directory(self.path)
+
+    def files(self) -> tuple[fs.FileSystem, str]:
+        """The file system and the directory of the files that are not yet published."""
+        system, base = self.located()
+        return system, posixpath.join(base, _FOLDER, self.write)
+
+    def published(self) -> list[fs.FileInfo]:
+        """All files below the path, except those of writes that have not ended."""
+        system, base = self.located()
+        found = system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+        inner = posixpath.join(base, _FOLDER)
+        return [info for info in found if info.type == fs.FileType.File and not info.path.startswith(inner + "/")]
+
+    def claim(self) -> str | None:
+        """Add the marker of this write.
+
+        Returns:
+            None, or a description of another writer. Then there is no marker of this write.
+        """
+        system, base = self.located()
+        folder = posixpath.join(base, _FOLDER)
+        make_directory(system, folder)
+        text = {"host": socket.gethostname(), "since": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds")}
+        with system.open_output_stream(self._marker()) as sink:
+            sink.write(json.dumps(text).encode())
+        entries = system.get_file_info(fs.FileSelector(folder))
+        markers = {info.base_name.removesuffix(".json") for info in entries if info.base_name.endswith(".json")}
+        for other in sorted(markers - {self.write}):
+            self.release()
+            return self._describe(other)
+        # A task that is still running after its write has ended may have left files.
+        for info in entries:
+            if info.type == fs.FileType.Directory and info.base_name != self.write:
+                system.delete_dir(info.path)
+        return None
+
+    def claimed(self) -> bool:
+        """Whether the marker of this write is there."""
+        system, _ = self.located()
+        return bool(system.get_file_info(self._marker()).type == fs.FileType.File)
+
+    def release(self) -> None:
+        """Delete the staging directory and the marker. Safe to call twice."""
+        system, directory = self.files()
+        with contextlib.suppress(FileNotFoundError):
+            system.delete_dir(directory)
+        if self.claimed():
+            system.delete_file(self._marker())
+        delete_empty(system, posixpath.dirname(directory))
+
+    def release_path(self) -> None:
+        """Like `release`, and delete the local directory of the result if it is empty."""
+        self.release()
+        delete_empty(*self.located())
+
+    @contextlib.contextmanager
+    def naming_the_path(self) -> Iterator[None]:
+        """Turn errors of the file system into WriteFailed, which names the path."""
+        try:
+            yield
+        except WriteFailed:
+            raise
+        except (OSError, pa.ArrowException, ImportError, ValueError) as error:
+            problem = capped(str(error), PROBLEM_LIMIT)
+            raise WriteFailed(f"write_parquet: cannot write to {self.path!r}: {problem}") from error
+
+    def _marker(self) -> str:
+        _, directory = self.files()
+        return f"{directory}.json"
+
+    def _describe(self, other: str) -> str:
+        system, base = self.located()
+        marker = posixpath.join(base, _FOLDER, f"{other}.json")
+        try:
+            with system.open_input_stream(marker) as source:
+                found = json.loads(source.read(1 << 16))
+            who = f"since {found['since']} from {found['host']}"
+        except (OSError, pa.ArrowException, ValueError, LookupError):
+            who = "for an unknown time"
+        return (
+            f"another write to {self.path!r} has not ended: {other}, running {who}. Wait until it has ended. If its "
+            f"driver was killed, delete {_FOLDER}/{other}.json, the directory {_FOLDER}/{other} and, should there be "
+            f"any, files below that path with {other} in their names"
+        )

@@ -1,0 +1,192 @@
+"""Writes DataFrames to Parquet files from Spark's Python workers, so that rows do not return to the JVM.
+
+Three jobs: one task claims the path, the tasks of the frame write into a staging directory, and one task publishes the
+files of the attempts whose rows Spark has accepted. All of them run in workers, because only those need access to the
+files.
+"""
+
+import contextlib
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar, get_args
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from remote_udf.errors import UnsupportedType
+from spark_client.base.errors import PlanError, WriteFailed
+from spark_client.base.identifiers import identifiers_of
+from spark_client.base.types import arrow_type, spark_type
+from spark_client.executor.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
+from spark_client.executor.parquet.output import FILE_COLUMNS, OutputFile, WritePlan, write_files
+from spark_client.executor.parquet.staging import Staging
+from spark_client.planning.operators import Batches, apply_after_operator, apply_operator
+from spark_client.planning.passed_columns import passed_type
+
+__all__ = ["FILES", "Mode", "ParquetFile", "WriteOptions", "write"]
+
+FILES = T.StructType([T.StructField(field.name, spark_type(field.type)) for field in FILE_COLUMNS])
+Mode = Literal["error", "append", "overwrite", "ignore"]
+Plan = TypeVar("Plan")
+
+_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
+_SPARK_VERSION = "org.apache.spark.version"
+"""The keys in the metadata of a Parquet file under which Spark stores its own schema, and its version: without one,
+`spark.sql.parquet.datetimeRebaseModeInRead` decides how old dates are read."""
+_CODEC_SETTING, _OVERWRITE_SETTING = "spark.sql.parquet.compression.codec", "spark.sql.sources.partitionOverwriteMode"
+_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
+"""The names of pyarrow for codecs that Spark names differently."""
+_WRITTEN_CODECS = ("none", "snappy", "gzip", "zstd", "lz4", "brotli")
+_PASSWORD = re.compile(r"[A-Za-z0-9+.-]+://[^/@]*:[^/@]*@|.*[?&](access_key|secret_key|password|token)=", re.IGNORECASE)
+_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:(//[^/]*(?=/)|(?!//)))?/+[^/].*")
+_IN_NAMES = (T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType, T.DateType)
+"""The types of partition columns: those whose values have one text."""
+
+
+class ParquetFile(NamedTuple):
+    """A file that was written: its path below that of the write, its rows and its bytes."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """What a caller asks for, beside the path; see `RemoteSession.write_parquet`."""
+
+    mode: Mode
+    partition_by: Sequence[str]
+    compression: str | None
+    row_group_rows: int
+
+
+def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOptions) -> list[ParquetFile]:
+    """Write the frame. Raises PlanError before anything runs, WriteFailed, and any error of the query."""
+    if options.mode not in get_args(Mode):
+        raise PlanError(f"write_parquet: mode {options.mode!r}: expected one of {', '.join(get_args(Mode))}")
+    if frame.isStreaming:
+        raise PlanError("write_parquet: the frame is a stream; call write_parquet in a function for foreachBatch")
+    staging = Staging(_checked_path(path), uuid.uuid4().hex)
+    plan = _plan(spark, frame, staging, options)
+    answer = _run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
+    if answer == "exists" and options.mode == "ignore":
+        return []
+    if answer == "exists":
+        raise WriteFailed(f"write_parquet: {path!r} has files; write elsewhere, or with another mode")
+    if answer != "ready":
+        raise WriteFailed(f"write_parquet: {answer}")
+    try:
+        rows = apply_after_operator(frame, write_files, plan, FILES).collect()
+        files = tuple(OutputFile(*row) for row in rows)
+        _run_once(spark, commit, CommitPlan(plan, files, _replaced(spark, options)))
+    except BaseException:
+        # The reason of the failure is more useful than that of a failed clean-up.
+        with contextlib.suppress(Exception):
+            _run_once(spark, abort, staging)
+        raise
+    # Spark may have no file system for the path, and so no caches. It says so by errors of many classes.
+    with contextlib.suppress(Exception):
+        spark.catalog.refreshByPath(path)
+    return [ParquetFile(f"{file.folder}/{file.name}".lstrip("/"), file.rows, file.bytes) for file in files]
+
+
+def _run_once(spark: SparkSession, run: Callable[[Plan, Batches], Batches], plan: Plan) -> str:
+    """The answer of an operator over one row."""
+    (row,) = apply_operator(spark.range(0, 1, 1, 1), run, plan, "answer string").collect()
+    return str(row["answer"])
+
+
+def _checked_path(path: str) -> str:
+    if _PASSWORD.match(path):
+        raise PlanError("write_parquet: the path has credentials; set them in the environment of the workers instead")
+    if not _PATH.fullmatch(path):
+        raise PlanError(f"write_parquet: path {path!r}: expected an absolute path, or a URI such as s3://bucket/folder")
+    return path.rstrip("/")
+
+
+def _plan(spark: SparkSession, frame: DataFrame, staging: Staging, options: WriteOptions) -> WritePlan:
+    fields = frame.schema.fields
+    names = [field.name for field in fields]
+    identifiers = identifiers_of(frame)
+    twice = identifiers.repeated(names)
+    if twice:
+        raise PlanError(f"write_parquet: several columns have the same name: {', '.join(twice)}")
+    partitions = []
+    for name in options.partition_by:
+        found = next((at for at, each in enumerate(names) if identifiers.same(each, name)), None)
+        if found is None:
+            raise PlanError(f"partition_by: there is no column {name!r}; the frame has {', '.join(names)}")
+        type_ = fields[found].dataType
+        if not isinstance(type_, _IN_NAMES):
+            raise PlanError(
+                f"partition_by: column {name!r} has type {type_.simpleString()}; expected boolean, integers, string or "
+                "date, whose values have one text. Cast it to string"
+            )
+        partitions.append((found, names[found]))
+    places = {at for at, _ in partitions}
+    columns = tuple(at for at in range(len(fields)) if at not in places)
+    if not columns:
+        raise PlanError("partition_by: at least one column must be left for the files")
+    if options.row_group_rows < 1:
+        raise PlanError(f"row_group_rows: expected at least 1, got {options.row_group_rows}")
+    return WritePlan(
+        staging, _schema(spark, [fields[at] for at in columns]), columns, tuple(partitions),
+        _codec(spark, options.compression), options.row_group_rows,
+    )  # fmt: skip
+
+
+def _schema(spark: SparkSession, fields: Sequence[T.StructField]) -> pa.Schema:
+    """The schema of the files, with that of Spark in its metadata, because Parquet cannot express all Spark types."""
+    written = []
+    for field in fields:
+        where = f"column {field.name!r}"
+        try:
+            type_ = arrow_type(passed_type(field.dataType), where)
+        except UnsupportedType:
+            type_ = pa.null()
+        if _has_void(type_):
+            raise PlanError(f"write_parquet: {where} has type {field.dataType.simpleString()}, which cannot be written")
+        written.append(pa.field(field.name, _stored(type_)))
+    metadata = {_SPARK_SCHEMA: T.StructType(list(fields)).json(), _SPARK_VERSION: spark.version}
+    return pa.schema(written, metadata)
+
+
+def _stored(type_: pa.DataType) -> pa.DataType:
+    """The type with times in microseconds, which is all that Spark reads."""
+    if pa.types.is_time64(type_):
+        return pa.time64("us")
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_stored(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        key, item = (field.with_type(_stored(field.type)) for field in (type_.key_field, type_.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_stored(type_.value_type)))
+    return type_
+
+
+def _has_void(type_: pa.DataType) -> bool:
+    if pa.types.is_null(type_) or (pa.types.is_struct(type_) and type_.num_fields == 0):
+        return True
+    return any(_has_void(type_.field(index).type) for index in range(type_.num_fields))
+
+
+def _codec(spark: SparkSession, given: str | None) -> str:
+    name = (given or spark.conf.get(_CODEC_SETTING) or "snappy").lower()
+    codec = _CODECS.get(name, name)
+    # What Spark calls lz4 is a form of Hadoop's that pyarrow does not write.
+    if codec not in _WRITTEN_CODECS or (given is None and name == "lz4"):
+        source = _CODEC_SETTING if given is None else "compression"
+        raise PlanError(f"{source}: codec {name!r} cannot be written: expected one of {', '.join(_WRITTEN_CODECS)}")
+    return codec
+
+
+def _replaced(spark: SparkSession, options: WriteOptions) -> Replaced:
+    if options.mode != "overwrite":
+        return Replaced.NONE
+    dynamic = (spark.conf.get(_OVERWRITE_SETTING) or "").upper() == "DYNAMIC"
+    return Replaced.WRITTEN_FOLDERS if options.partition_by and dynamic else Replaced.ALL
