@@ -1,17 +1,25 @@
 """CPU time of all processes of a query: Spark's JVM, its Python workers, and the server."""
 
+from collections.abc import Callable
+from functools import partial
+
 import psutil
 from pyspark.sql import DataFrame
 
 from benchmarks.spark import run_query
 
-__all__ = ["query_cpu_seconds"]
+__all__ = ["cpu_seconds", "query_cpu_seconds"]
 
 
 def query_cpu_seconds(frame: DataFrame) -> float:
     """CPU seconds of this process and all its descendants, while every row is computed and discarded."""
+    return cpu_seconds(partial(run_query, frame))
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """CPU seconds of this process and all its descendants, while `work` runs."""
     before = _spent()
-    run_query(frame)
+    work()
     after = _spent()
     return sum(seconds - before.get(process, 0.0) for process, seconds in after.items())
 

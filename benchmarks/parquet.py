@@ -1,4 +1,4 @@
-"""The suite of `read_parquet`: CPU time per row of queries over Parquet files, all processes together.
+"""The suite of `read_parquet` and `write_parquet`: CPU time per row of queries over Parquet files, in all processes.
 
 Spark reads the files for its own UDFs, and workers read them for remote calls. CPU time is compared and not the clock,
 because other programs may use the machine.
@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.cpu import query_cpu_seconds
+from benchmarks.cpu import cpu_seconds, query_cpu_seconds
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.spark import TASKS, local_spark, run_query
-from benchmarks.timing import alternating
+from benchmarks.timing import alternating, seconds
 from spark_client import RemoteSession, connect
 
 __all__ = ["run_parquet"]
@@ -29,7 +29,7 @@ BESIDE = ["c", "d", "e", "f"]
 
 
 def run_parquet(results: Results, quick: bool) -> None:
-    """Measures scalar calls over columns of numbers and of text, and an average by key."""
+    """Measures scalar calls over columns of numbers and of text, an average by key, and writing."""
     rows, repetitions = (100_000, 1) if quick else (10_000_000, 5)
     with (
         local_spark() as spark,
@@ -41,6 +41,7 @@ def run_parquet(results: Results, quick: bool) -> None:
         remote = connect(spark, server.target)
         _measure_scalar(results, spark, remote, folder, rows, repetitions)
         _measure_average(results, spark, remote, folder, rows, repetitions)
+        _measure_writing(results, spark, remote, folder, rows, repetitions)
 
 
 def _write(spark: SparkSession, rows: int, folder: str) -> None:
@@ -103,6 +104,31 @@ def _measure_average(
     results.add("average_100_keys_vs_builtin_cpu", cpu["builtin"] / cpu["ours"], "CPU of Spark's avg over ours")
     results.add("average_100_keys_vs_pandas_udf", time["pandas_udf"] / time["ours"], "rows/s over a pandas_udf's")
     results.add("average_100_keys_vs_pandas_udf_cpu", cpu["pandas_udf"] / cpu["ours"], "CPU of a pandas_udf over ours")
+
+
+def _measure_writing(
+    results: Results, spark: SparkSession, remote: RemoteSession, folder: str, rows: int, repetitions: int
+) -> None:
+    """Measures four columns and a call, from Parquet files to Parquet files."""
+    theirs, ours = spark.read.parquet(folder), remote.read_parquet(folder)
+    call = remote.select(ours, *BESIDE, remote.function("first_of_two")("a", "b").alias("y"))
+    local = theirs.select(*BESIDE, _first("bigint")("a", "b").alias("y"))
+    with tempfile.TemporaryDirectory() as written:
+        works: dict[str, Callable[[], object]] = {
+            "local_arrow_udf": lambda: local.write.parquet(f"{written}/local", mode="overwrite"),
+            "ours_by_spark": lambda: call.write.parquet(f"{written}/spark", mode="overwrite"),
+            "ours": lambda: remote.write_parquet(call, f"{written}/ours", mode="overwrite"),
+        }
+        cpu_sides = {name: partial(cpu_seconds, work) for name, work in works.items()}
+        time_sides = {name: partial(seconds, work) for name, work in works.items()}
+        cpu = results.medians("write_cpu", alternating(cpu_sides, repetitions))
+        time = results.medians("write", alternating(time_sides, repetitions))
+    results.add_all(
+        {f"{side}_write_cpu_ns": spent * 1e9 / rows for side, spent in cpu.items()}, "CPU ns per row, all processes"
+    )
+    note = "of a local Arrow UDF whose rows Spark reads and writes, over ours"
+    results.add("local_arrow_udf_cpu_over_ours_write", cpu["local_arrow_udf"] / cpu["ours"], f"CPU {note}")
+    results.add("local_arrow_udf_time_over_ours_write", time["local_arrow_udf"] / time["ours"], f"time {note}")
 
 
 def _measured(measure: Callable[[DataFrame], float], frames: Mapping[str, DataFrame]) -> dict[str, Callable[[], float]]:
