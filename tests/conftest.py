@@ -177,7 +177,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         # Not in the working directory, which other processes have, too.
         builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     session = builder.getOrCreate()
-    session.conf.set("spark.sql.shuffle.partitions", "4")
+    # More than one, for rows of a key must meet; few, for each partition has a task, and on streams a state store.
+    session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", SESSION_ZONE)
     yield session
     session.stop()

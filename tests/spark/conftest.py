@@ -17,7 +17,7 @@ def rocksdb(spark: SparkSession) -> Iterator[None]:
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     yield
     spark.conf.set(PROVIDER, before)
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 
 @pytest.fixture
@@ -26,11 +26,3 @@ def source(tmp_path: Path) -> Path:
     folder = tmp_path / "in"
     folder.mkdir()
     return folder
-
-
-@pytest.fixture
-def few_partitions(spark: SparkSession) -> Iterator[None]:
-    """Sets two partitions, because each of them has a state store, which starts slowly."""
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", "4")

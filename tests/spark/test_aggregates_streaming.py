@@ -10,8 +10,6 @@ from spark_client import PlanError, connect
 from tests.spark_client.aggregate.world import ALL, Total
 from udf_server.aggregate.declaration import declare_aggregate
 
-pytestmark = pytest.mark.usefixtures("few_partitions")
-
 SCHEMA = "k string, v bigint, at timestamp, row_kind string"
 
 

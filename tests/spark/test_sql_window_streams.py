@@ -7,8 +7,6 @@ import pytest
 from tests.spark_client.aggregate.world import Total
 from udf_server.aggregate.declaration import declare_aggregate
 
-pytestmark = pytest.mark.usefixtures("few_partitions")
-
 FILES = [
     [("x", 1, 1), ("y", 2, 12)],
     [("x", 5, 4), ("y", 7, 31)],

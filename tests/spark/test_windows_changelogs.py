@@ -27,7 +27,7 @@ CHANGES = [
 def _one_partition(spark):
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     yield
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 
 def written(folder, number):

@@ -18,7 +18,7 @@ WINDOW = ["window_start", "window_end"]
 def _one_partition(spark):
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     yield
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 
 class Files:

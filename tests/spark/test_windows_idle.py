@@ -25,7 +25,7 @@ def test_the_last_window_is_closed_when_the_source_has_been_idle(spark, tmp_path
             time.sleep(0.1)
     finally:
         query.stop()
-        spark.conf.set("spark.sql.shuffle.partitions", "4")
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
     assert [row.s for row in found] == [1]
 
 

@@ -23,8 +23,6 @@ from spark_client.windows import (
 from tests.spark_client.aggregate.world import Total
 from udf_server.aggregate.declaration import declare_aggregate
 
-pytestmark = pytest.mark.usefixtures("few_partitions")
-
 WINDOW = ["window_start", "window_end"]
 FILES = [
     [("x", 1, 1), ("y", 2, 12)],
