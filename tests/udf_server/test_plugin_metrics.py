@@ -1,6 +1,7 @@
 """Metrics of plugins: what they count, where, and which declarations are refused."""
 
 import asyncio
+import os
 import urllib.request
 
 import prometheus_client.parser
@@ -77,6 +78,15 @@ def test_series_beyond_the_bound_are_counted_together(monkeypatch):
     assert metric_value("cab_keys_total", key=0) == 2
     assert metric_value("cab_keys_total", key="other") == 7
     assert metric_value("cab_keys_total") == 11
+
+
+def test_a_value_that_cannot_be_written_costs_no_scrape(serve):
+    paths = udf.counter("cab_paths", "Files.", ["path"])
+    paths.inc(path=os.fsdecode(b"a\xff"))
+    paths.inc(path="b" * 10_000)
+    page = page_of(serve(ride))
+    assert page["cab_paths_total", ("function", ""), ("path", "a?"), ("version", "")] == 1
+    assert page["cab_paths_total", ("function", ""), ("path", "b" * 200), ("version", "")] == 1
 
 
 def test_a_call_with_other_labels_names_both():

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -11,6 +12,8 @@ from spark_client.base.statistics import Statistics
 from spark_client.executor.stream.transport import transport_for
 from spark_client.summary.job_summary import SummaryRow, _paragraph
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from udf_server.base.errors import InvalidCost
+from udf_server.base.spending import checked_amounts
 
 
 @udf.scalar
@@ -80,6 +83,20 @@ async def test_streams_bear_the_share_of_their_rows_in_a_common_call(environment
     assert dict(shares) == {0: 2.0, 1: 6.0}
 
 
+@pytest.mark.parametrize("delay", [None, "1 s"])
+async def test_a_report_for_each_row_of_a_call_makes_no_context_of_a_row(environment, monkeypatch, delay):
+    @udf.scalar(batched=True, batch_rows=3_000, max_queue_delay=delay)
+    async def embed(x: list[int], context: udf.BatchContext) -> list[float]:
+        for _ in x:
+            context.spend(tokens=1)
+        return [sum(each for each in context._shares().values())] * len(x)
+
+    monkeypatch.setattr("udf_server.base.context._Rows.__iter__", None)
+    monkeypatch.setattr("udf_server.base.context._Rows.__getitem__", None)
+    results = await environment.run_streams(embed, [([1] * 2_000,), ([2] * 1_000,)])
+    assert [set(result.to_pylist()) for result in results] == [{1.0}, {1.0}]
+
+
 def test_nothing_is_spent_if_nothing_is_reported(serve):
     @udf.scalar
     async def free(x: int) -> int:
@@ -97,6 +114,25 @@ def test_an_amount_that_is_none_fails_the_row_and_counts_nothing(serve):
     serving = serve(owing)
     assert spent(serving, owing, [0, 1]) == {"tokens": 0.0}
     assert serving.metric("udf_row_errors_total", function="owing", version="1", code="FUNCTION_ERROR") == 1
+
+
+@pytest.mark.parametrize(
+    ("amounts", "why"),
+    [
+        ({"tokens": 10**400}, "is not a number of at least 0"),
+        ({"tokens": np.array([1, 2])}, "is not a number of at least 0"),
+        ({"tokens": "3"}, "is not a number of at least 0"),
+        ({"tokens": True}, "is not a number of at least 0"),
+        ({"tokens": float("nan")}, "is not a number of at least 0"),
+        ({"tok\udcffens": 1}, "is no unit"),
+        ({"t" * 101: 1}, "is no unit"),
+        ({"": 1}, "is no unit"),
+    ],
+)  # fmt: skip
+def test_odd_amounts_are_refused(amounts, why):
+    with pytest.raises(InvalidCost, match=why):
+        checked_amounts(amounts, "function f@1")
+    assert checked_amounts({"tokens": np.float32(2.5)}, "function f@1") == {"tokens": 2.5}
 
 
 def test_units_beyond_the_bound_are_counted_together(serve):

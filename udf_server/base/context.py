@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -195,19 +194,27 @@ class BatchContext(_CallMethods):
     attempt: int
     deadline: float
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    _borne: Mapping[StreamSpending, float] | Callable[[], Mapping[StreamSpending, float]] = field(
+        default_factory=dict, repr=False
+    )
+    """What share of this call each stream bears, or what computes it when it is needed first."""
 
     @classmethod
     def of(
         cls, stream: StreamContext, rows: int, attempt: int, deadline: float, clock: Callable[[], float],
-        make: Callable[[int], CallContext],
+        make: Callable[[int], CallContext], shares: Callable[[], Mapping[StreamSpending, float]] | None = None,
     ) -> "BatchContext":  # fmt: skip
-        """`make` returns the context of the row at a position in the call."""
-        return cls(stream.function, stream.version, _Rows(rows, make), attempt, deadline, clock)
+        """`make` returns the context of the row at a position in the call.
+
+        `shares` computes what share of the call each stream bears; without it, `stream` bears all of it.
+        """
+        borne = {stream.spending: 1.0} if shares is None else shares
+        return cls(stream.function, stream.version, _Rows(rows, make), attempt, deadline, clock, borne)
 
     def _shares(self) -> Mapping[StreamSpending, float]:
-        """What share of this call each stream bears: that of its rows."""
-        rows = Counter(row.stream.spending for row in self.rows)
-        return {spending: count / len(self.rows) for spending, count in rows.items()}
+        if callable(self._borne):
+            self._borne = self._borne()
+        return self._borne
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":

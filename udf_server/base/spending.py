@@ -11,6 +11,10 @@ from udf_server.base.errors import InvalidCost
 __all__ = ["Spending", "StreamSpending", "call_deadline", "checked_amounts", "current_spending", "spend"]
 
 
+UNIT_LENGTH = 100
+"""Longest name of a unit."""
+
+
 class Spending:
     """The amounts that one call has spent, by unit. Safe to use from any thread."""
 
@@ -54,10 +58,27 @@ def checked_amounts(amounts: object, source: str) -> dict[str, float]:
     """The amounts by unit. Raises InvalidCost, which names the source, unless they are numbers of at least 0."""
     if not isinstance(amounts, dict):
         raise InvalidCost(f"{source}: {amounts!r} has no units; expected a mapping such as {{'tokens': 120}}")
-    for unit, amount in amounts.items():
-        if isinstance(amount, bool) or not hasattr(amount, "__float__") or not 0 <= float(amount) < math.inf:
-            raise InvalidCost(f"{source}: {unit}={amount!r} is not a number of at least 0")
-    return {str(unit): float(amount) for unit, amount in amounts.items()}
+    return {_checked_unit(unit, source): _checked_amount(unit, amount, source) for unit, amount in amounts.items()}
+
+
+def _checked_unit(unit: object, source: str) -> str:
+    """Metrics and messages carry it."""
+    text = str(unit)
+    if not 0 < len(text) <= UNIT_LENGTH or not text.isprintable():
+        raise InvalidCost(
+            f"{source}: {text[:UNIT_LENGTH]!r} is no unit; expected 1 to {UNIT_LENGTH} printable characters"
+        )
+    return text
+
+
+def _checked_amount(unit: object, amount: object, source: str) -> float:
+    try:
+        number = math.nan if isinstance(amount, bool) else float(amount)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not 0 <= number < math.inf or isinstance(amount, str | bytes):
+        raise InvalidCost(f"{source}: {unit}={amount!r} is not a number of at least 0")
+    return number
 
 
 def spend(source: str, amounts: dict[str, float], streams: Mapping[StreamSpending, float]) -> None:

@@ -14,7 +14,7 @@ from remote_udf.outcomes import RowError
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import FunctionBlocked, RowErrors
 from udf_server.base.functions import Function
-from udf_server.base.spending import call_deadline
+from udf_server.base.spending import StreamSpending, call_deadline
 from udf_server.batching.attempt import Attempt
 from udf_server.batching.row_queue import Slice
 from udf_server.runners.calling import Calling
@@ -271,9 +271,18 @@ class MergedCall:
         deadline = self.began + self._timeout
         context = BatchContext.of(
             self.slices[0].part.stream.setup.context, len(rows), call.attempt, deadline, self._owner.clock,
-            lambda place: self._row_context(rows[place], call.attempt, deadline),
+            lambda place: self._row_context(rows[place], call.attempt, deadline), lambda: self._shares(rows),
         )  # fmt: skip
         return self._function.call_with(arguments, context)
+
+    def _shares(self, rows: Sequence[int]) -> Mapping[StreamSpending, float]:
+        """What share of a call for these rows each stream bears: that of its rows."""
+        found: dict[StreamSpending, float] = {}
+        places, last = np.searchsorted(self._ends, rows, side="right"), len(self.slices)
+        for piece, count in zip(self.slices, np.bincount(places, minlength=last).tolist(), strict=True):
+            spending = piece.part.stream.setup.context.spending
+            found[spending] = found.get(spending, 0.0) + count / len(rows)
+        return {spending: share for spending, share in found.items() if share}
 
     def _row_context(self, row: int, attempt: int, deadline: float) -> CallContext:
         place = bisect.bisect_right(self._ends, row)

@@ -17,6 +17,8 @@ __all__ = ["PLUGIN_METRICS", "Counter", "Gauge", "Histogram", "counter", "gauge"
 
 MOST_SERIES = 500
 """Number of combinations of function and label values of one metric. Further ones are counted together."""
+MOST_CHARACTERS = 200
+"""Longest value of a label; the rest is cut."""
 REST = "other"
 """The value of all labels of the series that counts what is beyond MOST_SERIES."""
 OURS = ("function", "version", "process", "le")
@@ -51,6 +53,8 @@ class _PluginMetric:
 
     def _new(self, key: tuple[str, ...]) -> Any:
         with self._lock:
+            # One value that cannot be written would be an error of every scrape.
+            key = tuple(text.encode(errors="replace").decode()[:MOST_CHARACTERS] for text in key)
             if key not in self._series and len(self._series) >= MOST_SERIES:
                 key = (*key[:2], *(REST for _ in self._labels))
             if key not in self._series:
