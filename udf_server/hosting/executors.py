@@ -128,8 +128,8 @@ class ThreadExecutor:
 
     Threads start on demand. While they keep the machine busy, fewer are allowed: see `adjust`.
 
-    `write_off()` gives up a thread whose job does not return, so that another can replace it; at
-    most `losable` times.
+    `write_off()` gives up a thread whose job does not return, so that another can replace it. At
+    most `losable` of them are replaced at a time.
     """
 
     def __init__(
@@ -200,16 +200,19 @@ class ThreadExecutor:
             self._staff()
 
     def write_off(self) -> None:
-        """Give up a thread that hangs. Raises FunctionBlocked if there are too many of them already."""
+        """Give up a thread that hangs. Its job must return False.
+
+        Raises FunctionBlocked if there are too many of them. Then the thread is given up, but not replaced.
+        """
         with self._changed:
-            if self._lost >= self._losable:
+            self._lost += 1
+            self._alive -= 1
+            self._staff()
+            if self._lost > self._losable:
                 raise FunctionBlocked(
                     f"{self._lost} calls of {self._name} have not returned, and each holds a thread; "
                     "further calls are rejected until the server is restarted"
                 )
-            self._lost += 1
-            self._alive -= 1
-            self._staff()
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
@@ -233,7 +236,9 @@ class ThreadExecutor:
             self._changed.notify_all()
 
     def _staff(self) -> None:
-        if self._idle < len(self._jobs) and self._alive < self._allowed:
+        # Lost threads beyond the limit keep their places: there are never more threads than `limit` and `losable`.
+        kept = max(self._lost - self._losable, 0)
+        if self._idle < len(self._jobs) and self._alive + kept < self._allowed:
             self._alive += 1
             self._threads.start(f"udf-{self._name}", self._work)
         self._changed.notify()
@@ -267,6 +272,7 @@ class ThreadExecutor:
             if not came_back:
                 with self._changed:
                     self._lost -= 1
+                    self._staff()
                 return
             self._jobs.charge(party, self._clock() - began - NOMINAL)
             del party
