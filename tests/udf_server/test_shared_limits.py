@@ -204,6 +204,21 @@ def test_a_claim_that_was_answered_is_not_claimed_again():
 # A process that leaves.
 
 
+def test_a_process_that_leaves_reports_what_a_claim_without_an_answer_did():
+    world = World(rate="10/second", **{"breaker-failures": 2})
+    one, other = world.member("a"), world.member("b")
+    one.limits.settle((4.0,))
+    for _ in range(2):
+        one.limits.ended(False, True, 1)
+    one.limits.claim()  # its answer never comes
+    claim = one.exchange(leave=True)
+    assert (claim["failures"], claim["rates"][0]["settled"]) == (2, 4.0)
+    other.demand = Demand(0, 20, (1.0,))
+    other.exchange()
+    assert not other.limits.closed
+    assert [other.limits.take((1.0,)) for _ in range(7)] == [0.0] * 6 + [float("inf")]
+
+
 def test_a_process_that_leaves_returns_its_tokens_and_asks_for_nothing():
     world = World(rate="100/second", **{"max-concurrency": 8})
     one, other = world.member("a"), world.member("b")

@@ -203,6 +203,9 @@ class SharedLimits(Limits):
     def claim(self, *, leave: bool = False) -> dict[str, Any]:
         """The claim for what the calls of this process need. To leave, it needs nothing, and returns what it has."""
         with self._lock:
+            if self._claimed:
+                # The coordinator was closed before the last claim was answered.
+                self._claim_again(self._claimed)
             demand, now = self._demand(), self._clock()
             elapsed = max(now - self._sent, 0.001)
             peak = max(self._peak, demand.in_use)
