@@ -270,7 +270,8 @@ async def test_clients_hear_when_rows_of_a_slow_message_may_go_to_another_server
     assert not opened.second.HasField("after")
 
 
-async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard():
+async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard(caplog):
+    caplog.set_level("INFO")
     release = threading.Event()
 
     @udf.scalar(idempotent=True, hedge_elsewhere="20 ms", name="f")
@@ -291,6 +292,11 @@ async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard(
         refusal = (await other.receive()).error
         assert (refusal.code, refusal.retryable) == ("OVERLOADED", True)
         await other.ended()
+        refused = {"function": "f", "version": "1", "outcome": "refused"}
+        assert other.metric("udf_hedges_total", **refused) == 1.0
+        # Nobody needs to add servers because of it.
+        assert not other.metric("udf_streams_rejected_total", code="OVERLOADED")
+        assert not [record for record in caplog.records if "refused" in record.getMessage()]
         release.set()
         rows = 0
         while rows < 2:
@@ -302,3 +308,43 @@ async def test_rows_of_another_server_are_refused_while_rows_wait_for_the_guard(
         assert idle.metric("udf_hedges_total", **received) == 1.0
         idle.send(finish())
         await idle.ended()
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_rows_of_another_server_are_refused_while_rows_wait_for_a_merged_call(blocking):
+    release, began = threading.Event(), []
+
+    def f(x: list[int]) -> list[int]:
+        began.append(x)
+        release.wait(20)
+        return x
+
+    async def f_async(x: list[int]) -> list[int]:
+        began.append(x)
+        await asyncio.to_thread(release.wait, 20)
+        return x
+
+    merged: dict[str, Any] = {"batched": True, "idempotent": True, "max_queue_delay": "0 s", "name": "f"}
+    function = udf.scalar(**merged, hedge_elsewhere="20 ms")(f if blocking else f_async)
+    host = FunctionHost(Registry([("test", function)]))
+    talk, other = Talk(host=host), Talk(host=host)
+    async with talk:
+        await talk.open()
+        talk.send(batch(0, 0, [1]))
+        await eventually(lambda: began == [[1]])
+        idle = Talk(host=host)
+        await idle.__aenter__()
+        await idle.open(second=True)  # the function is busy, but nothing waits
+        idle.send(finish())
+        await idle.ended()
+        talk.send(batch(1, 1, [2]))
+        await eventually(lambda: talk.unread == 0)
+        await other.__aenter__()
+        other.send(opening(second=True))
+        refusal = (await other.receive()).error
+        assert (refusal.code, refusal.retryable) == ("OVERLOADED", True)
+        await other.ended()
+        release.set()
+        rows = 0
+        while rows < 2:
+            rows += (await talk.receive()).result.rows

@@ -68,6 +68,11 @@ class Batchers:
         finally:
             self._going = False
 
+    @property
+    def crowded(self) -> bool:
+        """Whether rows or calls wait although no instance is idle. Safe to read from any thread."""
+        return self.idle < 0 or (self.idle == 0 and any(each.waits for each in list(self._batchers.values())))
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
@@ -163,6 +168,11 @@ class DynamicBatcher:
         """Number of waiting rows that may be called."""
         held = sum(self._queue.waiting(stream.setup.party.caller, stream) for stream in self._held_up)
         return self._queue.rows - held
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows or calls wait. Safe to read from any thread."""
+        return self._queue.rows > 0 or len(self._again) > 0
 
     def check(self, now: float) -> None:
         """Check the deadlines of the calls."""

@@ -53,6 +53,10 @@ class Closing(Protocol):
     def close(self) -> None:
         """Stop what runs. Call when the server stops."""
 
+    @property
+    def crowded(self) -> bool:
+        """Whether rows wait although nothing is idle. Safe to read from any thread."""
+
     def kept(self) -> str:
         """What is kept although no stream needs it; empty if nothing is. For tests."""
 
@@ -176,6 +180,11 @@ class HostedFunction:
         """Number of workers that wait for a turn on the loop or for a thread."""
         loop, threads = self._loop_executor, self._thread_executor
         return (loop.turns.waiting if loop else 0) + (threads.waiting if threads else 0)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether calls or rows wait because all that could serve them is busy. Safe to read from any thread."""
+        return self.waiting > 0 or (self.batching is not None and self.batching.crowded)
 
     @property
     def threads_allowed(self) -> int:

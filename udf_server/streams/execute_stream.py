@@ -36,7 +36,7 @@ from udf_server.streams.admission import Admission
 from udf_server.streams.audit import stream_ended, stream_refused
 from udf_server.streams.background import Background
 from udf_server.streams.heartbeats import Heartbeats
-from udf_server.streams.opening import open_function, opened_message
+from udf_server.streams.opening import SecondRefused, open_function, opened_message
 from udf_server.streams.outbox import Outbox
 from udf_server.streams.session import Feed, Session, Start, Stop
 from udf_server.streams.session_progress import StreamProgress
@@ -211,6 +211,9 @@ class ExecuteStream:
         """Log and count the error that ended the stream. Returns the Error message for the client."""
         refusal = as_stream_error(error)
         function = self._hosted.spec.key if self._hosted else ""
+        if isinstance(error, SecondRefused):
+            log.debug("second stream refused", extra={"why": refusal.message})
+            return error_message(refusal)
         if refusal.code is ErrorCode.INTERNAL:
             log.error("stream failed", exc_info=error, extra={"function": function})
         else:

@@ -32,10 +32,14 @@ from udf_server.runners.runner import Arguments
 from udf_server.security.access import Caller
 from udf_server.streams.session import PROTOCOL_VERSION
 
-__all__ = ["Opening", "open_function", "opened_message"]
+__all__ = ["Opening", "SecondRefused", "open_function", "opened_message"]
 
 SMALL_BYTES = 64 << 10
 """An Open message of at most this size is checked on the event loop. Most have a kilobyte."""
+
+
+class SecondRefused(StreamError):
+    """A stream for rows that another server has too was refused. The rows are not lost, so nobody needs to act."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ def _hedged(hosted: HostedFunction, metrics: ServerMetrics) -> Function:
     if hosted.hedged is None:
         after = None if isinstance(options.hedge_after, str) else options.hedge_after
         count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
-        hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
+        hedge = Hedge(after, options.hedge_share, count, lambda: hosted.crowded, hosted.executors.clock)
         hosted.hedged = hedge.wrap(hosted.function)
     return hosted.hedged
 
@@ -130,13 +134,15 @@ def _hedged(hosted: HostedFunction, metrics: ServerMetrics) -> Function:
 def _accept_second(hosted: HostedFunction, metrics: ServerMetrics) -> None:
     """Count a stream for rows that another server has too. Raises StreamError if that would add to an overload."""
     guard_waits = getattr(hosted.function.call, "overloaded", lambda: False)
-    if hosted.waiting or guard_waits():
-        raise StreamError(
+    count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
+    if hosted.crowded or guard_waits():
+        count("refused")
+        raise SecondRefused(
             ErrorKind.WORKER, ErrorCode.OVERLOADED,
             f"function {hosted.spec.key}: rows wait for a turn or for the guard; rows of other servers are not taken",
             retryable=True,
         )  # fmt: skip
-    metrics.function(hosted.spec.name, hosted.spec.version).hedged("received")
+    count("received")
 
 
 def _aggregate(
