@@ -348,3 +348,16 @@ async def test_rows_of_another_server_are_refused_while_rows_wait_for_a_merged_c
         rows = 0
         while rows < 2:
             rows += (await talk.receive()).result.rows
+
+
+async def test_a_common_call_is_hedged_although_rows_wait_for_the_next_one(environment):
+    calls = []
+
+    @udf.scalar(batched=True, max_queue_delay="0 s", **HEDGED)
+    async def f(x: list[int]) -> list[int]:
+        calls.append(x)
+        await asyncio.sleep(3600 if len(calls) == 1 else 0)
+        return x
+
+    results = await environment.run_streams(f, [([1],), ([2],), ([3],)])
+    assert [result.to_pylist() for result in results] == [[1], [2], [3]]

@@ -70,8 +70,8 @@ class Batchers:
 
     @property
     def crowded(self) -> bool:
-        """Whether rows or calls wait although no instance is idle. Safe to read from any thread."""
-        return self.idle < 0 or (self.idle == 0 and any(each.waits for each in list(self._batchers.values())))
+        """Whether rows or calls wait although no instance is idle."""
+        return self.idle < 0 or (self.idle == 0 and any(each.waits for each in self._batchers.values()))
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -171,8 +171,8 @@ class DynamicBatcher:
 
     @property
     def waits(self) -> bool:
-        """Whether rows or calls wait. Safe to read from any thread."""
-        return self._queue.rows > 0 or len(self._again) > 0
+        """Whether rows that may be called, or calls, wait."""
+        return self._rows > 0 or len(self._again) > 0
 
     def check(self, now: float) -> None:
         """Check the deadlines of the calls."""

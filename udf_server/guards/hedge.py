@@ -26,11 +26,11 @@ class Hedge:
     """The hedges of one function. A hedge goes through the function's guard, as every call."""
 
     def __init__(
-        self, after: float | None, share: float, count: HedgeCounter, crowded: Callable[[], bool],
+        self, after: float | None, share: float, count: HedgeCounter, waiting: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`after` is the delay of hedges in seconds; None to learn it. `crowded` says whether rows wait for a turn."""
-        self._budget, self._count, self._crowded, self._clock = HedgeBudget(after, share, clock), count, crowded, clock
+        """`after` is the delay of hedges in seconds; None to learn it. `waiting` counts rows that wait for a turn."""
+        self._budget, self._count, self._waiting, self._clock = HedgeBudget(after, share, clock), count, waiting, clock
         self._guard_waits: Callable[[], bool] = lambda: False
         """Whether calls wait for the function's guard."""
 
@@ -82,7 +82,7 @@ class Hedge:
     @property
     def is_overloaded(self) -> bool:
         """Whether rows wait for a turn or for the guard, or a call has asked for a retry lately."""
-        return self._budget.is_overloaded or self._crowded() or self._guard_waits()
+        return self._budget.is_overloaded or self._waiting() > 0 or self._guard_waits()
 
     def may_send(self) -> bool:
         """Take a hedge from those that may be sent now. Returns whether there was one."""

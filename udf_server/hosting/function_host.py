@@ -55,7 +55,7 @@ class Closing(Protocol):
 
     @property
     def crowded(self) -> bool:
-        """Whether rows wait although nothing is idle. Safe to read from any thread."""
+        """Whether rows wait although nothing is idle."""
 
     def kept(self) -> str:
         """What is kept although no stream needs it; empty if nothing is. For tests."""
@@ -183,7 +183,7 @@ class HostedFunction:
 
     @property
     def crowded(self) -> bool:
-        """Whether calls or rows wait because all that could serve them is busy. Safe to read from any thread."""
+        """Whether calls or rows wait because all that could serve them is busy."""
         return self.waiting > 0 or (self.batching is not None and self.batching.crowded)
 
     @property

@@ -126,7 +126,7 @@ def _hedged(hosted: HostedFunction, metrics: ServerMetrics) -> Function:
     if hosted.hedged is None:
         after = None if isinstance(options.hedge_after, str) else options.hedge_after
         count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
-        hedge = Hedge(after, options.hedge_share, count, lambda: hosted.crowded, hosted.executors.clock)
+        hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
         hosted.hedged = hedge.wrap(hosted.function)
     return hosted.hedged
 
