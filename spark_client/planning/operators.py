@@ -95,10 +95,11 @@ def apply_after_operator(
 ) -> DataFrame:
     """Like `apply_operator`, but if the frame is the result of an operator, both run in one worker.
 
-    The rows of the first operator then do not pass through the JVM. `run` finds columns by their positions.
+    The rows of the first operator then do not pass through the JVM. `run` finds columns by their positions. The rows of
+    a cached frame are taken from Spark, so that no call is made again.
     """
     made = _MADE.get(frame)
-    if made is None:
+    if made is None or _cached(frame):
         return apply_operator(with_hidden_names(frame), run, plan, schema)
     first = made.operate
 
@@ -119,6 +120,12 @@ def with_names(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     if frame in _MADE:
         _MADE[result] = _MADE[frame]
     return result
+
+
+def _cached(frame: DataFrame) -> bool:
+    # `cache` returns the same object, so this is not known before the frame is used.
+    level = frame.storageLevel
+    return bool(level.useMemory or level.useDisk)
 
 
 class _Made(NamedTuple):

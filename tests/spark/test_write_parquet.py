@@ -134,6 +134,27 @@ def test_rows_of_calls_are_written_by_the_worker_that_makes_them(remote, spark, 
     assert "FileScan" not in plan_of(apply_after_operator(over_scan, lambda plan, batches: batches, None, FILES))
 
 
+@pytest.mark.connect
+def test_calls_of_a_cached_frame_are_not_made_again(remote, spark, tmp_path):
+    calls: list[int] = []
+
+    @udf.scalar
+    def counted(x: int) -> int:
+        calls.append(x)
+        return x
+
+    session = remote(counted)
+    gross = session.select(spark.range(5), session.function("counted")("id").alias("id"))
+    gross.cache()
+    try:
+        assert gross.count() == 5
+        session.write_parquet(gross, str(tmp_path / "out"))
+    finally:
+        gross.unpersist()
+    assert sorted(calls) == [0, 1, 2, 3, 4]
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 5
+
+
 def test_a_path_with_files_is_refused_kept_extended_or_replaced(remote, spark, tmp_path):
     session, path = remote(one_more), str(tmp_path / "out")
 
