@@ -300,6 +300,34 @@ def test_a_staged_file_that_is_gone_fails_the_commit_and_nothing_is_visible(path
     assert visible(path) == [1]
 
 
+def test_rows_of_rare_values_do_not_keep_other_rows_in_memory(tmp_path):
+    plan = plan_in(str(tmp_path / "out"), partitions=((1, "p"),), row_group_rows=400)
+    began(plan)
+    held = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(100):
+            held.append(pa.total_allocated_bytes())
+            yield pa.record_batch({"id": pa.array(range(10_001), pa.int64()), "p": ["common"] * 10_000 + ["rare"]})
+
+    assert list(write_files(plan, batches()))
+    assert max(held) - held[0] < 3_000_000
+
+
+def test_the_first_rows_of_a_row_group_do_not_keep_earlier_ones_in_memory(tmp_path):
+    plan = plan_in(str(tmp_path / "out"), partitions=((1, "p"),), row_group_rows=100_000)
+    began(plan)
+    held = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for index in range(50):
+            held.append(pa.total_allocated_bytes())
+            yield pa.record_batch({"id": pa.repeat(index, 100_001), "p": pa.repeat(index, 100_001)})
+
+    assert list(write_files(plan, batches()))
+    assert max(held) - held[0] < 35_000_000  # each open file takes 0.4 MB
+
+
 def test_row_groups_are_bounded_by_rows_and_by_held_bytes(tmp_path, monkeypatch):
     plan = plan_in(str(tmp_path / "out"), row_group_rows=30)
     began(plan)

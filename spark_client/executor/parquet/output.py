@@ -135,10 +135,13 @@ class _Files:
     def _hold(self, folder: str, part: pa.RecordBatch) -> None:
         file = self._open.pop(folder, None) or self._create(folder)
         self._open[folder] = file
-        most = self._plan.row_group_rows
+        most, rows = self._plan.row_group_rows, part.num_rows
         while part.num_rows:
             taken = part.slice(0, most - file.held_rows)
             part = part.slice(taken.num_rows)
+            if taken.num_rows < rows and file.held_rows + taken.num_rows < most:
+                # As a slice, the rest would keep the rows in memory that are written before it.
+                taken = taken.take(pa.array(range(taken.num_rows)))
             file.held.append(taken)
             file.held_rows += taken.num_rows
             file.held_bytes += taken.nbytes

@@ -44,10 +44,11 @@ def by_directory(batch: pa.RecordBatch, columns: Sequence[tuple[int, str]]) -> I
         yield names[0][1:], batch
         return
     order = np.argsort(codes, kind="stable")
-    sorted_, ends = batch.take(pa.array(order)), np.cumsum(np.bincount(codes, minlength=len(names)))
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     begin = 0
     for name, end in zip(names, ends.tolist(), strict=True):
-        yield name[1:], sorted_.slice(begin, end - begin)
+        # A slice of all rows would keep them in memory for as long as those of a rare value are held.
+        yield name[1:], batch.take(pa.array(order[begin:end]))
         begin = end
 
 
