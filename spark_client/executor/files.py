@@ -10,7 +10,10 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 from pyarrow import fs
 
-__all__ = ["delete_empty", "file_system", "located", "located_directory", "make_directory"]
+__all__ = [
+    "delete_empty", "delete_file", "file_system", "is_file", "located", "located_directory", "make_directory",
+    "move_file",
+]  # fmt: skip
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)")
@@ -60,6 +63,26 @@ def make_directory(system: fs.FileSystem, path: str) -> None:
     """Make a directory and its parents, where a file needs one."""
     if system.type_name not in _WITHOUT_DIRECTORIES:
         system.create_dir(path, recursive=True)
+
+
+def is_file(system: fs.FileSystem, path: str) -> bool:
+    """Whether there is a file, and not a directory."""
+    return bool(system.get_file_info(path).type == fs.FileType.File)
+
+
+def move_file(system: fs.FileSystem, source: str, target: str) -> None:
+    """Rename a file, or copy it where there is no rename, as in accounts of Azure without hierarchical namespaces."""
+    try:
+        system.move(source, target)
+    except NotImplementedError:
+        system.copy_file(source, target)
+        system.delete_file(source)
+
+
+def delete_file(system: fs.FileSystem, path: str) -> None:
+    """Delete a file that another attempt of the same task may have deleted."""
+    with contextlib.suppress(FileNotFoundError):
+        system.delete_file(path)
 
 
 def delete_empty(system: fs.FileSystem, path: str) -> None:

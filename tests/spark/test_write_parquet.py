@@ -15,7 +15,10 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError
 from spark_client.base.errors import WriteFailed
+from spark_client.executor.parquet.committing import begin, commit
+from spark_client.executor.parquet.output import OutputFile
 from spark_client.planning.operators import apply_after_operator
+from spark_client.planning.parquet import writing
 from spark_client.planning.parquet.writing import FILES
 from spark_client.sql.explaining import plan_of
 from tests.spark.parquet_worlds import World
@@ -201,6 +204,58 @@ def test_a_query_that_fails_leaves_nothing_new(remote, spark, tmp_path):
         session.write_parquet(frame, str(tmp_path / "out"), mode="overwrite")
     assert everything_in(tmp_path / "out") == before
     assert spark.read.parquet(str(tmp_path / "out")).count() == 3
+
+
+def test_a_commit_that_may_go_on_after_an_interrupt_is_left_alone(remote, spark, tmp_path, monkeypatch):
+    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing._run_once
+    session.write_parquet(spark.range(3), path)
+    commits = []
+
+    def interrupted(spark, run, plan):
+        if run is commit:
+            commits.append(plan)
+            raise KeyboardInterrupt
+        return run_once(spark, run, plan)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(writing, "_run_once", interrupted)
+        with pytest.raises(KeyboardInterrupt) as error:
+            session.write_parquet(spark.range(7, 9), path, mode="overwrite")
+    assert "the commit of" in str(error.value.__notes__)
+    with pytest.raises(WriteFailed, match="has not ended"):
+        session.write_parquet(spark.range(1), path, mode="append")
+    run_once(spark, commit, *commits)
+    assert sorted(row.id for row in spark.read.parquet(path).collect()) == [7, 8]
+    session.write_parquet(spark.range(1), path, mode="append")
+
+
+@pytest.mark.connect
+def test_a_commit_that_fails_is_undone(remote, spark, tmp_path, monkeypatch):
+    session, path = remote(one_more), str(tmp_path / "out")
+    session.write_parquet(spark.range(3), path)
+    before = everything_in(tmp_path / "out")
+    with monkeypatch.context() as patches:
+        patches.setattr(writing, "OutputFile", lambda *file: OutputFile(*file[:3], file[3] + 1))
+        with pytest.raises(PySparkException, match="was written, and is not in"):
+            session.write_parquet(spark.range(7, 9), path, mode="overwrite")
+    assert everything_in(tmp_path / "out") == before
+
+
+def test_an_interrupt_of_the_first_job_does_not_block_the_path(remote, spark, tmp_path, monkeypatch):
+    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing._run_once
+
+    def interrupted(spark, run, plan):
+        answer = run_once(spark, run, plan)
+        if run is begin:
+            raise KeyboardInterrupt
+        return answer
+
+    with monkeypatch.context() as patches:
+        patches.setattr(writing, "_run_once", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.write_parquet(spark.range(3), path)
+    assert everything_in(tmp_path) == []
+    session.write_parquet(spark.range(3), path)
 
 
 def test_of_two_writers_one_is_refused(remote, spark, tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import pickle
+import re
 import subprocess
 import sys
 import uuid
@@ -13,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from pyarrow import fs
 
 from spark_client.base.errors import WriteFailed
 from spark_client.executor import files as files_module
-from spark_client.executor.files import located, located_directory
-from spark_client.executor.parquet import output
+from spark_client.executor.files import located, located_directory, move_file
+from spark_client.executor.parquet import committing, output
 from spark_client.executor.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
 from spark_client.executor.parquet.footers import Calendars
 from spark_client.executor.parquet.output import OutputFile, WritePlan, write_files
@@ -204,6 +206,19 @@ def test_a_second_writer_is_refused_until_the_first_has_ended(path):
     assert began(second) == "ready"
 
 
+def test_a_writer_that_meets_the_end_of_another_one_is_not_told_to_delete_its_files(path, monkeypatch):
+    first, second = plan_in(path), plan_in(path)
+    began(first)
+    files, describe = attempt(first, [1]), Staging._describe
+
+    def after_the_end(staging: Staging, other: str) -> str:
+        committed(first, files)
+        return describe(staging, other)
+
+    monkeypatch.setattr(Staging, "_describe", after_the_end)
+    assert began(second) == f"another write to {path!r}, {first.staging.write}, has ended meanwhile. Write again"
+
+
 def test_a_writer_whose_marker_was_deleted_publishes_nothing(path):
     plan = plan_in(path)
     began(plan)
@@ -250,8 +265,26 @@ def test_a_path_with_files_is_not_new(path):
     assert not again.staging.claimed()
 
 
+def follow_the_message(path: str) -> None:
+    """Do what a refused writer is told to do after the driver of another one was killed."""
+    message = began(plan_in(path))
+    if message == "ready":
+        return
+    (killed,) = re.findall(r"has not ended: (\w+), running since .* from ", message)
+    system, base = located_directory(path)
+    keep = re.search(rf"killed, keep the files below that path with {killed} in their names", message)
+    assert keep or re.search(rf"Delete the files below that path with {killed} in their names", message)
+    for info in Staging(path, "").published():
+        if (killed in info.base_name) is not bool(keep):
+            system.delete_file(info.path)
+    for name in re.findall(r"_remote_udf/\w+\.\w+", message):
+        system.delete_file(f"{base}/{name}")
+    assert began(plan_in(path)) == "ready"
+
+
+@pytest.mark.parametrize("after", ["again", "abort", "killed"])
 @pytest.mark.parametrize("replaced", [Replaced.NONE, Replaced.ALL])
-def test_whichever_request_of_a_commit_fails_old_rows_are_kept_or_new_ones_complete(store, replaced):
+def test_whichever_request_of_a_commit_fails_old_rows_are_kept_or_new_ones_complete(store, replaced, after):
     old, new = [1, 2, 3], [7, 8]
     complete = new if replaced is Replaced.ALL else sorted(old + new)
     outcomes = set()
@@ -277,13 +310,64 @@ def test_whichever_request_of_a_commit_fails_old_rows_are_kept_or_new_ones_compl
         if not failed:
             assert found == complete
             break
-        committed(plan, files, replaced)
-        assert visible(path) == complete, requests
+        if after == "again":
+            committed(plan, files, replaced)
+            assert visible(path) == complete, requests
+        elif after == "abort":
+            list(abort(plan.staging, iter(ONE)))
+            left = visible(path)
+            # What is replaced may be left beside complete new rows, if it could not be deleted.
+            assert left == old or set(new) <= set(left) <= {*old, *new}, requests
+            assert left != old or "_SUCCESS" in names(path)
+            assert began(plan_in(path)) == "ready"
+        else:
+            follow_the_message(path)
+            # The message does not know the mode, and here its reader always deletes what a complete write may replace.
+            assert visible(path) in (old, new, complete), requests
     assert (False, tuple(complete)) in outcomes
     assert len(outcomes) > 2
 
 
-def test_a_staged_file_that_is_gone_fails_the_commit_and_nothing_is_visible(path):
+def test_a_commit_that_fails_after_another_attempt_of_its_task_loses_nothing(store, monkeypatch):
+    old = plan_in(store)
+    began(old)
+    committed(old, attempt(old, [1, 2]))
+    plan = plan_in(store)
+    began(plan)
+    files = (*attempt(plan, [7]), *attempt(plan, [8]))
+    system, _ = located_directory(store)
+    met = []
+
+    class Slow(fs.PyFileSystem):
+        """Meets another attempt, which publishes all and deletes the old files, before one of its requests fails."""
+
+        def get_file_info(self, paths):
+            if isinstance(paths, list) and not met:
+                met.append(paths)
+                with monkeypatch.context() as patches:
+                    patches.setattr(Staging, "release", lambda staging: None)
+                    committed(plan, files, Replaced.ALL)
+                raise OSError("too many requests")
+            return super().get_file_info(paths)
+
+    task = committing._Commit(CommitPlan(plan, files, Replaced.ALL))
+    task._system = Slow(system.handler)
+    with pytest.raises(OSError, match="too many requests"):
+        task.run()
+    list(abort(plan.staging, iter(ONE)))
+    assert met
+    assert visible(store) == [7, 8]
+
+
+def test_a_write_that_has_ended_is_not_undone(path):
+    plan = plan_in(path)
+    began(plan)
+    committed(plan, attempt(plan, [1, 2]))
+    list(abort(plan.staging, iter(ONE)))
+    assert visible(path) == [1, 2]
+
+
+def test_a_staged_file_that_is_gone_fails_the_commit_and_after_the_abort_nothing_is_visible(path):
     first = plan_in(path)
     began(first)
     committed(first, attempt(first, [1]))
@@ -294,10 +378,21 @@ def test_a_staged_file_that_is_gone_fails_the_commit_and_nothing_is_visible(path
     system.delete_file(f"{staged}/{files[1].name}")
     with pytest.raises(WriteFailed, match=r"write_parquet: cannot write to '.*out"):
         committed(plan, files, Replaced.ALL)
-    assert visible(path) == [1]
-    assert "_SUCCESS" in names(path)
+    assert 1 in visible(path)
+    assert "_SUCCESS" not in names(path)
     list(abort(plan.staging, iter(ONE)))
     assert visible(path) == [1]
+    assert "_SUCCESS" in names(path)
+
+
+def test_files_are_copied_where_nothing_can_be_renamed(tmp_path):
+    class WithoutRename(fs.SubTreeFileSystem):
+        def move(self, source: str, target: str) -> None:
+            raise pa.ArrowNotImplementedError("no hierarchical namespace")
+
+    (tmp_path / "old").write_bytes(b"rows")
+    move_file(WithoutRename(str(tmp_path), fs.LocalFileSystem()), "old", "new")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("new", b"rows")]
 
 
 def test_rows_of_rare_values_do_not_keep_other_rows_in_memory(tmp_path):

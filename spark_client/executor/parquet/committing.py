@@ -1,10 +1,10 @@
 """Begins and ends writes: one task each, so that the machine of the driver needs no access to the files.
 
 Files are published by a rename, or by a copy where the file system has no rename. Names contain the id of the write, so
-no other file is ever replaced. Every step can be repeated, because Spark may repeat the task.
+no other file is ever replaced. Every step can be repeated, because Spark may repeat the task, and no attempt undoes
+anything, because another one may be further. Only `abort` does, when no attempt is left.
 """
 
-import contextlib
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from spark_client.base.errors import WriteFailed
-from spark_client.executor.files import delete_empty, make_directory
+from spark_client.executor.files import delete_empty, delete_file, is_file, make_directory, move_file
 from spark_client.executor.parquet.output import OutputFile, WritePlan, parquet_writer
 from spark_client.executor.parquet.staging import Staging
 
@@ -63,7 +63,10 @@ def begin(plan: BeginPlan, batches: Batches) -> Batches:
 
 
 def commit(plan: CommitPlan, batches: Batches) -> Batches:
-    """Publish the files, and then delete those that they replace. Raises WriteFailed; then no new file is visible."""
+    """Publish the files, and then delete those that they replace.
+
+    Raises WriteFailed. Then some new files may be visible, and `abort` decides which files stay.
+    """
     for _ in batches:
         with plan.write.staging.naming_the_path():
             _Commit(plan).run()
@@ -71,11 +74,27 @@ def commit(plan: CommitPlan, batches: Batches) -> Batches:
 
 
 def abort(staging: Staging, batches: Batches) -> Batches:
-    """Delete what the write has left."""
+    """End a write that has failed: restore the old files if all are still there, otherwise keep the new ones.
+
+    No attempt of its commit may be running.
+    """
     for _ in batches:
         with staging.naming_the_path():
+            if staging.claimed() and not staging.completed():
+                _withdraw(staging)
             staging.release_path()
         yield _answer("aborted")
+
+
+def _withdraw(staging: Staging) -> None:
+    """Delete the files that were published, and show the old `_SUCCESS` again."""
+    system, base = staging.located()
+    own = [info.path for info in staging.published() if staging.owns(info.path)]
+    _each(system, lambda path: delete_file(system, path), own)
+    _prune(system, base, own)
+    _, staged = staging.files()
+    if is_file(system, posixpath.join(staged, _SUCCESS)):
+        move_file(system, posixpath.join(staged, _SUCCESS), posixpath.join(base, _SUCCESS))
 
 
 def _answer(text: str) -> pa.RecordBatch:
@@ -105,39 +124,46 @@ class _Commit:
         self._staging = plan.write.staging
         self._system, self._base = self._staging.located()
         _, self._staged = self._staging.files()
+        self._success = posixpath.join(self._base, _SUCCESS)
 
     def run(self) -> None:
-        files = list(self._plan.files)
-        if not self._staging.claimed():
-            if self._missing(files):
+        staging, system = self._staging, self._system
+        if not staging.claimed():
+            if self._missing(self._plan.files):
                 raise WriteFailed(
-                    f"write_parquet: the marker of this write in {self._staging.path!r} was deleted, so another writer "
+                    f"write_parquet: the marker of this write in {staging.path!r} was deleted, so another writer "
                     "may have begun; nothing was published. Write again"
                 )
             return  # an earlier attempt of this task has committed
+        if not staging.completed():
+            self._publish_all()
+            staging.mark_complete()
+        old = self._replaced()
+        # If the marker is still there, no other write had begun before the files were listed.
+        if not staging.claimed():
+            raise WriteFailed(
+                f"write_parquet: the marker of this write in {staging.path!r} was deleted while it published files. "
+                f"They have {staging.write} in their names, and what they replace was not deleted"
+            )
+        _each(system, lambda path: delete_file(system, path), old)
+        _prune(system, self._base, old)
+        with system.open_output_stream(self._success):
+            pass
+        staging.release()
+
+    def _publish_all(self) -> None:
+        files = list(self._plan.files)
         if not files and not self._plan.write.partitions:
             files = [self._empty_file()]
-        old = self._replaced({file.folder for file in files}, {self._target(file) for file in files})
-        success = posixpath.join(self._base, _SUCCESS)
-        had_success = self._exists(success)
-        if had_success:
-            self._system.delete_file(success)
-        try:
-            for folder in {posixpath.dirname(self._target(file)) for file in files}:
-                make_directory(self._system, folder)
-            self._each(self._publish, files)
-            missing = self._missing(files)
-            if missing:
-                raise WriteFailed(f"write_parquet: {missing[0].name} was written, and is not in {self._staging.path!r}")
-        except BaseException:
-            self._take_back(files)
-            if had_success:
-                self._write_empty(success)
-            raise
-        self._each(self._delete, [path for path in old if path != success])
-        self._prune(old)
-        self._write_empty(success)
-        self._staging.release()
+        if is_file(self._system, self._success):
+            make_directory(self._system, self._staged)
+            self._move(self._success, posixpath.join(self._staged, _SUCCESS))
+        for folder in {posixpath.dirname(self._target(file)) for file in files}:
+            make_directory(self._system, folder)
+        _each(self._system, self._publish, files)
+        missing = self._missing(files)
+        if missing:
+            raise WriteFailed(f"write_parquet: {missing[0].name} was written, and is not in {self._staging.path!r}")
 
     def _empty_file(self) -> OutputFile:
         """A file without rows, which has the types of a result without rows."""
@@ -148,43 +174,27 @@ class _Commit:
             parquet_writer(sink, plan).close()
             return OutputFile("", name, 0, sink.tell())
 
-    def _replaced(self, folders: set[str], new: set[str]) -> list[str]:
-        """The files that the write replaces."""
+    def _replaced(self) -> list[str]:
+        """The files that the published ones replace."""
         if self._plan.replaced is Replaced.NONE:
             return []
-        found = [info.path for info in self._staging.published() if info.path not in new]
+        found = [info.path for info in self._staging.published() if info.path != self._success]
+        old = [path for path in found if not self._staging.owns(path)]
         if self._plan.replaced is Replaced.ALL:
-            return found
-        written = {posixpath.join(self._base, folder) for folder in folders}
-        return [path for path in found if posixpath.dirname(path) in written]
+            return old
+        written = {posixpath.dirname(path) for path in found if self._staging.owns(path)}
+        return [path for path in old if posixpath.dirname(path) in written]
 
     def _publish(self, file: OutputFile) -> None:
-        staged = posixpath.join(self._staged, file.folder, file.name)
+        self._move(posixpath.join(self._staged, file.folder, file.name), self._target(file))
+
+    def _move(self, source: str, target: str) -> None:
         try:
-            self._system.move(staged, self._target(file))
-        except (OSError, pa.ArrowException):
-            # Another attempt of this task may have moved it; whether it is complete is checked after all.
-            if not self._exists(self._target(file)):
+            move_file(self._system, source, target)
+        except Exception:  # packages of fsspec raise errors of their own
+            # Another attempt of this task may have moved it; whether files are complete is checked after all.
+            if not is_file(self._system, target):
                 raise
-
-    def _take_back(self, files: Sequence[OutputFile]) -> None:
-        """Move published files back, so that nothing is visible and the task may be repeated."""
-        for file in files:
-            with contextlib.suppress(OSError, pa.ArrowException):
-                if self._exists(self._target(file)):
-                    self._system.move(self._target(file), posixpath.join(self._staged, file.folder, file.name))
-        self._prune(map(self._target, files))
-
-    def _prune(self, files: Iterable[str]) -> None:
-        """Delete the directories of these files that are empty, and their parents below the path."""
-        for folder in sorted({posixpath.dirname(path) for path in files}, reverse=True):
-            while len(folder) > len(self._base):
-                delete_empty(self._system, folder)
-                folder = posixpath.dirname(folder)
-
-    def _delete(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._system.delete_file(path)
 
     def _missing(self, files: Sequence[OutputFile]) -> list[OutputFile]:
         """The files that are not published with all of their bytes."""
@@ -194,17 +204,19 @@ class _Commit:
     def _target(self, file: OutputFile) -> str:
         return posixpath.join(self._base, file.folder, file.name)
 
-    def _exists(self, path: str) -> bool:
-        return bool(self._system.get_file_info(path).type == fs.FileType.File)
 
-    def _write_empty(self, path: str) -> None:
-        with self._system.open_output_stream(path):
-            pass
+def _prune(system: fs.FileSystem, base: str, files: Iterable[str]) -> None:
+    """Delete the directories of these files that are empty, and their parents below `base`."""
+    for folder in sorted({posixpath.dirname(path) for path in files}, reverse=True):
+        while len(folder) > len(base):
+            delete_empty(system, folder)
+            folder = posixpath.dirname(folder)
 
-    def _each(self, work: Callable[[Item], None], items: Sequence[Item]) -> None:
-        if isinstance(self._system, fs.LocalFileSystem):
-            for item in items:
-                work(item)
-            return
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(work, items))
+
+def _each(system: fs.FileSystem, work: Callable[[Item], None], items: Sequence[Item]) -> None:
+    if isinstance(system, fs.LocalFileSystem):
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(work, items))

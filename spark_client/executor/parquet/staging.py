@@ -1,8 +1,10 @@
-"""The staging directory of a write, and the marker by which other writers see that it has not ended.
+"""The staging directory of a write, and the markers by which other writers see that it has not ended.
 
-Both are in `_remote_udf` below the path of the write, whose name begins with an underscore, so that Spark does not read
+They are in `_remote_udf` below the path of the write, whose name begins with an underscore, so that Spark does not read
 what is in it. Each writer adds its marker before it lists those of others: of two writers at least one sees the other,
-on every file system whose listings are complete.
+on every file system whose listings are complete. The marker of a complete write is added when all of its files are
+published, before the first file that they replace is deleted: until then the old files are the result, from then on the
+new ones. It means nothing without the first marker, which is therefore deleted before it.
 """
 
 import contextlib
@@ -18,11 +20,12 @@ from pyarrow import fs
 
 from remote_udf.errors import capped
 from spark_client.base.errors import WriteFailed
-from spark_client.executor.files import delete_empty, located_directory, make_directory
+from spark_client.executor.files import delete_empty, delete_file, is_file, located_directory, make_directory
 
 __all__ = ["Staging"]
 
 _FOLDER = "_remote_udf"
+_COMPLETE = ".complete"
 PROBLEM_LIMIT = 1_000
 """The maximum number of characters of a file system's error message."""
 
@@ -50,6 +53,10 @@ class Staging:
         inner = posixpath.join(base, _FOLDER)
         return [info for info in found if info.type == fs.FileType.File and not info.path.startswith(inner + "/")]
 
+    def owns(self, path: str) -> bool:
+        """Whether this write has made the file, by its name."""
+        return f"-{self.write}-" in posixpath.basename(path)
+
     def claim(self) -> str | None:
         """Add the marker of this write.
 
@@ -71,20 +78,35 @@ class Staging:
         for info in entries:
             if info.type == fs.FileType.Directory and info.base_name != self.write:
                 system.delete_dir(info.path)
+            elif info.base_name.endswith(_COMPLETE):
+                delete_file(system, info.path)
         return None
 
     def claimed(self) -> bool:
         """Whether the marker of this write is there."""
         system, _ = self.located()
-        return bool(system.get_file_info(self._marker()).type == fs.FileType.File)
+        return is_file(system, self._marker())
+
+    def mark_complete(self) -> None:
+        """Record that all files of this write are published."""
+        system, directory = self.files()
+        with system.open_output_stream(directory + _COMPLETE):
+            pass
+
+    def completed(self) -> bool:
+        """Whether all files of this write are published, and those that they replace may have been deleted."""
+        system, directory = self.files()
+        return is_file(system, directory + _COMPLETE)
 
     def release(self) -> None:
-        """Delete the staging directory and the marker. Safe to call twice."""
+        """Delete the staging directory and the markers. Safe to call twice."""
         system, directory = self.files()
         with contextlib.suppress(FileNotFoundError):
             system.delete_dir(directory)
         if self.claimed():
-            system.delete_file(self._marker())
+            delete_file(system, self._marker())
+        if self.completed():
+            delete_file(system, directory + _COMPLETE)
         delete_empty(system, posixpath.dirname(directory))
 
     def release_path(self) -> None:
@@ -116,8 +138,23 @@ class Staging:
             who = f"since {found['since']} from {found['host']}"
         except (OSError, pa.ArrowException, ValueError, LookupError):
             who = "for an unknown time"
+        writer = Staging(self.path, other)
+        completed = writer.completed()
+        if not writer.claimed():
+            return f"another write to {self.path!r}, {other}, has ended meanwhile. Write again"
+        own, marker = f"files below that path with {other} in their names", f"{_FOLDER}/{other}.json"
+        if completed:
+            remedy = (
+                f"keep the {own}: they are the whole result of that write, and files that it replaces may be gone. "
+                "If it was to overwrite, delete the older files that it replaces. "
+                f"Delete {marker}, then the directory {_FOLDER}/{other} and {_FOLDER}/{other}{_COMPLETE}"
+            )
+        else:
+            remedy = (
+                f"the result is that of earlier writes. Delete the {own}, should there be any, then the directory "
+                f"{_FOLDER}/{other}, and then {marker}"
+            )
         return (
             f"another write to {self.path!r} has not ended: {other}, running {who}. Wait until it has ended. If its "
-            f"driver was killed, delete {_FOLDER}/{other}.json, the directory {_FOLDER}/{other} and, should there be "
-            f"any, files below that path with {other} in their names"
+            f"driver was already killed, {remedy}"
         )

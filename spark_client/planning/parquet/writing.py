@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import pyarrow as pa
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -72,22 +73,32 @@ def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOption
         raise PlanError("write_parquet: the frame is a stream; call write_parquet in a function for foreachBatch")
     staging = Staging(_checked_path(path), uuid.uuid4().hex)
     plan = _plan(spark, frame, staging, options)
-    answer = _run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
+    committing = False
+    try:
+        answer = _run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
+        if answer == "ready":
+            rows = apply_after_operator(frame, write_files, plan, FILES).collect()
+            files = tuple(OutputFile(*row) for row in rows)
+            committing = True
+            _run_once(spark, commit, CommitPlan(plan, files, _replaced(spark, options)))
+    except BaseException as error:
+        # Only an error of the task itself says that no attempt is running: after an interrupt the task may go on.
+        if committing and not isinstance(error, PythonException):
+            error.add_note(
+                f"write_parquet: the commit of {staging.write} may be running, so nothing was cleaned up. If the next "
+                f"write to {path!r} is refused, its message says what to do."
+            )
+            raise
+        # The reason of the failure is more useful than that of a failed clean-up.
+        with contextlib.suppress(Exception):
+            _run_once(spark, abort, staging)
+        raise
     if answer == "exists" and options.mode == "ignore":
         return []
     if answer == "exists":
         raise WriteFailed(f"write_parquet: {path!r} has files; write elsewhere, or with another mode")
     if answer != "ready":
         raise WriteFailed(f"write_parquet: {answer}")
-    try:
-        rows = apply_after_operator(frame, write_files, plan, FILES).collect()
-        files = tuple(OutputFile(*row) for row in rows)
-        _run_once(spark, commit, CommitPlan(plan, files, _replaced(spark, options)))
-    except BaseException:
-        # The reason of the failure is more useful than that of a failed clean-up.
-        with contextlib.suppress(Exception):
-            _run_once(spark, abort, staging)
-        raise
     # Spark may have no file system for the path, and so no caches. It says so by errors of many classes.
     with contextlib.suppress(Exception):
         spark.catalog.refreshByPath(path)
