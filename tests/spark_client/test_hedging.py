@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Container, Iterator
 from random import Random
 
@@ -57,6 +58,13 @@ def silent(requests):
 
 def usual(requests):
     return honest(requests, second=agreed())
+
+
+def wait_for(condition):
+    until = time.monotonic() + 20
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.002)
+    return condition()
 
 
 def stream_to(transport, **arguments):
@@ -207,6 +215,61 @@ def test_nothing_is_sent_twice_after_a_sign_of_overload(sign):
     everything(stream)
     stream.finish()
     assert len(servers.streams) == before
+
+
+def test_a_message_is_sent_twice_once_the_budget_allows_it():
+    clock, released = Clock(), threading.Event()
+
+    def fast(requests):
+        released.set()
+        return usual(requests)
+
+    servers = ScriptedServers(slow=silent, fast=fast)
+    stream = stream_to(servers, clock=clock)
+    stream.submit(chunk_of([1]))
+    stream._hedger.overloaded()
+    clock.now += 0.5
+    stream._hedger._changed.set()
+    assert not released.wait(0.1)
+    clock.now += 1.0
+    assert everything(stream) == {0: 2}
+    stream.finish()
+
+
+def test_an_unexpected_error_of_another_server_costs_neither_rows_nor_later_hedges():
+    tries, released = [], threading.Event()
+
+    def late(requests):
+        yield opened_by(requests)
+        next(requests)
+        released.wait(20)
+        yield result(0, [-1])
+        next(requests)
+        yield SILENCE
+
+    def broken_once(requests):
+        tries.append(None)
+        if len(tries) > 1:
+            yield from usual(requests)
+            return
+        yield opened_by(requests)
+        next(requests)
+        raise ValueError("not foreseen")
+
+    servers = ScriptedServers(slow=late, other=broken_once)
+    stream = stream_to(servers)
+    stream.submit(chunk_of([1]))
+    found = {}
+    receiving = threading.Thread(target=lambda: collect(stream.receive(), found))
+    receiving.start()
+    assert wait_for(lambda: len(servers.streams) == 2 and servers.streams[1].cancelled.is_set())
+    released.set()
+    receiving.join(20)
+    assert found == {0: -1}
+    assert (stream._hedger._second, stream._hedger._chunk) == (None, None)
+    stream.submit(chunk_of([2], 1))
+    assert everything(stream) == {1: 3}
+    stream.finish()
 
 
 def test_a_single_server_gets_no_row_twice():

@@ -1,6 +1,7 @@
 """Hedger sends the rows of a message that waits long to another server too, and takes the first complete answer."""
 
 import collections
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +19,13 @@ from spark_client.executor.stream.results import add_counts, read_result
 
 __all__ = ["Budgets", "Hedger", "SecondConnection", "Won", "process_budgets"]
 
+log = logging.getLogger(__name__)
+
 MOST_FUNCTIONS = 1_000
 OPEN_SECONDS = 10.0
 """How long another server may take to accept the rows."""
+REFUSED_SECONDS = 1.0
+"""A message for which the budget had no hedge is looked at again after this time."""
 
 
 class Budgets:
@@ -145,29 +150,37 @@ class Hedger:
             wait = chunk.sent_last + after - self._clock()
             if wait > 0:
                 return None, wait
+            if not self._budget.take():
+                return None, REFUSED_SECONDS
             chunk.hedged = True
-            if self._budget.take():
-                self._chunk = chunk
-                return chunk, None
+            self._chunk = chunk
+            return chunk, None
         return None, None
 
     def _hedge(self, chunk: Chunk) -> None:
+        won = None
         try:
             won = self._race(chunk)
         except (TransportLost, RemoteUdfError) as error:
-            won = None
             if isinstance(error, StreamError) and error.code is ErrorCode.OVERLOADED:
                 self._budget.overloaded(error.retry_after)
-        with self._lock:
-            if won is None or self._stopped or self._chunk is not chunk:
-                if self._second is not None:
-                    self._second.close(cancel=True)
-                    self._second = None
-            else:
-                # The thread that reads from the first server finds the answers when that connection is lost.
-                self._won = won
-                self._current().close(cancel=True)
-            self._chunk = None
+        except Exception:
+            # The first server still has the rows, and other messages may need a hedge.
+            log.exception("rows of a slow message could not be sent to another server")
+        finally:
+            with self._lock:
+                self._end(chunk, won)
+
+    def _end(self, chunk: Chunk, won: Won | None) -> None:
+        if won is None or self._stopped or self._chunk is not chunk:
+            if self._second is not None:
+                self._second.close(cancel=True)
+                self._second = None
+        else:
+            # The thread that reads from the first server finds the answers when that connection is lost.
+            self._won = won
+            self._current().close(cancel=True)
+        self._chunk = None
 
     def _race(self, chunk: Chunk) -> Won | None:
         """Send the rows to another server. Returns None if there is none, the rows have outcomes, or one fails."""

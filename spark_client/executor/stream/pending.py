@@ -41,7 +41,7 @@ class Pending:
         return [chunk.rest() for chunk in self._chunks.values()]
 
     def waiting(self) -> Iterator[Chunk]:
-        """The chunks that were not considered for another server, in the order in which they were sent."""
+        """The chunks that were not sent to another server, in the order in which they were sent."""
         return (chunk for chunk in self._chunks.values() if not chunk.hedged)
 
     def close(self) -> None:
