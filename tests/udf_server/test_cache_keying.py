@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 
+from tests.udf_server.streams import eventually
+from udf_server.base.errors import FunctionBlocked
 from udf_server.cache.keying import Keying
 
 
@@ -13,18 +15,20 @@ class World:
     """One stream whose jobs the test runs."""
 
     def __init__(self):
-        self.jobs, self.written_off = [], 0
+        self.jobs, self.written_off, self.blocked = [], 0, False
         executor = SimpleNamespace(submit=lambda party, job: self.jobs.append(job), write_off=self._write_off)
         self.setup = SimpleNamespace(
             function=SimpleNamespace(cache_key=lambda a: a), hosted=SimpleNamespace(thread_executor=executor),
             arguments=SimpleNamespace(columns=lambda batch: [batch.column]), party=None,
-            options=SimpleNamespace(cache_timeout=0.05), post=lambda callback, *arguments: callback(*arguments),
+            options=SimpleNamespace(cache_timeout=0.05), post=asyncio.get_running_loop().call_soon_threadsafe,
         )  # fmt: skip
         self.keyed = []
         self.during = lambda: None
 
     def _write_off(self):
         self.written_off += 1
+        if self.blocked:
+            raise FunctionBlocked("too many calls have not returned")
 
     def of(self, columns, rows):
         self.keyed.append(rows)
@@ -53,6 +57,44 @@ async def test_a_thread_that_hangs_is_written_off_once_and_ends_when_its_job_ret
     assert await reading == [None] * 3
     assert world.written_off == 1
     released.set()
+    assert await ending is False
+
+
+async def test_the_wait_for_a_thread_does_not_count():
+    world = World()
+    reading = asyncio.ensure_future(world.read())
+    await asyncio.sleep(3 * world.setup.options.cache_timeout)
+    assert await asyncio.to_thread(world.jobs[0]) is True
+    assert await reading == [b"k"] * 3
+
+
+async def test_a_thread_that_hangs_is_written_off_although_its_stream_has_ended():
+    world, entered, released = World(), threading.Event(), threading.Event()
+    world.during = lambda: (entered.set(), released.wait(20))
+    reading = asyncio.ensure_future(world.read())
+    await asyncio.sleep(0)
+    ending = asyncio.ensure_future(asyncio.to_thread(world.jobs[0]))
+    await asyncio.to_thread(entered.wait, 20)
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert reading.cancelled()
+    try:
+        await eventually(lambda: world.written_off == 1)
+    finally:
+        released.set()
+    assert await ending is False
+
+
+async def test_rows_have_no_keys_if_too_many_threads_hang():
+    world, entered, released = World(), threading.Event(), threading.Event()
+    world.blocked, world.during = True, lambda: (entered.set(), released.wait(20))
+    reading = asyncio.ensure_future(world.read())
+    await asyncio.sleep(0)
+    ending = asyncio.ensure_future(asyncio.to_thread(world.jobs[0]))
+    try:
+        assert await reading == [None] * 3
+    finally:
+        released.set()
     assert await ending is False
 
 

@@ -1,17 +1,23 @@
 """Keying reads the arguments of batches and computes the keys of their rows, beside the event loop."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import pyarrow as pa
 
+from udf_server.base.errors import FunctionBlocked
 from udf_server.cache.keys import Mask, RowKeys
+from udf_server.hosting.executors import ThreadExecutor
 from udf_server.runners.runner import InputBatch, RunnerSetup
 
 __all__ = ["Keying"]
 
 SMALL_ROWS, SMALL_BYTES = 128, 32 << 10
 """A batch of at most this size is read on the event loop: passing it to a thread would take longer."""
+
+QUEUE_TIMES = 10
+"""`cache_key` may wait for a thread for this many times `cache-timeout`: a busy function needs its cache most."""
 
 _Keys = tuple[Sequence[pa.Array], list[bytes | None], Mask | None]
 
@@ -26,7 +32,7 @@ class Keying:
     async def read(self, batch: InputBatch) -> _Keys:
         """The arguments, the key of each row, and the rows that are skipped. Raises ProtocolViolation.
 
-        If the author's `cache_key` takes longer than `cache-timeout`, no row has a key.
+        If the author's `cache_key` takes longer than `cache-timeout` from its call, no row has a key.
         """
         if self._setup.function.cache_key is not None:
             return await self._by_author(batch)
@@ -47,16 +53,23 @@ class Keying:
             else await loop.run_in_executor(None, setup.arguments.columns, batch)
         )
         keys: asyncio.Future[list[bytes | None]] = loop.create_future()
+        began: asyncio.Future[None] = loop.create_future()
         # Whoever takes the element of the first decides whether the job begins; of the second, who ends it.
         waiting, running = [None], [None]
+        executor, limit = setup.hosted.thread_executor, setup.options.cache_timeout
 
         def done(found: list[bytes | None]) -> None:
             if not keys.done():
                 keys.set_result(found)
 
+        def begin() -> None:
+            if not began.done():
+                began.set_result(None)
+
         def job() -> bool:
             if not _take(waiting):
                 return True
+            setup.post(begin)
             found: list[bytes | None] = [None] * batch.rows
             try:
                 found = self._keys.of(columns, batch.rows)
@@ -64,22 +77,31 @@ class Keying:
                 setup.post(done, found)
             return _take(running)
 
-        setup.hosted.thread_executor.submit(setup.party, job)
+        executor.submit(setup.party, job)
         try:
-            async with asyncio.timeout(setup.options.cache_timeout):
-                found = await keys
-        except TimeoutError:
-            found = [None] * batch.rows
-            if not _take(waiting) and _take(running):
-                setup.hosted.thread_executor.write_off()
+            await asyncio.wait([began], timeout=limit * QUEUE_TIMES)
+            if begun := not _take(waiting):
+                await asyncio.wait([keys], timeout=limit)
         except asyncio.CancelledError:
-            _take(waiting)
+            if not _take(waiting):
+                loop.call_later(limit, _give_up, executor, running)
             raise
-        return columns, found, self._keys.skipped(columns)
+        if keys.done():
+            return columns, keys.result(), self._keys.skipped(columns)
+        if begun:
+            _give_up(executor, running)
+        return columns, [None] * batch.rows, self._keys.skipped(columns)
 
 
 def _is_small(batch: InputBatch) -> bool:
     return batch.rows <= SMALL_ROWS and (batch.data is None or len(batch.data) <= SMALL_BYTES)
+
+
+def _give_up(executor: ThreadExecutor, running: list[None]) -> None:
+    """Write off the thread of a job that has begun and has not ended."""
+    if _take(running):
+        with contextlib.suppress(FunctionBlocked):  # the cache fails open, and the calls of the function report it
+            executor.write_off()
 
 
 def _take(token: list[None]) -> bool:
