@@ -36,8 +36,9 @@ from typing import Annotated
 import udf_server as udf
 
 @udf.scalar(max_attempts=2, fixed_delay="1 ms", retry_strategy="fixed_delay")
-async def price(x: int) -> float:
+async def price(x: int, context: udf.CallContext) -> float:
     await asyncio.sleep(0.001)
+    context.spend(usd=0.01)
     if x % 50 == 0:
         raise udf.RetryableError("sold out")
     return x / 100

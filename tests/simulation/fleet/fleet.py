@@ -65,7 +65,7 @@ class Fleet:
         self.servers: list[_Server] = []
         self.looks: list[Look] = []
         self.processes: list[Process] = []
-        self.files = SharedFiles()
+        self.files, self.redis = SharedFiles(), None
         self._rows: dict[_Server, int] = {}
         self._opened = 0
         self.clients = [Client(self.network, number, self._resolve, seconds) for number in range(clients)]
