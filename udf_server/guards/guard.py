@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 WaiterT = TypeVar("WaiterT", bound=Waiter)
 POLL_SECONDS = 0.05
 """How often a thread that waits checks whether its stream has ended."""
+ANSWER_SECONDS = 1.0
+"""How long a call may wait for other processes to answer whether it may test a service whose circuit is open."""
 PAUSE_MOST_SECONDS = 3_600.0
 """Longest pause of a rate that a service can ask for."""
 
@@ -65,6 +67,8 @@ class Guard:
         self._first: Waiter | None = None
         """The waiting call whose turn it is; it has left the queue."""
         self._first_party = ANYONE
+        self._tester: Waiter | None = None
+        """The call that waits until other processes have answered whether it may test the service."""
         self._in_use = 0
         self._units = {rate.unit for rate in settings.rate} - {CALLS}
         self._shown: tuple[float, bool] | None = None
@@ -98,8 +102,8 @@ class Guard:
             waiter = self._take(costs, TaskWaiter, loop)
             if waiter is not None:
                 await self._wait(waiter, loop)
-            if not self._limits.closed:
-                self._ask(costs, loop)
+            if not self._limits.closed and (waiter := self._ask(costs, TaskWaiter, loop)) is not None:
+                await self._hear(waiter, loop)
             spending = Spending() if costs_of else None
             if spending:
                 current_spending.set(spending)
@@ -127,8 +131,8 @@ class Guard:
             waiter = self._take(costs, ThreadWaiter, None)
             if waiter is not None:
                 self._wait_on_thread(waiter)
-            if not self._limits.closed:
-                self._ask(costs, None)
+            if not self._limits.closed and (waiter := self._ask(costs, ThreadWaiter, None)) is not None:
+                self._hear_on_thread(waiter)
             spending = Spending() if costs_of else None
             if spending:
                 current_spending.set(spending)
@@ -233,17 +237,56 @@ class Guard:
                     self._give_back(waiter.costs)
                 self._admit()
 
-    def _ask(self, costs: Sequence[float], loop: asyncio.AbstractEventLoop | None) -> None:
-        """Ask the breaker, which is the last: after it allows the only test call, that call must be made."""
+    def _ask(
+        self, costs: Sequence[float], make: Callable[[Sequence[float]], WaiterT], loop: asyncio.AbstractEventLoop | None
+    ) -> WaiterT | None:
+        """Ask the breaker, which is the last: after it allows the only test call, that call must be made.
+
+        Returns None if the call may be made, or a waiter that is woken when other processes have answered. One call at
+        a time waits for that. Raises CircuitOpen.
+        """
         with self._lock:
             wait = self._limits.ask()
             if not wait:
+                return None
+            if self._tester is None and self._limits.asking:
+                self._tester = waiter = make(costs)
+                return waiter
+            self._leave_unused(costs, loop)
+        raise self._circuit_open(wait)
+
+    async def _hear(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for the answer of other processes. Raises CircuitOpen."""
+        try:
+            await asyncio.wait([waiter.future], timeout=ANSWER_SECONDS)
+        except asyncio.CancelledError:
+            with self._lock:
+                self._tester = None if self._tester is waiter else self._tester
+                self._leave_unused(waiter.costs, loop)
+            raise
+        self._ask_again(waiter, loop)
+
+    def _hear_on_thread(self, waiter: ThreadWaiter) -> None:
+        waiter.event.wait(min(ANSWER_SECONDS, max(call_deadline.get() - self._clock(), 0.0)))
+        self._ask_again(waiter, None)
+
+    def _ask_again(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
+        with self._lock:
+            self._tester = None if self._tester is waiter else self._tester
+            wait = self._limits.ask()
+            if not wait:
                 return
-            if self._loop is loop:
-                self._give_back(costs)
-                self._admit()
+            self._leave_unused(waiter.costs, loop)
+        raise self._circuit_open(wait)
+
+    def _leave_unused(self, costs: Sequence[float], loop: asyncio.AbstractEventLoop | None) -> None:
+        if self._loop is loop:
+            self._give_back(costs)
+            self._admit()
+
+    def _circuit_open(self, wait: float) -> CircuitOpen:
         self._metrics.circuit_refused()
-        raise CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
+        return CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
 
     def _give_back(self, costs: Sequence[float]) -> None:
         """Return what a call has taken that is not made."""
@@ -320,6 +363,9 @@ class Guard:
 
     def _changed(self) -> None:
         """React to a grant, or to the loss of the coordination. Called with the lock held."""
+        if self._tester is not None and not self._limits.asking:
+            self._tester.wake()
+            self._tester = None
         self._admit()
         self._show()
 

@@ -66,6 +66,11 @@ class Limits(ABC):
     def ask(self) -> float:
         """Ask the breaker before a call. Returns 0.0 if it may be made, else the seconds after which to ask again."""
 
+    @property
+    def asking(self) -> bool:
+        """Whether the answer to a claim will say whether a call may be made that was refused by `ask`."""
+        return False
+
     @abstractmethod
     def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
         """Record a call that ended, while `in_use` calls were running. Returns whether that opened the breaker."""

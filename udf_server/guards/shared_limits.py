@@ -158,6 +158,10 @@ class SharedLimits(Limits):
         self.call_back()
         return BREAKER_SECONDS
 
+    @property
+    def asking(self) -> bool:
+        return self._wants_probe or bool(self._claimed and self._claimed["probe"])
+
     def ended(self, went_well: bool, in_time: bool, in_use: int) -> bool:
         self._peak = max(self._peak, in_use)
         if self._is_alone:
