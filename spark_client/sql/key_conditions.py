@@ -45,9 +45,18 @@ def split_having(
 
 
 def _over_rows(part: Node, keys: Mapping[str, Node], others: Collection[str]) -> Node | None:
-    """The condition with the keys in place of their columns; None if it does not depend on keys alone."""
+    """The condition with the keys in place of their columns.
+
+    None if it does not depend on keys alone, or if a lambda has a parameter that is a name in a key: in the lambda, the
+    key would be that parameter.
+    """
     read = {column.name for column in part.find_all(exp.Column)}
     if not read & keys.keys() or read & set(others):
+        return None
+    hidden = {parameter.name.lower() for each in part.find_all(exp.Lambda) for parameter in each.expressions}
+    if hidden and any(
+        name.name.lower() in hidden for key in read & keys.keys() for name in keys[key].find_all(exp.Identifier)
+    ):
         return None
 
     def written(node: Node) -> Node:

@@ -137,13 +137,14 @@ class Source:
         return select
 
     def same(self, tree: Node) -> str:
-        """A text that is equal for equal expressions: `t.a + 1` and `(a+1)`."""
+        """A text that is equal for equal expressions: `t.a + 1` and `(a+1)`. A parameter of a lambda is no column."""
 
         def plain(node: Node) -> Node:
             if isinstance(node, exp.Column) and self._needs_no_qualifier(node):
                 return exp.column(exp.to_identifier(self.key(node.name), quoted=True))
             if isinstance(node, exp.Identifier):
-                return exp.to_identifier(self.key(node.name), quoted=True)
+                name = exp.to_identifier(self.key(node.name), quoted=True)
+                return exp.Parameter(this=name) if _is_variable(node) else name
             if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.TIME:
                 # sqlglot would write TIMESTAMP.
                 return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind=generate(node))
@@ -214,6 +215,14 @@ def output_names(
         for index, name in zip(asked, _asked_names(source, query, len(asked)), strict=False):
             names[index] = name
     return names
+
+
+def _is_variable(name: exp.Identifier) -> bool:
+    """Whether a name is a parameter of a lambda: that of a column or field is part of another node."""
+    parent = name.parent
+    return not isinstance(parent, (exp.Column, exp.Alias)) and not (
+        isinstance(parent, exp.Dot) and name.arg_key == "expression"
+    )
 
 
 def makes_rows(node: Node) -> bool:

@@ -99,6 +99,10 @@ NAMES = [
     "SELECT k, SUM(v) AS n, CURRENT_DATE > DATE'2020-01-01' AS d FROM pairs GROUP BY k HAVING CURRENT_DATE IS NOT NULL",
     "SELECT k, timestampdiff(DAY, DATE'2024-01-01', date_add(DATE'2024-01-01', CAST(SUM(v) AS int))) AS d "
     "FROM pairs GROUP BY k",
+    "SELECT -v AS k, SUM(v) AS n FROM pairs GROUP BY v HAVING exists(array(-10, -20), v -> v = k)",
+    "SELECT s.v AS p, SUM(v) AS n FROM pairs GROUP BY s.v HAVING exists(array(named_struct('v', 5)), s -> s.v = p)",
+    "SELECT k + 1 AS p, SUM(v) AS n FROM pairs GROUP BY k + 1 HAVING exists(array(1, 2), k -> k + 1 = p)",
+    "SELECT transform(array(1, 2), k -> k + 1) AS t, SUM(v) AS n FROM pairs GROUP BY k + 1",
     "SELECT SUM(v) AS n, any(v > 20) AS a, some(v > 20) AS b, every(v > 20) AS c, max(struct(*)) AS m FROM pairs",
 ]
 WINDOWS = [
@@ -125,6 +129,7 @@ GUARDED = [
     "SELECT SUM(10 div (v - 20)) AS n FROM pairs GROUP BY k % 2, s HAVING s.v <> 20 AND abs(k % 2) >= 0",
     "SELECT k, v, SUM(10 div v) AS n FROM pairs GROUP BY GROUPING SETS ((k, v), (v)) HAVING v <> 0",
     "SELECT q.k, SUM(10 div p.v) AS n FROM pairs p LEFT JOIN pairs q ON p.v = q.v GROUP BY q.k, p.v HAVING p.v > 0",
+    "SELECT k AS p, SUM(10 div (k - 1)) AS n FROM pairs GROUP BY k HAVING exists(array(2, 3), x -> x = p AND x > 1)",
     "SELECT v, SUM(10 div v) AS n, first(v) AS f FROM pairs GROUP BY v HAVING v > 0 AND rand() < 2",
 ]
 KEPT = [
@@ -233,6 +238,11 @@ def groupings(draw):
     chosen = [f"{draw(st.sampled_from(ITEMS[name]))} AS {name}" for name in draw(st.permutations(sorted(ITEMS)))]
     keys = draw(st.sampled_from(["k", "k, v", "k, s", "ALL", "k + 1, k", "s.k, k", "ROLLUP (k)", "k, v % 2", "1, k"]))
     having = draw(st.sampled_from(CONDITIONS))
+    if draw(st.booleans()):
+        parameter, body = draw(st.sampled_from(["k", "v", "s", "r", "y"])), draw(st.sampled_from(["{}", "{} + 1"]))
+        compared = draw(st.sampled_from(["k", "v", "s", "r"]))
+        part = f"exists(array(1L, 2L, 3L, -1L), {parameter} -> {body.format(parameter)} = {compared})"
+        having = f"{having} AND {part}" if having else f" HAVING {part}"
     directions = st.tuples(st.sampled_from(SORTED), st.sampled_from(["", " DESC", " NULLS LAST"])).map("".join)
     order = draw(st.lists(directions, min_size=1, max_size=2))
     return f"SELECT {', '.join(chosen)} FROM pairs GROUP BY {keys}{having} ORDER BY {', '.join([*order, '1, 2, 3, 4'])}"
