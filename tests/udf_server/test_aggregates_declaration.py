@@ -181,4 +181,5 @@ def test_a_wrong_declaration_says_what_is_wrong_with_which_function(what, base, 
     with pytest.raises(udf.DeclarationError) as raised:
         declare_aggregate(kind)
     assert str(raised.value).startswith(f"function {kind.name}")
+    assert str(raised.value).count(f"function {kind.name}") == 1
     assert message in str(raised.value)

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, split_name
+from remote_udf.option_values import Option
 from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.errors import DeclarationError
 from udf_server.base.functions import Hook
 
-__all__ = ["Implementation", "implementation_of"]
+__all__ = ["Implementation", "implementation_of", "options_of"]
 
 
 class _Attributes(Protocol):
@@ -52,6 +53,7 @@ class Implementation(Generic[ClassT]):
     def spec(self, kind: FunctionKind, nulls: str, **fields: Any) -> FunctionSpec:
         """The function's spec, from the attributes of the class and these fields. Raises DeclarationError."""
         instance = self.instance
+        options = options_of(instance.options, self.where, AGGREGATE_OPTIONS)
         try:
             split_name(f"{self.title}@{instance.version}")
             return FunctionSpec(
@@ -62,11 +64,19 @@ class Implementation(Generic[ClassT]):
                 deterministic=instance.deterministic,
                 nulls=NullCall(nulls),
                 execution=Execution.VECTORIZED,
-                options=canonical(instance.options, source=self.where, known=(AGGREGATE_OPTIONS,)),
+                options=options,
                 **fields,
             )
-        except (ValueError, InvalidOption) as error:
+        except ValueError as error:
             raise DeclarationError(f"{self.where}: {error}") from error
+
+
+def options_of(given: Mapping[str, Any], where: str, *known: Mapping[str, Option]) -> dict[str, str]:
+    """The options of a declaration as canonical text; `where` begins error messages. Raises DeclarationError."""
+    try:
+        return canonical(given, source=where, known=known)
+    except InvalidOption as error:
+        raise DeclarationError(str(error)) from error
 
 
 def implementation_of(given: ClassT | type[ClassT]) -> Implementation[ClassT]:

@@ -12,7 +12,6 @@ from typing import Any, overload
 
 import pyarrow as pa
 
-from remote_udf.effective_options import canonical
 from remote_udf.errors import InvalidOption, UnsupportedType
 from remote_udf.functions import Execution, FunctionKind, FunctionSpec, NullCall, Parameter, split_name
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
@@ -22,6 +21,7 @@ from udf_server.base.codecs import Codec
 from udf_server.base.context import BatchContext, CallContext
 from udf_server.base.errors import DeclarationError, Failure
 from udf_server.base.functions import Function
+from udf_server.base.implementations import options_of
 from udf_server.base.values import codec_for_type
 
 __all__ = ["scalar"]
@@ -120,9 +120,10 @@ def scalar(
         body = _Body(where, code, many)
         columns = body.parameters(parameters)
         result = body.result(returns)
+        given = {**options, "cache_key": cache_key} if isinstance(cache_key, str) else options
+        texts = options_of(given, where, SCALAR_OPTIONS, HOSTED_OPTIONS)
         try:
             split_name(f"{title}@{version}")
-            given = {**options, "cache_key": cache_key} if isinstance(cache_key, str) else options
             spec = FunctionSpec(
                 name=title,
                 version=version,
@@ -135,7 +136,7 @@ def scalar(
                 deterministic=deterministic,
                 nulls=NullCall(nulls),
                 execution=body.execution,
-                options=canonical(given, source=where, known=(SCALAR_OPTIONS, HOSTED_OPTIONS)),
+                options=texts,
             )
             _require_mergeable(spec, body.context_parameter, body.takes_batch_context)
             _require_hedgeable(spec, inspect.iscoroutinefunction(code), idempotent)
