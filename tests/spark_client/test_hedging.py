@@ -13,6 +13,7 @@ from remote_udf.hedging import LEARN_CALLS, HedgeBudget
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.executor.stream.hedging import Budgets
 from spark_client.testing import LocalTransport
+from tests.leftovers import Leftovers
 from tests.spark_client.scripted import (
     SILENCE,
     Clock,
@@ -279,6 +280,38 @@ def test_a_single_server_gets_no_row_twice():
     stream.submit(chunk_of([1]))
     assert everything(stream) == {0: 2}
     stream.finish()
+
+
+def test_a_hedge_that_is_not_opened_leaves_no_descriptor():
+    asked = threading.Event()
+
+    def late(requests):
+        yield opened_by(requests)
+        for message in requests:
+            if message.envelope.HasField("finish"):
+                yield finished(5)
+                return
+            asked.wait(20)
+            asked.clear()
+            yield result(message.envelope.batch.first_row, [-x for x in numbers(message)])
+
+    class OnlyTheFirst(ScriptedServers):
+        def execute(self, requests, avoid=()):
+            played = super().execute(requests)
+            played.same_host = True
+            if len(self.streams) > 1:
+                asked.set()
+            return played
+
+    before = Leftovers()
+    servers = OnlyTheFirst(slow=late, other=usual)
+    stream = stream_to(servers)
+    for row in range(5):
+        stream.submit(chunk_of([row], row))
+        assert everything(stream) == {row: -row}
+    stream.finish()
+    assert len(servers.streams) == 6
+    assert before.more()["file of shared memory"] == 0
 
 
 def test_at_most_a_share_of_all_calls_is_sent_twice():

@@ -2,6 +2,7 @@
 
 import math
 import queue
+import threading
 import time
 from collections.abc import Callable, Container, Iterator
 
@@ -78,6 +79,8 @@ class Connection:
         """The address of the server."""
         self._offered = offer_memory() if call.config.shared_memory and self._responses.same_host else None
         self._shared: SharedMemory | None = None
+        self._memory_lock = threading.Lock()
+        """Any thread may close the connection while another one opens it."""
         spec = call.spec
         request = pb.Open(
             protocol_version=PROTOCOL_VERSION,
@@ -112,9 +115,8 @@ class Connection:
             self.close(cancel=True)
             raise
         finally:
-            if self._offered is not None:
-                self._offered.close()
-                self._offered = None
+            with self._memory_lock:
+                self._end_offer()
 
     def _agree(self, opened: pb.Opened) -> None:
         """Apply the options and limits that the server has decided."""
@@ -125,8 +127,9 @@ class Connection:
             self.bundles = None
             self.options = resolve_scalar(opened.options)
         self._caches.note(self._call.config.target, self._call.spec.key, self.server, opened.cache)
-        if opened.shared_memory and self._offered is not None:
-            self._shared = self._offered.accepted()
+        with self._memory_lock:
+            if opened.shared_memory and self._offered is not None:
+                self._shared = self._offered.accepted()
         self.second = opened.second if opened.HasField("second") else None
         """When rows of a slow message may be sent to another server too; None for never."""
         self.ordered = self.options.output_mode is OutputMode.ORDERED
@@ -190,8 +193,16 @@ class Connection:
         self._requests.put(None)
         if cancel:
             self._responses.cancel()
-        if self._shared is not None:
-            self._shared.close()
+        with self._memory_lock:
+            self._end_offer()
+            if self._shared is not None:
+                self._shared.close()
+
+    def _end_offer(self) -> None:
+        """Close the descriptor of the memory that was offered. Needs the lock."""
+        if self._offered is not None:
+            self._offered.close()
+            self._offered = None
 
     def _read_opened(self) -> pb.Opened:
         while True:
