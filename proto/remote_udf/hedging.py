@@ -53,8 +53,10 @@ class HedgeBudget:
                 self.after = ordered[int(LEARNED_QUANTILE * (len(ordered) - 1))]
 
     def overloaded(self, seconds: float | None = None) -> None:
-        """Note a sign of overload. `seconds` is the time for which it asks."""
-        self._overloaded_until = self._clock() + max(OVERLOAD_SECONDS, seconds or 0.0)
+        """Note a sign of overload. `seconds` is the time for which it asks; a later sign does not shorten it."""
+        until = self._clock() + max(OVERLOAD_SECONDS, seconds or 0.0)
+        with self._lock:
+            self._overloaded_until = max(self._overloaded_until, until)
 
     @property
     def is_overloaded(self) -> bool:

@@ -314,6 +314,18 @@ def test_a_hedge_that_is_not_opened_leaves_no_descriptor():
     assert before.more()["file of shared memory"] == 0
 
 
+def test_a_later_sign_of_overload_does_not_shorten_the_pause():
+    clock = Clock()
+    budget = HedgeBudget(0.1, 1.0, clock)
+    budget.begun()
+    budget.overloaded(30)
+    budget.overloaded()
+    clock.now += 29
+    assert not budget.take()
+    clock.now += 2
+    assert budget.take()
+
+
 def test_at_most_a_share_of_all_calls_is_sent_twice():
     budget = HedgeBudget(0.1, 0.05)
     taken = 0
