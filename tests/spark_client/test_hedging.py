@@ -282,6 +282,27 @@ def test_a_single_server_gets_no_row_twice():
     stream.finish()
 
 
+def test_what_a_hedge_that_wins_has_spent_counts():
+    def costly(requests):
+        yield opened_by(requests)
+        rows = numbers(next(requests))
+        found = {"cache_hits": 1, "cache_misses": 2, "cache_shared": 1, "calls": 2, "spent": {"usd": 0.5}}
+        yield result(0, [x + 1 for x in rows], **found)
+        next(requests)
+        yield finished(len(rows), calls=2)
+
+    stream = stream_to(ScriptedServers(slow=silent, fast=costly))
+    stream.submit(chunk_of([1, 2, 3, 4]))
+    sent = stream.statistics.bytes_out
+    assert everything(stream) == {0: 2, 1: 3, 2: 4, 3: 5}
+    stream.finish()
+    total = stream.statistics
+    assert total.spent == {"usd": 0.5}
+    assert (total.cache_hits, total.cache_misses, total.cache_shared, total.calls) == (1, 2, 1, 2)
+    assert total.bytes_out == 2 * sent
+    assert total.bytes_in > 4 * 8
+
+
 def test_a_hedge_that_is_not_opened_leaves_no_descriptor():
     asked = threading.Event()
 

@@ -1,8 +1,8 @@
 """Accounts counts what a stream does, for the statistics of the job, its span and a comparison with the server."""
 
+import dataclasses
 from collections.abc import Callable
 
-from remote_udf.amounts import add_amounts
 from remote_udf.spans import NO_SPAN, Span
 from remote_udf.threads import Threads
 from remote_udf.tracing import flush_spans
@@ -34,37 +34,20 @@ class Accounts:
 
     def received(self, result: pb.Result, failed: int, size: int) -> None:
         """Count a result message of this many failed rows and bytes."""
-        statistics = self.statistics
-        add_counts(self.counts, result, failed)
-        ok = result.rows - failed - result.skipped
-        statistics.rows += result.rows
-        statistics.ok += ok
-        statistics.failed += failed
-        statistics.skipped += result.skipped
-        statistics.calls += result.calls
-        statistics.retries += result.retries
-        statistics.cache_hits += result.cache_hits
-        statistics.cache_misses += result.cache_misses
-        statistics.cache_shared += result.cache_shared
-        statistics.bytes_in += size
-        if result.spent:
-            add_amounts(statistics.spent, result.spent)
+        add_counts(self.counts, self.statistics, result, failed, size)
 
     def refused(self, rows: int) -> None:
         """Count rows that fail in the client and are not sent to a server."""
         self.statistics.rows += rows
         self.statistics.failed += rows
 
-    def adopt(self, counts: pb.StreamCounts, rows: int) -> None:
+    def adopt(self, counts: pb.StreamCounts, statistics: Statistics, rows: int) -> None:
         """Continue with another connection, which has counted this, and whose outcomes of this number of rows count."""
-        self.counts, statistics = counts, self.statistics
-        skipped = min(counts.rows_skipped, rows)
-        statistics.rows += rows
-        statistics.ok += rows - skipped
-        statistics.skipped += skipped
-        statistics.calls += counts.calls
-        statistics.retries += counts.retries
-        statistics.hedges_won += 1
+        self.counts = counts
+        skipped = min(statistics.skipped, rows)
+        self.statistics.add(
+            dataclasses.replace(statistics, rows=rows, ok=rows - skipped, skipped=skipped, hedges_won=1)
+        )
 
     def start_connection(self) -> None:
         """Reset `counts`, because the server counts per connection."""

@@ -380,7 +380,7 @@ class CallStream:
         self._connection, self._moving = won.connection, False
         self._lost_at, self._losses = None, 0
         answers = self._pending.adopt(won.chunk, won.answers)
-        self._accounts.adopt(won.counts, sum(len(answer.rows) for answer in answers))
+        self._accounts.adopt(won.counts, won.statistics, sum(len(answer.rows) for answer in answers))
         rest = self._pending.rest()
         self._pending = Pending(self._answered)
         self._span.event("hedge won", rows=sum(len(chunk.rows) for chunk in rest))

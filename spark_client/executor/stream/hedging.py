@@ -11,6 +11,7 @@ from remote_udf.errors import ErrorCode, ProtocolViolation, RemoteUdfError, Stre
 from remote_udf.hedging import HedgeBudget
 from remote_udf.threads import Threads
 from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.statistics import Statistics
 from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.chunks import Answer, Chunk
 from spark_client.executor.stream.connection import Connection
@@ -69,6 +70,8 @@ class Won:
     """The outcomes of the rows that were unanswered; `rows` are positions in the chunk."""
     counts: pb.StreamCounts
     """What the other server has counted."""
+    statistics: Statistics
+    """The same for the statistics of the job, with what was spent and the bytes of the messages."""
 
 
 class Hedger:
@@ -198,11 +201,12 @@ class Hedger:
                 return None
             copy = chunk.unanswered_rows()
         payload = second.payload(copy)
-        if len(copy.rows) > second.message_rows or sum(map(len, payload or ())) > second.payload_bytes:
+        size = sum(map(len, payload or ()))
+        if len(copy.rows) > second.message_rows or size > second.payload_bytes:
             return None
         self._sent()
         second.send(copy, payload, 0.0)
-        answers, counts, pending = [], pb.StreamCounts(), Pending()
+        answers, counts, statistics, pending = [], pb.StreamCounts(), Statistics(bytes_out=size), Pending()
         pending.add(copy)
         while pending.rows:
             envelope, data = second.read()
@@ -211,8 +215,8 @@ class Hedger:
                 found, failed = read_result(envelope.result, data, second, pending)
                 if failed:
                     return None
-                add_counts(counts, envelope.result, failed)
+                add_counts(counts, statistics, envelope.result, failed, len(data or ()))
                 answers += found
             elif kind != "progress":
                 raise ProtocolViolation(f"the server sent {kind} in the middle of the stream")
-        return Won(second, chunk, answers, counts)
+        return Won(second, chunk, answers, counts, statistics)

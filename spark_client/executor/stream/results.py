@@ -1,9 +1,11 @@
 """Reads Result messages: the outcomes of rows, and what they count."""
 
+from remote_udf.amounts import add_amounts
 from remote_udf.arrow import read_columns
 from remote_udf.errors import ProtocolViolation
 from remote_udf.outcomes import read_errors
 from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.statistics import Statistics
 from spark_client.executor.stream.chunks import Answer
 from spark_client.executor.stream.connection import Connection
 from spark_client.executor.stream.pending import Pending
@@ -30,10 +32,23 @@ def read_result(
     return pending.answer_scattered(columns[0].to_numpy(), values, errors), len(errors)
 
 
-def add_counts(counts: pb.StreamCounts, result: pb.Result, failed: int) -> None:
-    """Add what a result counts, of which `failed` rows failed, to the counts of its connection."""
-    counts.rows_ok += result.rows - failed - result.skipped
+def add_counts(counts: pb.StreamCounts, statistics: Statistics, result: pb.Result, failed: int, size: int) -> None:
+    """Add what a result of this many bytes counts, of which `failed` rows failed, to those of its connection."""
+    ok = result.rows - failed - result.skipped
+    counts.rows_ok += ok
     counts.rows_failed += failed
     counts.rows_skipped += result.skipped
     counts.calls += result.calls
     counts.retries += result.retries
+    statistics.rows += result.rows
+    statistics.ok += ok
+    statistics.failed += failed
+    statistics.skipped += result.skipped
+    statistics.calls += result.calls
+    statistics.retries += result.retries
+    statistics.cache_hits += result.cache_hits
+    statistics.cache_misses += result.cache_misses
+    statistics.cache_shared += result.cache_shared
+    statistics.bytes_in += size
+    if result.spent:
+        add_amounts(statistics.spent, result.spent)
