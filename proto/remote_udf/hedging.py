@@ -40,6 +40,11 @@ class HedgeBudget:
         with self._lock:
             self._saved = min(self._saved + self._share, MOST_SAVED)
 
+    def charge(self, sent: int) -> None:
+        """Count what was sent a second time without `take`. If it was more than is allowed, hedges stop until it is."""
+        with self._lock:
+            self._saved -= sent
+
     def ended(self, seconds: float) -> None:
         """Learn from the duration of a call, hedged or not."""
         if not self._learns:

@@ -11,6 +11,7 @@ import pytest
 import udf_server as udf
 from remote_udf.hedging import LEARN_CALLS, HedgeBudget
 from remote_udf.v1 import message_pb2 as pb
+from spark_client.base.transport import TransportLost
 from spark_client.executor.stream.hedging import Budgets
 from spark_client.testing import LocalTransport
 from tests.leftovers import Leftovers
@@ -205,14 +206,14 @@ def test_nothing_is_sent_twice_after_a_sign_of_overload(sign):
     stream.submit(chunk_of([1]))
     if sign == "refusal":
         clock.now += 0.5
-        stream._hedger.submitted()
+        stream._hedger.submitted(first=True)
     everything(stream)
     done.clear()
     before = len(servers.streams)
     assert before == 1 + (sign == "refusal")
     stream.submit(chunk_of([2]))
     clock.now += 0.5
-    stream._hedger.submitted()
+    stream._hedger.submitted(first=True)
     everything(stream)
     stream.finish()
     assert len(servers.streams) == before
@@ -301,6 +302,56 @@ def test_what_a_hedge_that_wins_has_spent_counts():
     assert (total.cache_hits, total.cache_misses, total.cache_shared, total.calls) == (1, 2, 1, 2)
     assert total.bytes_out == 2 * sent
     assert total.bytes_in > 4 * 8
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_messages_that_follow_a_hedge_count_as_sent_twice(share):
+    def late(requests):
+        next(requests)
+        yield opened(second=second)
+        for _ in range(8):
+            next(requests)
+        yield SILENCE
+
+    budgets, clock = Budgets(), Clock()
+    second = agreed()
+    second.share = share
+    call = call_of(plus_one)
+    stream = stream_of(call, ScriptedServers(slow=late, fast=usual), budgets=budgets, clock=clock)
+    for row in range(8):
+        stream.submit(chunk_of([row], row))
+    clock.now += 0.5
+    stream._hedger.submitted(first=False)
+    assert everything(stream) == {row: row + 1 for row in range(8)}
+    stream.finish()
+    assert stream.statistics.hedges_won == 1
+    # All 8 messages were sent twice.
+    budget = budgets.of(call.config.target, call.spec.key, second)
+    more = 0
+    while not budget.take():
+        budget.begun()
+        more += 1
+    assert more == 9 / share - 8
+
+
+def test_messages_that_are_sent_again_after_a_loss_allow_no_more_hedges():
+    def lost_once(requests):
+        if len(servers.streams) > 1:
+            yield from usual(requests)
+        next(requests)
+        yield opened(second=later)
+        next(requests)
+        raise TransportLost("gone")
+
+    budgets, later, call = Budgets(), agreed(60), call_of(plus_one)
+    servers = ScriptedServers(first=lost_once, other=usual)
+    stream = stream_of(call, servers, budgets=budgets)
+    stream.submit(chunk_of([1]))
+    assert everything(stream) == {0: 2}
+    stream.finish()
+    assert stream.statistics.replays == 1
+    budget = budgets.of(call.config.target, call.spec.key, later)
+    assert [budget.take(), budget.take()] == [True, False]
 
 
 def test_a_hedge_that_is_not_opened_leaves_no_descriptor():

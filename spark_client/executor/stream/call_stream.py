@@ -211,12 +211,13 @@ class CallStream:
         if size > connection.payload_bytes or len(chunk.rows) > connection.message_rows:
             return self._send_halves(chunk, size, waited)
         self.statistics.bytes_out += size
+        first = not chunk.sent_at
         chunk.sent_last = self._clock()
         chunk.sent_at = chunk.sent_at or chunk.sent_last
         connection.send(chunk, payload, waited)
         self._pending.add(chunk)
         if self._hedger is not None:
-            self._hedger.submitted()
+            self._hedger.submitted(first=first)
         return []
 
     def _send_halves(self, chunk: Chunk, size: int, waited: float) -> list[Answer]:
@@ -387,6 +388,8 @@ class CallStream:
         for chunk in rest:
             chunk.replays -= 1  # no server was lost
             answers += self._send(chunk)
+        if self._hedger is not None:
+            self._hedger.followed(self._pending.messages)
         return answers
 
     def _send_again(self, chunk: Chunk, waited: float, problem: Exception) -> list[Answer]:

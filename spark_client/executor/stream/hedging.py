@@ -95,10 +95,15 @@ class Hedger:
         self._won: Won | None = None
         threads.start("remote-udf-hedger", self._run)
 
-    def submitted(self) -> None:
-        """A chunk was sent."""
-        self._budget.begun()
+    def submitted(self, *, first: bool) -> None:
+        """A chunk was sent; `first` if for the first time, because only those add to what may be sent twice."""
+        if first:
+            self._budget.begun()
         self._changed.set()
+
+    def followed(self, messages: int) -> None:
+        """This many messages were sent twice, because another message of their stream has won."""
+        self._budget.charge(messages)
 
     def answered(self, chunk: Chunk) -> None:
         """All rows of a chunk have outcomes: a hedge of it has lost."""

@@ -36,6 +36,11 @@ class Pending:
         self.rows += len(chunk.rows)
         self.bytes += chunk.bytes
 
+    @property
+    def messages(self) -> int:
+        """Number of chunks with unanswered rows."""
+        return len(self._chunks)
+
     def rest(self) -> list[Chunk]:
         """The unanswered rows, as chunks to be sent again."""
         return [chunk.rest() for chunk in self._chunks.values()]
