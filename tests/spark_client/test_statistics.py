@@ -1,5 +1,7 @@
 """Statistics of calls: their addition, and the counts of a stream."""
 
+import dataclasses
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -67,9 +69,12 @@ def test_without_batches_there_is_no_quantile():
 
 
 def test_every_figure_is_added():
-    one = Statistics(*range(1, 19), latencies={3: 1})
-    one.add(Statistics(*range(1, 19), latencies={3: 1, 4: 1}))
-    assert one == Statistics(*range(2, 38, 2), latencies={3: 2, 4: 1})
+    figures = [each.name for each in dataclasses.fields(Statistics) if each.name not in ("spent", "latencies")]
+    numbers = {name: number for number, name in enumerate(figures, 1)}
+    one = Statistics(**numbers, spent={"usd": 1.0}, latencies={3: 1})
+    one.add(Statistics(**numbers, spent={"usd": 1.0, "calls": 2.0}, latencies={3: 1, 4: 1}))
+    doubled = {name: 2 * number for name, number in numbers.items()}
+    assert one == Statistics(**doubled, spent={"usd": 2.0, "calls": 2.0}, latencies={3: 2, 4: 1})
 
 
 class Reports(list):
