@@ -64,14 +64,14 @@ def _all_permits(original: Any) -> Any:
 
 
 def _newest_back(original: Any) -> Any:
-    def settle(used: Any, settled: float, slot: int) -> None:
-        for each in sorted(used, key=int, reverse=True) if settled < 0 else ():
-            back = min(used[each], -settled)
-            used[each] -= back
-            settled += back
-        original(used, max(settled, 0.0), slot)
+    def take_back(used: Any, rate: Any, now: float) -> None:
+        for _, amount in rate["back"]:
+            for each in sorted(used, key=int, reverse=True):
+                taken = min(used[each], amount)
+                used[each] -= taken
+                amount -= taken
 
-    return settle
+    return take_back
 
 
 LIMIT_MUTANTS = (
@@ -87,7 +87,7 @@ LIMIT_MUTANTS = (
     Mutant("a breaker does not open", Breaker, "failed", returns(False)),
     Mutant("a breaker that tests allows all calls", Breaker, "ask", _tests_at_will),
     Mutant("each server gets all permits of a shared guard", ledger, "_permits", _all_permits),
-    Mutant("tokens of a shared rate that come back are the newest", ledger, "_settle", _newest_back),
+    Mutant("tokens of a shared rate that come back are the newest", ledger, "_take_back", _newest_back),
     Mutant("any number of hedges is sent", Hedge, "may_send", returns(True)),
     Mutant("the answer of a hedge is not taken", _Race, "_answered", nothing),
     Mutant("a hedge goes on after its row has a value", _Race, "close", _hedge_goes_on),

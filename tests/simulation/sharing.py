@@ -16,8 +16,6 @@ from udf_server.guards.settings import GuardSettings
 
 __all__ = ["SharedGuarded", "SimulatedRedis"]
 
-EXACT = 0.99
-"""Share of a window in which a rate holds: tokens are counted for whole parts of a window."""
 LATE_SECONDS = 1.5
 """Longest delay of a claim, and of its answer, while the Redis is late. Some have no answer in time."""
 LEASED_AHEAD_SECONDS = 0.5
@@ -30,7 +28,7 @@ class SimulatedRedis:
     def __init__(self, settings: GuardSettings, clock: Any, random: Random) -> None:
         self.clock, self._random = clock, random
         self.away, self.late = False, False
-        self.ledger = Ledger()
+        self.ledger = Ledger(may_be_lost=True)
         self.guardeds: list[SharedGuarded] = []
         self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else None)
         self._rates = settings.rate
@@ -38,7 +36,7 @@ class SimulatedRedis:
         self._lost_at = float("-inf")
 
     def lose_data(self) -> None:
-        self.ledger, self._lost_at = Ledger(), self.clock()
+        self.ledger, self._lost_at = Ledger(may_be_lost=True), self.clock()
 
     async def travel(self) -> None:
         """What a claim or its answer takes. Raises OSError if the Redis is away."""
@@ -58,12 +56,10 @@ class SimulatedRedis:
         running = sum(each.counted for each in self.guardeds)
         if self._most is not None and running > self._most:
             raise Violation(f"{where}: {running} calls at once on all servers; max-concurrency is {self._most}")
-        if self.late:
-            self._lost_at = now  # tokens that arrive late are spent late
         if not counted or now < self._lost_at + LEASED_AHEAD_SECONDS:
             return
         for rate, begun in zip(self._rates, self._begun, strict=True):
-            if len(begun) == begun.maxlen and begun[0] > self._lost_at and now < begun[0] + rate.seconds * EXACT:
+            if len(begun) == begun.maxlen and begun[0] > self._lost_at and now < begun[0] + rate.seconds:
                 raise Violation(f"{where}: {len(begun) + 1} calls on all servers in {now - begun[0]:g} s; rate {rate}")
             begun.append(now)
 

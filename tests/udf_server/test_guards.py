@@ -235,7 +235,7 @@ def test_no_window_of_a_rate_has_more_calls_and_each_waits_no_longer_than_it_mus
             assert wait == pytest.approx(recent[0] + seconds - now[0])
         else:
             assert len(recent) < amount
-            window.add(1.0)
+            window.settle(1.0, now[0])
             allowed.append(now[0])
 
 
@@ -247,10 +247,44 @@ def test_no_window_of_a_rate_of_tokens_has_more_than_its_amount(steps):
         now[0] += pause
         now[0] += window.wait(cost)
         assert window.wait(cost) < 1e-9
-        window.add(cost)
+        window.settle(cost, now[0])
         spent.append((now[0], cost))
     for begin, _ in spent:
         assert sum(cost for when, cost in spent if begin <= when < begin + 0.999) <= 5.0 + 1e-6
+
+
+@given(st.randoms(use_true_random=False))
+def test_no_window_has_more_than_its_amount_whenever_calls_give_back(draw):
+    now, spent, running = [0.0], [], []
+    window = MovingWindow(RateLimit(5.0, "tokens", 1), lambda: now[0])
+    for _ in range(60):
+        now[0] += draw.choice([0.003, 0.2, 1.0]) * draw.random()
+        draw.shuffle(running)
+        for began, unspent in running[:1]:
+            window.settle(-unspent, began)
+        del running[:1]
+        cost = draw.uniform(0.1, 3.0)
+        if not window.wait(cost):
+            unspent = draw.choice([0.0, 0.5, 1.0]) * cost
+            window.take(cost)
+            window.begin(cost)
+            spent.append((now[0], cost - unspent))
+            running.append((now[0], unspent))
+    for begin, _ in spent:
+        assert sum(cost for when, cost in spent if begin <= when < begin + 0.999) <= 5.0 + 1e-6
+
+
+def test_what_a_call_gives_back_is_its_own():
+    now = [0.0]
+    window = MovingWindow(RateLimit(10.0, "tokens", 1), lambda: now[0])
+    for now[0] in (0.0, 0.5):
+        window.settle(5.0, now[0])
+    window.settle(-4.0, 0.5)
+    assert window.wait(4.0) == 0.0
+    now[0] = 1.0
+    assert window.wait(9.0) == 0.0
+    window.settle(-5.0, 0.0)
+    assert window.wait(10.0) == pytest.approx(0.5), "what the first call took is out of the window"
 
 
 def test_a_window_of_many_calls_stays_small():
@@ -258,7 +292,7 @@ def test_a_window_of_many_calls_stays_small():
     window = MovingWindow(RateLimit(1e6, "calls", 1), lambda: now[0])
     for _ in range(100_000):
         now[0] += 1e-5
-        window.add(1.0)
+        window.settle(1.0, now[0])
     assert len(window._times) < 3_000
     assert window.wait(1.0) == 0.0
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import math
 import random
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.udf_server.redis_process import RedisProcess, with_redis
-from udf_server.coordination.ledger import LEASE_SECONDS, RETURN_SECONDS, Ledger, ahead_seconds
+from udf_server.coordination.ledger import LEASE_SECONDS, SLOTS, Ledger, ahead_seconds
 from udf_server.coordination.ledger_server import LedgerServer
 from udf_server.coordination.ledgers import LINE_BYTES, CoordinationFailed, RedisLedgers, ledgers_from_url
 from udf_server.coordination.script import SCRIPT
@@ -29,7 +30,10 @@ def claim(member="a", **given):
 
 
 def rate(take=0.0, **given):
-    return {"amount": 10.0, "seconds": 1, "settled": 0.0, "take": take, "least": min(take, 1.0), "ahead": 0.0, **given}
+    return {
+        "amount": 10.0, "seconds": 1, "settled": 0.0, "back": [], "keep": 0.01, "take": take, "least": min(take, 1.0),
+        "ahead": 0.0, **given,
+    }  # fmt: skip
 
 
 # Permits.
@@ -79,10 +83,20 @@ def test_a_member_that_is_silent_loses_its_permits_when_its_lease_ends():
 
 
 def test_a_ledger_that_was_lost_gives_nothing_new_until_its_members_are_back():
-    ledger = Ledger()  # Redis has failed over to a copy that has nothing
+    ledger = Ledger(may_be_lost=True)  # Redis has failed over to a copy that has nothing
     assert ledger.exchange(claim("a", epoch="old", wanted=8, ceiling=5), 0.0)["permits"] == 5
     assert ledger.exchange(claim("b", epoch="old", wanted=8, ceiling=3), 0.5)["permits"] == 3
-    assert ledger.exchange(claim("a", epoch="e1", wanted=8, ceiling=5), RETURN_SECONDS + 0.6)["permits"] == 4
+    assert ledger.exchange(claim("a", epoch="e1", wanted=8, ceiling=5), LEASE_SECONDS)["permits"] == 4
+
+
+def test_a_new_member_that_finds_no_ledger_gets_nothing_until_leases_of_a_lost_one_have_ended():
+    ledger = Ledger(may_be_lost=True)
+    assert ledger.exchange(claim("new", wanted=8), 0.0)["permits"] == 0
+    # This one had no answer for some time, and its calls go on.
+    assert ledger.exchange(claim("old", epoch="old", wanted=8, ceiling=8), 4.0)["permits"] <= 8
+    assert ledger.exchange(claim("new", epoch="e1", wanted=8), LEASE_SECONDS)["permits"] == 0
+    assert ledger.exchange(claim("old", epoch="e1", wanted=2, ceiling=2), LEASE_SECONDS + 0.1)["permits"] == 2
+    assert ledger.exchange(claim("new", epoch="e1", wanted=8), LEASE_SECONDS + 0.2)["permits"] == 6
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 12), st.integers(1, 5))
@@ -121,38 +135,68 @@ def test_other_settings_are_refused_while_a_member_with_the_first_ones_is_alive(
 @given(st.randoms(use_true_random=False), st.integers(1, 3))
 def test_no_window_has_more_than_its_amount_however_late_tokens_are_spent(draw, members):
     ledger, now, spent = Ledger(), 0.0, []
-    for _ in range(150):
+    for _ in range(80):
         now += draw.choice([0.003, 0.02, 0.2, 0.9]) * draw.random()
         take = draw.randint(0, 8)
         given = rate(float(take), ahead=draw.choice([0.0, 4.0]))
-        granted = ledger.exchange(claim(str(draw.randrange(members)), rates=[given]), now)["tokens"][0]
-        spent += [(now, min(granted, take)), (now + ahead_seconds(1), max(granted - take, 0.0))]
+        given["keep"] = draw.choice([0.01, 0.02, 0.5])
+        granted, ahead = ledger.exchange(claim(str(draw.randrange(members)), rates=[given]), now)["tokens"][0]
+        kept = max(ahead_seconds(1), given["keep"])
+        spent += [(now + given["keep"] * draw.random(), granted), (now + kept * draw.random(), ahead)]
+    for begin, _ in spent:
+        assert sum(amount for when, amount in spent if begin <= when < begin + 1.0) <= 10.0 + 1e-9
+
+
+@given(st.randoms(use_true_random=False))
+def test_no_window_has_more_than_its_amount_whenever_tokens_come_back(draw):
+    ledger, now, held, spent = Ledger(), 0.0, [], []
+    for _ in range(60):
+        now += draw.choice([0.003, 0.02, 0.2, 0.9]) * draw.random()
+        draw.shuffle(held)
+        back = [[slot, amount] for slot, amount in held[: draw.randint(0, 3)]]
+        del held[: len(back)]
+        given = rate(float(draw.randint(0, 8)), back=back)
+        granted, _ = ledger.exchange(claim(epoch="e1", rates=[given]), now)["tokens"][0]
+        if granted:
+            unspent = draw.choice([0.0, 0.5, 1.0]) * granted
+            spent.append((now, granted - unspent))
+            held.append((math.floor(now * SLOTS), unspent))  # perhaps it comes back after it is out of the window
     for begin, _ in spent:
         assert sum(amount for when, amount in spent if begin <= when < begin + 1.0) <= 10.0 + 1e-9
 
 
 def test_tokens_come_back_when_they_are_not_spent_and_estimates_are_settled():
     ledger = Ledger()
-    assert ledger.exchange(claim(rates=[rate(10.0)]), 0.0)["tokens"] == [10.0]
-    assert ledger.exchange(claim(rates=[rate(3.0, settled=-4.0)]), 0.1)["tokens"] == [3.0]
+    assert ledger.exchange(claim(rates=[rate(10.0)]), 0.0)["tokens"] == [[10.0, 0.0]]
+    given = claim(epoch="e1", rates=[rate(3.0, back=[[0, 4.0]])])
+    assert ledger.exchange(given, 0.1)["tokens"] == [[3.0, 0.0]]
     # The calls have cost three more than was estimated: nothing is left.
-    assert ledger.exchange(claim(rates=[rate(1.0, settled=3.0)]), 0.2)["tokens"] == [0.0]
+    assert ledger.exchange(claim(rates=[rate(1.0, settled=3.0)]), 0.2)["tokens"] == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize(("epoch", "when"), [("e0", 0.5), ("e1", 1.2)], ids=["of a lost ledger", "out of the window"])
+def test_tokens_that_are_not_counted_any_more_are_not_taken_from_others(epoch, when):
+    ledger = Ledger()
+    ledger.exchange(claim(rates=[rate(0.0)]), 0.0)
+    assert ledger.exchange(claim("b", rates=[rate(10.0)]), when)["tokens"] == [[10.0, 0.0]]
+    late = claim("a", epoch=epoch, rates=[rate(5.0, back=[[0, 5.0]])])
+    assert ledger.exchange(late, when)["tokens"] == [[0.0, 0.0]]
 
 
 def test_a_large_cost_waits_for_its_whole_amount():
     ledger = Ledger()
     ledger.exchange(claim(rates=[rate(6.0)]), 0.0)
-    assert ledger.exchange(claim(rates=[rate(8.0, least=8.0)]), 0.5)["tokens"] == [0.0]
-    assert ledger.exchange(claim(rates=[rate(8.0, least=8.0)]), 1.1)["tokens"] == [8.0]
+    assert ledger.exchange(claim(rates=[rate(8.0, least=8.0)]), 0.5)["tokens"] == [[0.0, 0.0]]
+    assert ledger.exchange(claim(rates=[rate(8.0, least=8.0)]), 1.1)["tokens"] == [[8.0, 0.0]]
 
 
 def test_a_service_that_asks_for_a_pause_gets_it_from_every_member():
     ledger = Ledger()
     ledger.exchange(claim("a", rates=[rate()], pause=3.0), 0.0)
     grant = ledger.exchange(claim("b", rates=[rate(1.0)]), 1.0)
-    assert grant["tokens"] == [0.0]
+    assert grant["tokens"] == [[0.0, 0.0]]
     assert grant["paused"] == pytest.approx(2.0)
-    assert ledger.exchange(claim("b", rates=[rate(1.0)]), 3.1)["tokens"] == [1.0]
+    assert ledger.exchange(claim("b", rates=[rate(1.0)]), 3.1)["tokens"] == [[1.0, 0.0]]
 
 
 # Breaker and adaptive limit.
@@ -202,8 +246,8 @@ def drawn_claim(draw, fixed):
         ceiling=draw.randint(0, 6), wanted=draw.randint(0, 12), spare=draw.randint(0, 4), peak=draw.randint(0, 9),
         worked=draw.randint(0, 9), failed=draw.choice([0, 0, 1, 7]), pause=draw.choice([0.0, 0.0, 0.0, 0.7]),
         rates=[
-            rate(float(draw.randint(0, 9)), amount=amount, seconds=seconds, settled=float(draw.randint(-3, 3)),
-                 least=float(draw.randint(0, 2)), ahead=float(draw.choice([0, 4])))
+            rate(float(draw.randint(0, 9)), amount=amount, seconds=seconds, settled=float(draw.randint(0, 2)),
+                 keep=draw.choice([0.01, 0.03, 0.8]), least=float(draw.randint(0, 2)), ahead=float(draw.choice([0, 4])))
             for amount, seconds in ((20.0, 1), (90.0, 60))
         ],
         succeeded=draw.random() < 0.3, failures=draw.choice([0, 0, 2]), probe=draw.random() < 0.5, **fixed,
@@ -216,7 +260,7 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
     # The script reads Redis's clock; here the test gives the time, so that both see the same one.
     script = SCRIPT.replace("redis.call('TIME')", "{ARGV[2], ARGV[3]}")
     assert script != SCRIPT
-    draw, ledger, now = random.Random(seed), Ledger(), 10.0
+    draw, ledger, now = random.Random(seed), Ledger(may_be_lost=True), 10.0
     fixed = {
         "adaptive": seed % 2 == 1, "most": draw.choice([-1, 5, 30]) if seed % 2 == 0 else 30, "first": 8,
         "breaker": {"failures": 3, "delay": 1.0} if seed % 3 else False,
@@ -225,6 +269,9 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
         for step in range(400):
             now = round(now + draw.choice([0.01, 0.1, 0.4, 2.0]) * draw.random(), 4)
             given = drawn_claim(draw, fixed)
+            for each in given["rates"]:
+                slot = math.floor((now - draw.choice([0.0, 0.1, 1.05]) * each["seconds"]) / each["seconds"] * SLOTS)
+                each["back"] = [[slot + number, float(draw.randint(1, 2))] for number in range(draw.randint(0, 2))]
             if step % 97 == 96:
                 given["settings"] = "other"
             seconds = math.floor(now)
@@ -234,6 +281,8 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
             assert set(theirs) == set(mine), (seed, step)
             for name, value in mine.items():
                 found = theirs[name] or [] if isinstance(value, list) else theirs[name]
+                if name == "tokens":
+                    found, value = list(itertools.chain(*found)), list(itertools.chain(*value))
                 expected = value if isinstance(value, str | bool) else pytest.approx(value, abs=1e-3)
                 assert found == expected, (seed, step, name)
 
@@ -241,13 +290,13 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
 @with_redis
 async def test_a_redis_that_is_away_is_an_error_without_its_password(redis_process):
     ledgers = RedisLedgers(redis_process.url, "n")
-    assert (await ledgers.exchange("f@1", claim(wanted=3)))["permits"] == 3
+    assert (await ledgers.exchange("f@1", claim(wanted=3, epoch="e0", ceiling=3)))["permits"] == 3
     redis_process.stop()
     with pytest.raises(CoordinationFailed) as caught:
         await ledgers.exchange("f@1", claim())
     assert "pa55" not in str(caught.value)
     redis_process.start()
-    assert (await ledgers.exchange("f@1", claim(wanted=3)))["permits"] == 3
+    assert (await ledgers.exchange("f@1", claim(wanted=3, epoch="e0", ceiling=3)))["permits"] == 3
     await ledgers.close()
 
 

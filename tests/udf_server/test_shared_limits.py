@@ -207,7 +207,7 @@ def test_a_claim_that_was_answered_is_not_claimed_again():
 def test_a_process_that_leaves_reports_what_a_claim_without_an_answer_did():
     world = World(rate="10/second", **{"breaker-failures": 2})
     one, other = world.member("a"), world.member("b")
-    one.limits.settle((4.0,))
+    one.limits.settle((4.0,), world.now)
     for _ in range(2):
         one.limits.ended(False, True, 1)
     one.limits.claim()  # its answer never comes
@@ -227,7 +227,10 @@ def test_a_process_that_leaves_returns_its_tokens_and_asks_for_nothing():
     for _ in range(3):
         assert one.limits.take((1.0,)) == 0.0
     claim = one.exchange(leave=True)
-    assert claim["rates"][0] == {"amount": 100.0, "seconds": 1, "settled": -5.0, "take": 0, "least": 0, "ahead": 0}
+    (given,) = claim["rates"]
+    assert given.pop("back") == [[100_000, 5.0]]
+    assert given.pop("keep") > 0
+    assert given == {"amount": 100.0, "seconds": 1, "settled": 0, "take": 0, "least": 0, "ahead": 0}
     assert (claim["wanted"], claim["spare"], claim["probe"]) == (0, 0, False)
     assert one.limits.places == 0
     assert one.limits.take((1.0,)) == float("inf")
@@ -235,3 +238,66 @@ def test_a_process_that_leaves_returns_its_tokens_and_asks_for_nothing():
     other.exchange()
     for _ in range(97):
         assert other.limits.take((1.0,)) == 0.0
+
+
+# Tokens that arrive late, and calls that begin late.
+
+
+def test_tokens_that_wait_for_a_place_are_returned_and_not_spent_when_they_count_no_more():
+    world = World(rate="5/second")
+    member = world.member("a")
+    member.demand = Demand(0, 4, (1.0,))
+    member.exchange()
+    assert member.limits.take((1.0,)) == 0.0
+    world.now += 0.02
+    assert member.limits.take((1.0,)) == float("inf")
+    assert member.exchange()["rates"][0]["back"] == [[100_000, 3.0]]
+    assert member.limits.take((1.0,)) == 0.0
+
+
+def test_calls_begin_although_answers_are_slow_and_no_window_has_more():
+    world = World(rate="5/second")
+    members = [world.member(name) for name in "ab"]
+    begun = []
+    for step in range(40):
+        member = members[step % 2]
+        member.demand = Demand(0, 9, (1.0,))
+        claim = {**member.limits.claim(), "member": member.name, "fresh": "e1", "leave": False}
+        world.now += 0.3
+        grant = world.ledger.exchange(claim, world.now)
+        world.now += (0.1, 0.5)[step % 3 == 0]
+        member.limits.granted(grant)
+        while not member.limits.take((1.0,)):
+            member.limits.begin((1.0,), world.now)
+            begun.append(world.now)
+    assert len(begun) > 20
+    assert all(later >= first + 1.0 for first, later in zip(begun, begun[5:], strict=False))
+
+
+def test_a_call_that_begins_late_is_counted_when_it_begins():
+    world = World(rate="5/second")
+    one, other = world.member("a"), world.member("b")
+    one.demand = other.demand = Demand(0, 5, (1.0,))
+    one.exchange()
+    for _ in range(5):
+        assert one.limits.take((1.0,)) == 0.0
+    taken = world.now
+    world.now += 0.5  # the loop of the function is busy
+    for _ in range(5):
+        one.limits.begin((1.0,), taken)
+    one.exchange()
+    world.now += 0.9
+    other.exchange()
+    assert other.limits.take((1.0,)) == float("inf")
+
+
+def test_tokens_of_a_ledger_that_was_lost_are_not_spent_after_the_new_one_has_answered():
+    world = World(rate="5/second")
+    member = world.member("a")
+    member.demand = Demand(0, 5, (1.0,))
+    member.exchange()
+    world.ledger = Ledger(may_be_lost=True)
+    claim = {**member.limits.claim(), "member": "a", "fresh": "e2", "leave": False}
+    member.demand = Demand(0, 0, ())
+    member.limits.granted(world.ledger.exchange(claim, world.now))
+    assert member.limits.take((1.0,)) == float("inf")

@@ -5,9 +5,9 @@ A member is a process of a server. It sends a claim at intervals and gets a gran
 - Permits are leased. A member that sends no claim for LEASE_SECONDS loses its permits. A member that gets fewer permits
   than it has keeps the others until its next claim says that it has stopped using them, so that the sum of all
   permits never exceeds the limit.
-- Tokens are counted when they are granted. Those that are granted ahead of calls count as if they were spent at the
-  end of their lease, so that no window has more than its amount. What was not spent is returned with a later claim,
-  and what was spent beyond an estimate is added.
+- Tokens are counted when they are granted, as if they were spent at the end of their lease, so that no window has
+  more than its amount. The claim says how long the member keeps them (`keep`); it spends none later. What was not
+  spent is returned with a later claim, and what was spent beyond an estimate is added.
 
 `script.py` is the same in Lua, for Redis. A test compares them, claim by claim.
 """
@@ -19,8 +19,6 @@ __all__ = ["AHEAD_PARTS", "AHEAD_SECONDS", "LEASE_SECONDS", "SLOTS", "Ledger", "
 
 LEASE_SECONDS = 5.0
 """The permits of a member end this long after its last claim."""
-RETURN_SECONDS = 1.0
-"""If the ledger was lost, members get no more permits than they had for this time, in which all send a claim."""
 TURN_SECONDS = 0.5
 """If the permits cannot be shared equally, the members that get one more change at this interval."""
 SLOTS = 100
@@ -28,7 +26,7 @@ SLOTS = 100
 AHEAD_SHARE = 4
 """A claim gets at most the rest divided by this number ahead of its calls."""
 AHEAD_SECONDS, AHEAD_PARTS = 0.1, 10
-"""Longest time for which tokens are kept that were got ahead of calls, and the part of the rate's time that it is."""
+"""How long tokens are kept that were got ahead of calls, and the part of the rate's time that it is at most."""
 
 
 def ahead_seconds(seconds: float) -> float:
@@ -39,8 +37,10 @@ def ahead_seconds(seconds: float) -> float:
 class Ledger:
     """The state of one shared limit. It does no I/O and has no clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_be_lost: bool = False) -> None:
+        """`may_be_lost`: members may have leases of an earlier ledger whose data was lost, as a Redis loses it."""
         self._state: dict[str, Any] | None = None
+        self._settling = LEASE_SECONDS if may_be_lost else 0.0
 
     def exchange(self, claim: dict[str, Any], now: float) -> dict[str, Any]:
         """The grant for a claim. It has only `conflict`, with their settings, if other members have other settings."""
@@ -52,21 +52,23 @@ class Ledger:
             if state["settings"] != claim["settings"]:
                 if any(member != claim["member"] for member in members):
                     return {"conflict": state["settings"]}
-                state = None
+                state, self._settling = None, 0.0
         if state is None:
+            # Until the leases of a ledger that was lost have ended, members get no more permits than they have.
             state = self._state = {
                 "settings": claim["settings"], "epoch": claim["fresh"], "members": {}, "used": {}, "paused": 0.0,
-                "failures": 0, "open": 0.0, "probe": 0.0, "limit": claim["first"], "spared": 0, "settling": 0.0,
+                "failures": 0, "open": 0.0, "probe": 0.0, "limit": claim["first"], "spared": 0,
+                "settling": now + self._settling,
             }  # fmt: skip
-        if claim["epoch"] not in ("", state["epoch"]):
-            state["settling"] = max(state["settling"], now + RETURN_SECONDS)
         _adapt(state, claim)
-        grant = {"epoch": state["epoch"], "limit": state["limit"], "permits": _permits(state, claim, now)}
+        grant = {"epoch": state["epoch"], "now": now, "limit": state["limit"], "permits": _permits(state, claim, now)}
         state["paused"] = max(state["paused"], now + claim["pause"])
         grant["paused"] = max(state["paused"] - now, 0.0)
         grant["tokens"] = []
         for index, rate in enumerate(claim["rates"]):
             used = state["used"].setdefault(str(index), {})
+            if claim["epoch"] == state["epoch"]:  # otherwise those that come back were never counted here
+                _take_back(used, rate, now)
             grant["tokens"].append(_tokens(used, rate, now, paused=state["paused"] > now))
         grant |= _breaker(state, claim, now)
         if claim["leave"]:
@@ -127,38 +129,43 @@ def _share(wanted: dict[str, int], me: str, limit: int, now: float) -> int:
     return wanted[me]
 
 
-def _tokens(used: dict[str, float], rate: dict[str, float], now: float, *, paused: bool) -> float:
-    """The tokens that a member gets of one rate."""
+def _tokens(used: dict[str, float], rate: dict[str, Any], now: float, *, paused: bool) -> list[float]:
+    """The tokens that a member gets of one rate: for its calls that wait, and ahead of calls."""
     seconds = rate["seconds"]
     width = seconds / SLOTS
     for slot in [slot for slot in used if (int(slot) + 1) * width + seconds <= now]:
         del used[slot]
-    _settle(used, rate["settled"], math.floor(now / width))
+    if rate["settled"] > 0:
+        slot = str(math.floor(now / width))
+        used[slot] = used.get(slot, 0.0) + rate["settled"]
     room = 0.0 if paused else rate["amount"] - sum(used.values())
     granted = min(rate["take"], room) if room >= rate["least"] and room > 0 else 0.0
     ahead = max(min(rate["ahead"], (room - granted) / AHEAD_SHARE), 0.0)
-    for amount, when in ((granted, now + width), (ahead, now + ahead_seconds(seconds))):
+    for amount, kept in ((granted, rate["keep"]), (ahead, max(ahead_seconds(seconds), rate["keep"]))):
         if amount > 0:
-            slot = str(math.floor(when / width))
+            slot = str(math.floor((now + kept) / width))
             used[slot] = used.get(slot, 0.0) + amount
-    return granted + ahead
+    return [granted, ahead]
 
 
-def _settle(used: dict[str, float], settled: float, slot: int) -> None:
-    """Add what was spent beyond a grant, or take back what was not spent.
+def _take_back(used: dict[str, float], rate: dict[str, Any], now: float) -> None:
+    """Take back what was not spent: pairs of a slot, in which or after which it was counted, and an amount.
 
-    The oldest tokens are taken back, whoever has spent them: those that are left count longer than if they were older.
+    The oldest tokens from that slot on are taken back, whoever has spent them: those that are left count longer than if
+    they were older. What is out of the window is counted no more, and must not be taken from others.
     """
-    if settled > 0:
-        used[str(slot)] = used.get(str(slot), 0.0) + settled
-    for each in sorted(used, key=int):
-        if settled >= 0:
-            return
-        back = min(used[each], -settled)
-        used[each] -= back
-        settled += back
-        if used[each] <= 0:
-            del used[each]
+    width = rate["seconds"] / SLOTS
+    for first, amount in rate["back"]:
+        if (first + 1) * width + rate["seconds"] <= now:
+            continue
+        for slot in sorted((slot for slot in used if int(slot) >= first), key=int):
+            taken = min(used[slot], amount)
+            used[slot] -= taken
+            amount -= taken
+            if used[slot] <= 0:
+                del used[slot]
+            if amount <= 0:
+                break
 
 
 def _breaker(state: dict[str, Any], claim: dict[str, Any], now: float) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from udf_server.coordination.ledger import (
     AHEAD_SECONDS,
     AHEAD_SHARE,
     LEASE_SECONDS,
-    RETURN_SECONDS,
     SLOTS,
     TURN_SECONDS,
 )
@@ -33,11 +32,10 @@ if state then
   end
 end
 if not state then
+  -- Until the leases of a ledger that was lost have ended, members get no more permits than they have.
   state = {settings = claim.settings, epoch = claim.fresh, members = {}, used = {}, paused = 0,
-           failures = 0, open = 0, probe = 0, limit = claim.first, spared = 0, settling = 0}
-end
-if claim.epoch ~= '' and claim.epoch ~= state.epoch then
-  state.settling = math.max(state.settling, now + RETURN_SECONDS)
+           failures = 0, open = 0, probe = 0, limit = claim.first, spared = 0,
+           settling = raw and 0 or now + LEASE_SECONDS}
 end
 
 local function adapt()
@@ -107,20 +105,32 @@ local function permits()
   return found
 end
 
-local function settle(used, settled, slot)
-  if settled > 0 then used[slot] = (used[slot] or 0) + settled end
-  local order = {}
-  for each in pairs(used) do order[#order + 1] = each end
-  table.sort(order, function(a, b) return tonumber(a) < tonumber(b) end)
-  for _, each in ipairs(order) do
-    if settled >= 0 then return end
-    local back = math.min(used[each], -settled)
-    used[each], settled = used[each] - back, settled + back
-    if used[each] <= 0 then used[each] = nil end
-  end
+local function name(slot) return string.format('%.0f', slot) end
+
+local function add(used, when, width, amount)
+  if amount <= 0 then return end
+  local slot = name(math.floor(when / width))
+  used[slot] = (used[slot] or 0) + amount
 end
 
-local function name(slot) return string.format('%.0f', slot) end
+local function take_back(used, rate)
+  local seconds = rate.seconds
+  for _, back in ipairs(rate.back) do
+    local first, amount, order = back[1], back[2], {}
+    if (first + 1) * (seconds / SLOTS) + seconds > now then
+      for each in pairs(used) do
+        if tonumber(each) >= first then order[#order + 1] = each end
+      end
+      table.sort(order, function(a, b) return tonumber(a) < tonumber(b) end)
+    end
+    for _, each in ipairs(order) do
+      local taken = math.min(used[each], amount)
+      used[each], amount = used[each] - taken, amount - taken
+      if used[each] <= 0 then used[each] = nil end
+      if amount <= 0 then break end
+    end
+  end
+end
 
 local function tokens(used, rate)
   local seconds = rate.seconds
@@ -128,22 +138,16 @@ local function tokens(used, rate)
   for slot in pairs(used) do
     if (tonumber(slot) + 1) * width + seconds <= now then used[slot] = nil end
   end
-  settle(used, rate.settled, name(math.floor(now / width)))
+  add(used, now, width, rate.settled)
   local room = rate.amount
   for _, amount in pairs(used) do room = room - amount end
   if state.paused > now then room = 0 end
   local granted = 0
   if room >= rate.least and room > 0 then granted = math.min(rate.take, room) end
   local ahead = math.max(math.min(rate.ahead, (room - granted) / AHEAD_SHARE), 0)
-  if granted > 0 then
-    local slot = name(math.floor((now + width) / width))
-    used[slot] = (used[slot] or 0) + granted
-  end
-  if ahead > 0 then
-    local slot = name(math.floor((now + math.min(AHEAD_SECONDS, seconds / AHEAD_PARTS)) / width))
-    used[slot] = (used[slot] or 0) + ahead
-  end
-  return granted + ahead
+  add(used, now + rate.keep, width, granted)
+  add(used, now + math.max(math.min(AHEAD_SECONDS, seconds / AHEAD_PARTS), rate.keep), width, ahead)
+  return {granted, ahead}
 end
 
 local function breaker()
@@ -167,7 +171,7 @@ local function breaker()
 end
 
 adapt()
-local grant = {epoch = state.epoch, limit = state.limit, permits = permits(), tokens = {}}
+local grant = {epoch = state.epoch, now = now, limit = state.limit, permits = permits(), tokens = {}}
 state.paused = math.max(state.paused, now + claim.pause)
 grant.paused = math.max(state.paused - now, 0)
 local longest = LEASE_SECONDS
@@ -175,6 +179,7 @@ for index, rate in ipairs(claim.rates) do
   local place = tostring(index - 1)
   local used = state.used[place] or {}
   state.used[place] = used
+  if claim.epoch == state.epoch then take_back(used, rate) end -- otherwise those were never counted here
   grant.tokens[index] = tokens(used, rate)
   longest = math.max(longest, rate.seconds * 2)
 end
@@ -186,7 +191,7 @@ return cjson.encode(grant)
 """
 SCRIPT = _BODY
 for _name, _value in (
-    ("LEASE_SECONDS", LEASE_SECONDS), ("RETURN_SECONDS", RETURN_SECONDS), ("TURN_SECONDS", TURN_SECONDS),
+    ("LEASE_SECONDS", LEASE_SECONDS), ("TURN_SECONDS", TURN_SECONDS),
     ("SLOTS", SLOTS), ("AHEAD_SHARE", AHEAD_SHARE), ("AHEAD_SECONDS", AHEAD_SECONDS), ("AHEAD_PARTS", AHEAD_PARTS),
 ):  # fmt: skip
     SCRIPT = SCRIPT.replace(_name, repr(_value))

@@ -99,22 +99,23 @@ class Guard:
         async def guarded(*arguments: Any, **keywords: Any) -> Any:
             costs = costs_of(arguments) if costs_of else self._calls_only
             loop = asyncio.get_running_loop()
+            began = clock()
             waiter = self._take(costs, TaskWaiter, loop)
             if waiter is not None:
-                await self._wait(waiter, loop)
-            if not self._limits.closed and (waiter := self._ask(costs, TaskWaiter, loop)) is not None:
-                await self._hear(waiter, loop)
+                began = await self._wait(waiter, loop)
+            if not self._limits.closed and (waiter := self._ask(costs, TaskWaiter, began, loop)) is not None:
+                began = await self._hear(waiter, loop)
             spending = Spending() if costs_of else None
             if spending:
                 current_spending.set(spending)
-            began, failure = clock(), None
+            failure = None
             try:
                 return await limited(call(*arguments, **keywords))
             except (RetryableError, TimeoutError, OSError, asyncio.CancelledError) as error:
                 failure = error
                 raise
             finally:
-                leave(failure, clock() - began, costs, spending, loop)
+                leave(failure, began, costs, spending, loop)
                 failure = None
 
         return guarded
@@ -128,22 +129,23 @@ class Guard:
 
         def guarded(*arguments: Any, **keywords: Any) -> Any:
             costs = costs_of(arguments) if costs_of else self._calls_only
+            began = clock()
             waiter = self._take(costs, ThreadWaiter, None)
             if waiter is not None:
-                self._wait_on_thread(waiter)
-            if not self._limits.closed and (waiter := self._ask(costs, ThreadWaiter, None)) is not None:
-                self._hear_on_thread(waiter)
+                began = self._wait_on_thread(waiter)
+            if not self._limits.closed and (waiter := self._ask(costs, ThreadWaiter, began, None)) is not None:
+                began = self._hear_on_thread(waiter)
             spending = Spending() if costs_of else None
             if spending:
                 current_spending.set(spending)
-            began, failure = clock(), None
+            failure = None
             try:
                 return call(*arguments, **keywords)
             except (RetryableError, TimeoutError, OSError) as error:
                 failure = error
                 raise
             finally:
-                leave(failure, clock() - began, costs, spending, None)
+                leave(failure, began, costs, spending, None)
                 failure = None
 
         return guarded
@@ -180,7 +182,7 @@ class Guard:
             self._refuse_if_unavailable()
             free = self._first is None and self._in_use < self._limits.places and not len(self._waiting)
             if free and not self._limits.take(costs):
-                self._limits.begin(costs)
+                self._limits.begin(costs, self._clock() if costs else 0.0)
                 self._in_use += 1
                 return None
             waiter = make(costs)
@@ -190,7 +192,8 @@ class Guard:
                 self._limits.starved()
             return waiter
 
-    async def _wait(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> None:
+    async def _wait(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> float:
+        """Returns the time at which the call begins."""
         try:
             await waiter.future
         except asyncio.CancelledError:
@@ -198,9 +201,9 @@ class Guard:
             raise
         if not waiter.admitted:
             self._refuse(waiter, loop)
-        self._begin(waiter)
+        return self._begin(waiter)
 
-    def _wait_on_thread(self, waiter: ThreadWaiter) -> None:
+    def _wait_on_thread(self, waiter: ThreadWaiter) -> float:
         party, deadline = current_party.get(), call_deadline.get()
         while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
             if self._clock() >= deadline or party.closed:
@@ -209,12 +212,14 @@ class Guard:
             self._retry()
         if not waiter.admitted:
             self._refuse(waiter, None)
-        self._begin(waiter)
+        return self._begin(waiter)
 
-    def _begin(self, waiter: Waiter) -> None:
+    def _begin(self, waiter: Waiter) -> float:
+        began = self._clock()
         if waiter.costs:
             with self._lock:
-                self._limits.begin(waiter.costs)
+                self._limits.begin(waiter.costs, waiter.taken)
+        return began
 
     def _refuse(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
         """Raise the reason for which a waiter was woken without being admitted."""
@@ -233,12 +238,17 @@ class Guard:
             waiter.leave()
             if self._loop is loop:
                 if waiter.admitted:
-                    self._limits.begin(waiter.costs)
-                    self._give_back(waiter.costs)
+                    began = self._clock()
+                    self._limits.begin(waiter.costs, waiter.taken)
+                    self._give_back(waiter.costs, began)
                 self._admit()
 
     def _ask(
-        self, costs: Sequence[float], make: Callable[[Sequence[float]], WaiterT], loop: asyncio.AbstractEventLoop | None
+        self,
+        costs: Sequence[float],
+        make: Callable[[Sequence[float]], WaiterT],
+        began: float,
+        loop: asyncio.AbstractEventLoop | None,
     ) -> WaiterT | None:
         """Ask the breaker, which is the last: after it allows the only test call, that call must be made.
 
@@ -251,58 +261,61 @@ class Guard:
                 return None
             if self._tester is None and self._limits.asking:
                 self._tester = waiter = make(costs)
+                waiter.taken = began
                 return waiter
-            self._leave_unused(costs, loop)
+            self._leave_unused(costs, began, loop)
         raise self._circuit_open(wait)
 
-    async def _hear(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for the answer of other processes. Raises CircuitOpen."""
+    async def _hear(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> float:
+        """Wait for the answer of other processes. Returns the time at which the call begins. Raises CircuitOpen."""
         try:
             await asyncio.wait([waiter.future], timeout=ANSWER_SECONDS)
         except asyncio.CancelledError:
             with self._lock:
                 self._tester = None if self._tester is waiter else self._tester
-                self._leave_unused(waiter.costs, loop)
+                self._leave_unused(waiter.costs, waiter.taken, loop)
             raise
-        self._ask_again(waiter, loop)
+        return self._ask_again(waiter, loop)
 
-    def _hear_on_thread(self, waiter: ThreadWaiter) -> None:
+    def _hear_on_thread(self, waiter: ThreadWaiter) -> float:
         waiter.event.wait(min(ANSWER_SECONDS, max(call_deadline.get() - self._clock(), 0.0)))
-        self._ask_again(waiter, None)
+        return self._ask_again(waiter, None)
 
-    def _ask_again(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
+    def _ask_again(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> float:
         with self._lock:
             self._tester = None if self._tester is waiter else self._tester
             wait = self._limits.ask()
             if not wait:
-                return
-            self._leave_unused(waiter.costs, loop)
+                began = self._clock()
+                self._limits.begin(waiter.costs, waiter.taken)  # perhaps it begins late
+                return began
+            self._leave_unused(waiter.costs, waiter.taken, loop)
         raise self._circuit_open(wait)
 
-    def _leave_unused(self, costs: Sequence[float], loop: asyncio.AbstractEventLoop | None) -> None:
+    def _leave_unused(self, costs: Sequence[float], began: float, loop: asyncio.AbstractEventLoop | None) -> None:
         if self._loop is loop:
-            self._give_back(costs)
+            self._give_back(costs, began)
             self._admit()
 
     def _circuit_open(self, wait: float) -> CircuitOpen:
         self._metrics.circuit_refused()
         return CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
 
-    def _give_back(self, costs: Sequence[float]) -> None:
+    def _give_back(self, costs: Sequence[float], began: float) -> None:
         """Return what a call has taken that is not made."""
         self._in_use -= 1
         if costs:
-            self._limits.settle([-cost for cost in costs])
+            self._limits.settle([-cost for cost in costs], began)
 
     def _leave(
         self,
         failure: BaseException | None,
-        seconds: float,
+        began: float,
         costs: Sequence[float],
         spending: Spending | None,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
-        goal = self._settings.latency_goal
+        seconds, goal = self._clock() - began, self._settings.latency_goal
         with self._lock:
             if self._loop is not loop:
                 return
@@ -314,7 +327,7 @@ class Guard:
             if spending is not None and spending.amounts:
                 rates = self._settings.rate
                 spent = ((spending.amounts.get(rate.unit), cost) for rate, cost in zip(rates, costs, strict=True))
-                self._limits.settle([0.0 if actual is None else actual - cost for actual, cost in spent])
+                self._limits.settle([0.0 if actual is None else actual - cost for actual, cost in spent], began)
             after = failure.retry_after if isinstance(failure, RetryableError) else None
             if after and self._settings.rate and 0 < after < math.inf:
                 self._limits.pause(min(after, PAUSE_MOST_SECONDS))
@@ -343,7 +356,7 @@ class Guard:
                 return
             self._in_use += 1
             self._first = None
-            waiter.admit()
+            waiter.admit(self._clock())
 
     def _next(self) -> Waiter | None:
         while True:

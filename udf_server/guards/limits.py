@@ -51,12 +51,15 @@ class Limits(ABC):
         """
 
     @abstractmethod
-    def begin(self, costs: Sequence[float]) -> None:
-        """Note that a call begins which has taken these amounts."""
+    def begin(self, costs: Sequence[float], taken: float) -> None:
+        """Note that a call begins which has taken these amounts at the time `taken`."""
 
     @abstractmethod
-    def settle(self, amounts: Sequence[float]) -> None:
-        """Add what a call has spent beyond what it took of each rate, or, if negative, give back."""
+    def settle(self, amounts: Sequence[float], began: float) -> None:
+        """Add what a call has spent beyond what it took of each rate, or, if negative, give back.
+
+        `began` is a time shortly before `begin` was called for that call.
+        """
 
     @abstractmethod
     def pause(self, seconds: float) -> None:
@@ -112,13 +115,13 @@ class LocalLimits(Limits):
                 window.take(cost)
         return wait
 
-    def begin(self, costs: Sequence[float]) -> None:
+    def begin(self, costs: Sequence[float], taken: float) -> None:
         for window, cost in zip(self._windows, costs, strict=True):
             window.begin(cost)
 
-    def settle(self, amounts: Sequence[float]) -> None:
+    def settle(self, amounts: Sequence[float], began: float) -> None:
         for window, amount in zip(self._windows, amounts, strict=True):
-            window.add(amount)
+            window.settle(amount, began)
 
     def pause(self, seconds: float) -> None:
         self._paused = max(self._paused, self._clock() + seconds)

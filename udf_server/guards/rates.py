@@ -1,5 +1,6 @@
 """RateLimit is an amount of a unit per time, and MovingWindow counts it in this process."""
 
+import bisect
 import collections
 import re
 from collections.abc import Callable, Sequence
@@ -49,7 +50,7 @@ def parse_rates(value: Any) -> tuple[RateLimit, ...]:
 
 
 class MovingWindow:
-    """The amounts of one rate in its last seconds. It may exceed the rate only by `add`."""
+    """The amounts of one rate in its last seconds. It may exceed the rate only by `settle`."""
 
     def __init__(self, rate: RateLimit, clock: Callable[[], float]) -> None:
         self._rate, self._clock = rate, clock
@@ -66,7 +67,7 @@ class MovingWindow:
     def begin(self, amount: float) -> None:
         """Count an amount that was taken from now on, because its call begins."""
         self._ready = max(self._ready - amount, 0.0)
-        self.add(amount)
+        self.settle(amount, 0.0)
 
     def wait(self, amount: float) -> float:
         """Seconds until the amount fits; 0.0 if it does now."""
@@ -85,16 +86,14 @@ class MovingWindow:
                 return time + self._rate.seconds - now
         return float(self._rate.seconds)
 
-    def add(self, amount: float) -> None:
-        """Count an amount now; a negative one takes back the newest."""
-        while amount < 0 and self._amounts:
-            taken = min(self._amounts[-1], -amount)
-            amount += taken
-            self._sum -= taken
-            self._amounts[-1] -= taken
-            if self._amounts[-1] <= 0:
-                self._amounts.pop()
-                self._times.pop()
+    def settle(self, amount: float, since: float) -> None:
+        """Count an amount now; a negative one takes back what was counted at `since` or later.
+
+        The oldest amounts from then on are taken back: those that are left count longer than if they were older. What
+        is out of the window is counted no more, and must not be taken from other calls.
+        """
+        if amount < 0:
+            self._take_back(-amount, since)
         if amount <= 0:
             return
         now = self._clock()
@@ -106,6 +105,17 @@ class MovingWindow:
         else:
             self._times.append(now)
             self._amounts.append(amount)
+
+    def _take_back(self, amount: float, since: float) -> None:
+        if since + self._rate.seconds <= self._clock():
+            return
+        for index in range(bisect.bisect_left(self._times, since), len(self._times)):
+            taken = min(self._amounts[index], amount)
+            self._amounts[index] -= taken
+            self._sum -= taken
+            amount -= taken
+            if amount <= 0:
+                return
 
 
 def amounts_of(rates: Sequence[RateLimit], estimate: dict[str, float]) -> tuple[float, ...]:

@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from udf_server.coordination.ledger import LEASE_SECONDS, ahead_seconds
+from udf_server.coordination.ledger import LEASE_SECONDS
 from udf_server.guards.adaptive import FIRST
+from udf_server.guards.leased_tokens import LeasedTokens
 from udf_server.guards.limits import ADAPTIVE_MOST, Demand, Limits, LocalLimits
 from udf_server.guards.settings import GuardSettings, WithoutCoordination
 
@@ -20,11 +21,6 @@ ASK_SECONDS = (0.01, 0.1)
 """Time between two claims while calls wait for what the ledger does not have: it doubles."""
 BREAKER_SECONDS = 0.05
 """A call that might be the test call of the breaker is refused for this time, while a claim asks for it."""
-KEPT_SECONDS = 0.01
-"""Tokens that arrive late may be taken for this time at least. Otherwise no call would begin if answers are slow."""
-FORGOTTEN = 1e-6
-"""If a process spends a smaller share of a rate, it asks for nothing ahead."""
-ROUNDED = 1 - 1e-9
 _NEVER = float("-inf")
 
 
@@ -53,7 +49,7 @@ class SharedLimits(Limits):
         self.name, self.settings = name, str(settings)
         self.call_back: Callable[[], None] = lambda: None
         self._lock, self._demand, self._changed, self._clock = lock, demand, changed, clock
-        self._rates, self._breaker = settings.rate, settings.breaker_failures
+        self._tokens, self._breaker = [LeasedTokens(rate) for rate in settings.rate], settings.breaker_failures
         self._delay, self._adaptive = settings.breaker_delay, settings.adaptive
         self._most = settings.max_concurrency or (ADAPTIVE_MOST if settings.adaptive else -1)
         self._alone = LocalLimits(settings, clock)
@@ -67,9 +63,6 @@ class SharedLimits(Limits):
         self._why = ""
         """Why the last claim failed; empty if it did not."""
         self._denied = ASK_SECONDS[0]
-        none = [0.0] * len(self._rates)
-        self._tokens, self._kept_until = none.copy(), none.copy()
-        self._settled, self._spent, self._recent = none.copy(), none.copy(), none.copy()
         self._claimed: dict[str, Any] = {}
         """The last claim, until it is answered."""
         self._resume, self._pause_until = 0.0, 0.0
@@ -102,40 +95,41 @@ class SharedLimits(Limits):
         return self._permits if self._clock() - self._answered < LEASE_SECONDS else 0
 
     @property
+    def _leases(self) -> bool:
+        return self._permits > 0 or any(tokens.held for tokens in self._tokens)
+
+    @property
     def closed(self) -> bool:
         return self._alone.closed if self._is_alone else self._open_until == 0.0
 
     def take(self, costs: Sequence[float]) -> float:
-        if not self._rates:
+        if not self._tokens:
             return 0.0
         if self._is_alone:
             return self._alone.take(costs)
         now = self._clock()
         if now < self._resume:
             return self._resume - now
-        for index, cost in enumerate(costs):
-            left, settled = self._tokens[index], self._settled[index]
-            if settled > 0.0:
-                # What calls have spent beyond their estimates is known here before the ledger knows it.
-                left -= settled
-            if cost and (left < cost * ROUNDED or now > self._kept_until[index]):
-                return float("inf")
-        for index, cost in enumerate(costs):
-            self._tokens[index] -= cost
-            self._spent[index] += cost
+        if not all(tokens.fits(cost, now) for tokens, cost in zip(self._tokens, costs, strict=True)):
+            return float("inf")
+        for tokens, cost in zip(self._tokens, costs, strict=True):
+            tokens.take(cost)
         return 0.0
 
-    def begin(self, costs: Sequence[float]) -> None:
-        # The ledger counts tokens somewhat longer than calls take to begin.
+    def begin(self, costs: Sequence[float], taken: float) -> None:
         if self._is_alone:
-            self._alone.begin(costs)
-
-    def settle(self, amounts: Sequence[float]) -> None:
-        if self._is_alone:
-            self._alone.settle(amounts)
+            self._alone.begin(costs, taken)
             return
-        for index, amount in enumerate(amounts):
-            self._settled[index] += amount
+        now = self._clock()
+        for tokens, cost in zip(self._tokens, costs, strict=True):
+            tokens.begin(cost, taken, now)
+
+    def settle(self, amounts: Sequence[float], began: float) -> None:
+        if self._is_alone:
+            self._alone.settle(amounts, began)
+            return
+        for tokens, amount in zip(self._tokens, amounts, strict=True):
+            tokens.settle(amount, began)
 
     def pause(self, seconds: float) -> None:
         self._alone.pause(seconds)
@@ -198,11 +192,11 @@ class SharedLimits(Limits):
                 self._denied = min(self._denied * 2, ASK_SECONDS[1])
                 return wait
             self._denied = ASK_SECONDS[0]
-            if demand.in_use or any(self._spent) or any(self._settled):
-                return self._sent + (BUSY_SECONDS / 2 if self._rates else BUSY_SECONDS) - now
+            if demand.in_use or any(tokens.changed for tokens in self._tokens):
+                return self._sent + (BUSY_SECONDS / 2 if self._tokens else BUSY_SECONDS) - now
             if self._open_until and self._wants_probe:
                 return max(self._open_until - now, ASK_SECONDS[0])
-            return self._sent + (BUSY_SECONDS if any(self._tokens) or self._permits > 0 else IDLE_SECONDS) - now
+            return self._sent + (BUSY_SECONDS if self._leases else IDLE_SECONDS) - now
 
     def claim(self, *, leave: bool = False) -> dict[str, Any]:
         """The claim for what the calls of this process need. To leave, it needs nothing, and returns what it has."""
@@ -217,7 +211,13 @@ class SharedLimits(Limits):
             spare = peak - wanted
             if leave:
                 wanted, spare, demand = 0, 0, Demand(demand.in_use, 0, ())
-            rates = [self._claim_rate(index, demand, now, elapsed, leave) for index in range(len(self._rates))]
+                for tokens in self._tokens:
+                    tokens.give_up()
+            costs = demand.costs or [0.0] * len(self._tokens)
+            rates = [
+                tokens.claim(cost, demand.waiting, now, elapsed, 0.0 if leave else BUSY_SECONDS)
+                for tokens, cost in zip(self._tokens, costs, strict=True)
+            ]
             claim = {
                 "settings": self.settings, "epoch": self._epoch,
                 "most": self._most, "adaptive": self._adaptive, "first": min(FIRST, self._most),
@@ -233,37 +233,19 @@ class SharedLimits(Limits):
             self._succeeded, self._failures, self._wants_probe = False, 0, False
             return claim
 
-    def _claim_rate(self, index: int, demand: Demand, now: float, elapsed: float, leave: bool) -> dict[str, float]:
-        rate, cost = self._rates[index], demand.costs[index] if demand.costs else 0.0
-        if leave or now > self._kept_until[index]:
-            # What was not spent within its lease is returned.
-            self._settled[index] -= self._tokens[index]
-            self._tokens[index] = 0.0
-        recent = max(self._spent[index] / elapsed, self._recent[index] / 2)
-        # Otherwise a process that is idle would ask for less and less, and claim as often as a busy one.
-        self._recent[index] = recent if recent * rate.seconds > rate.amount * FORGOTTEN else 0.0
-        needed, kept = cost * demand.waiting, self._tokens[index]
-        ahead = 0.0 if leave else self._recent[index] * 2 * min(BUSY_SECONDS, ahead_seconds(rate.seconds))
-        claim = {
-            "amount": rate.amount, "seconds": rate.seconds, "settled": self._settled[index],
-            "take": max(needed - kept, 0.0), "least": max(cost - kept, 0.0), "ahead": max(ahead - kept, 0.0),
-        }  # fmt: skip
-        self._settled[index] = self._spent[index] = 0.0
-        return claim
-
     def granted(self, grant: dict[str, Any]) -> None:
         """Take the grant for the last claim."""
         with self._lock:
             now = self._clock()
+            if grant["epoch"] != self._epoch:
+                for tokens in self._tokens:
+                    tokens.forget()
             self._answered, self._why, self._epoch, self._claimed = self._sent, "", grant["epoch"], {}
             if grant["permits"] > self._permits:
                 self._denied = ASK_SECONDS[0]
             self._permits = grant["permits"]
-            for index, tokens in enumerate(grant["tokens"] or ()):
-                if tokens > 0:
-                    self._tokens[index] += tokens
-                    kept = self._sent + ahead_seconds(self._rates[index].seconds)
-                    self._kept_until[index] = max(kept, now + KEPT_SECONDS)
+            for tokens, granted in zip(self._tokens, grant["tokens"] or (), strict=True):
+                tokens.granted(granted, grant["now"], self._sent, now)
             self._resume = max(self._resume, now + grant["paused"]) if grant["paused"] else self._resume
             if grant["probe"]:
                 self._probe_until = self._sent + self._delay
@@ -288,8 +270,8 @@ class SharedLimits(Limits):
         If it has arrived, that is counted twice: what was spent and what has failed, which is safe, and a success,
         which is known to be one. What was given back, and calls that raise the adaptive limit, must not be.
         """
-        for index, rate in enumerate(lost["rates"]):
-            self._settled[index] += max(rate["settled"], 0.0)
+        for tokens, rate in zip(self._tokens, lost["rates"], strict=True):
+            tokens.claim_again(rate)
         if lost["pause"]:
             self._pause_until = max(self._pause_until, self._sent + lost["pause"])
         self._peak, self._failed = max(self._peak, lost["peak"]), self._failed + lost["failed"]

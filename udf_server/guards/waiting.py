@@ -17,6 +17,8 @@ class Waiter(ABC):
     def __init__(self, costs: Sequence[float]) -> None:
         self.costs = costs
         self.admitted = False
+        self.taken = 0.0
+        """When it was admitted."""
         self._gone = False
         self.delayed = False
         """Whether its wait for a rate was counted."""
@@ -30,9 +32,9 @@ class Waiter(ABC):
         """Wait no more."""
         self._gone = True
 
-    def admit(self) -> None:
+    def admit(self, now: float) -> None:
         """Let the call begin."""
-        self.admitted = True
+        self.admitted, self.taken = True, now
         self.wake()
 
     @abstractmethod
