@@ -41,6 +41,7 @@ def test_jobs_import_these_names_and_no_others():
         "SummaryUnavailable",
         "UnknownFunction",
         "Window",
+        "WriteFailed",
         "__version__",
         "connect",
         "desc",

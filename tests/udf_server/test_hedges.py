@@ -104,7 +104,7 @@ async def test_the_share_bounds_second_calls(environment):
 async def test_list_functions_and_common_calls_are_hedged(environment):
     calls = []
 
-    @udf.scalar(batched=True, max_queue_delay="5 ms", **HEDGED)
+    @udf.scalar(batched=True, batch_rows=3, max_queue_delay="5 s", **HEDGED)
     async def f(x: list[int]) -> list[int]:
         calls.append(x)
         await asyncio.sleep(3600 if len(calls) == 1 else 0)
