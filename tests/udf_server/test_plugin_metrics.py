@@ -85,8 +85,9 @@ def test_a_value_that_cannot_be_written_costs_no_scrape(serve):
     paths.inc(path=os.fsdecode(b"a\xff"))
     paths.inc(path="b" * 10_000)
     page = page_of(serve(ride))
-    assert page["cab_paths_total", ("function", ""), ("path", "a?"), ("version", "")] == 1
-    assert page["cab_paths_total", ("function", ""), ("path", "b" * 200), ("version", "")] == 1
+    assert {dict(labels)["path"]: count for (name, *labels), count in page.items() if name == "cab_paths_total"} == {
+        "a?": 1, "b" * 200: 1,
+    }  # fmt: skip
 
 
 def test_a_call_with_other_labels_names_both():
