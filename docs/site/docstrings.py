@@ -97,6 +97,8 @@ def _listed(lines: list[str]) -> Iterator[str]:
             yield from (line, "")
         elif entry and entry[1].startswith(f"{section} "):
             yield f"{section}- `{entry[2]}`: {entry[3]}"
+        elif section is not None and line.startswith(f"{section}        "):
+            yield f"{section}  {line.strip()}"  # an entry goes on
         else:
             section = None
             yield line
