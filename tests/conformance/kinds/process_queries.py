@@ -7,12 +7,14 @@ Spark runs everything around the call. Columns and errors are those of the query
 
 import re
 from collections.abc import Sequence
+from unittest import mock
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from remote_udf.table_arguments import ChangelogMode
 from spark_client.base.changelogs import mode_metadata, mode_of
+from spark_client.session import RemoteSession
 from tests.conformance.binding import Bound, is_process
 from tests.conformance.cases import Case, Table
 from tests.conformance.environment import REFUSALS, Environment, columns_of, fill
@@ -92,11 +94,11 @@ def _driven(case: Case, environment: Environment, bound: Sequence[Bound], texts:
     run = Run("harness")
     try:
         real = run_texts(environment.remote(case, bound), texts)
-        remote = environment.remote(case, bound)
         driving = Driving(case, environment.spark, functions)
-        # The query is read and planned as usual; only the rows of its calls come from the harness.
-        remote.process = driving.process  # type: ignore[method-assign]
-        frame = run_texts(remote, texts)
+        # The query is read and planned as usual; only the rows of its calls come from the harness. A session gives its
+        # method to what plans SQL when it is created.
+        with mock.patch.object(RemoteSession, "process", driving.process):
+            frame = run_texts(environment.remote(case, bound), texts)
         fill(run, frame, environment.rows(frame))
         run.columns = [each for each in columns_of(real) if each[0] != ROW_KIND]
         run.rows = driving.phased(run.rows or ())
