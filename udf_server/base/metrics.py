@@ -1,4 +1,8 @@
-"""All Prometheus metrics of the server. Labels come from the registry and from enums, so their number is bounded."""
+"""All Prometheus metrics of the server.
+
+Labels come from the registry, from enums and from the access file, and units are counted up to a number, so the number
+of series is bounded.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

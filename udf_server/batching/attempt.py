@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from remote_udf.threads import Threads
 from udf_server.base.fairness import ANYONE, Party, current_party
+from udf_server.base.token import Token
 from udf_server.hosting.executors import LoopExecutor
 from udf_server.hosting.function_host import HostedFunction
 from udf_server.runners.pool import GRACE_SECONDS
@@ -60,10 +61,10 @@ class Attempt:
         """Whether its loop has reacted to that cancellation."""
         self.overdue = False
         """Whether the call was given up because of its deadline."""
-        self._open = [None]
-        """Whoever takes the element ends the attempt."""
-        self._entered: list[None] = []
-        """Whoever takes the element, which the thread adds once it has passed the gate, leaves the gate."""
+        self._open = Token()
+        """Whoever takes it ends the attempt."""
+        self._entered = Token(there=False)
+        """Whoever takes it, once the thread has passed the gate, leaves the gate."""
         self._task: asyncio.Task[None] | None = None
         self._executor: LoopExecutor | None = None
         self._posted = 0.0
@@ -77,7 +78,7 @@ class Attempt:
 
     def cancel(self) -> None:
         """Cancel the call if it can be cancelled. Its answer is dropped."""
-        if not self._claim():
+        if not self._open.take():
             return
         if self._executor is not None:
             self._executor.post(self._cancel_task)
@@ -116,32 +117,21 @@ class Attempt:
         else:
             self._done(self, None, TimeoutError())
 
-    def _claim(self) -> bool:
-        """Whether the caller is the first to end the attempt. Safe to call from any thread."""
-        try:
-            self._open.pop()
-        except IndexError:
-            return False
-        return True
-
     def _claim_overdue(self) -> bool:
         # It is set before the claim: a thread that ends in between must know that it is written off.
         self.overdue = True
-        self.overdue = self._claim()
+        self.overdue = self._open.take()
         return self.overdue
 
     def _leave_gate(self) -> None:
         """Leave the gate once. Safe to call from any thread."""
-        try:
-            self._entered.pop()
-        except IndexError:
-            return
-        self._gate.leave()
+        if self._entered.take():
+            self._gate.leave()
 
     def _job(self) -> bool:
         kept = True
         self._gate.enter()
-        self._entered.append(None)
+        self._entered.put()
         if self._open:
             self.began = self._clock()
             current_party.set(self._party)
@@ -150,7 +140,7 @@ class Attempt:
             except BaseException as error:
                 answer = None, error
             self._leave_gate()
-            if self._claim():
+            if self._open.take():
                 self._post(self._done, self, *answer)
             else:
                 kept = not self.overdue
@@ -189,7 +179,7 @@ class Attempt:
                 )  # fmt: skip
             except BaseException as error:
                 answer = None, error
-            if self._claim():
+            if self._open.take():
                 self._post(self._done, self, *answer)
             del answer
         finally:
@@ -208,7 +198,7 @@ class Attempt:
             self._hosted.replace_loop_executor(executor)
             await self._hosted.open()
         except Exception as error:
-            if self._claim():
+            if self._open.take():
                 self._done(self, None, error)
             return
         if self._open and not self.began and self._executor is executor:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from udf_server.base.errors import FunctionBlocked
+from udf_server.base.token import Token
 from udf_server.cache.keys import Mask, RowKeys
 from udf_server.hosting.executors import ThreadExecutor
 from udf_server.runners.runner import InputBatch, RunnerSetup
@@ -54,8 +55,8 @@ class Keying:
         )
         keys: asyncio.Future[list[bytes | None]] = loop.create_future()
         began: asyncio.Future[None] = loop.create_future()
-        # Whoever takes the element of the first decides whether the job begins; of the second, who ends it.
-        waiting, running = [None], [None]
+        # Whoever takes the first decides whether the job begins; the second, who ends it.
+        waiting, running = Token(), Token()
         executor, limit = setup.hosted.thread_executor, setup.options.cache_timeout
 
         def done(found: list[bytes | None]) -> None:
@@ -67,7 +68,7 @@ class Keying:
                 began.set_result(None)
 
         def job() -> bool:
-            if not _take(waiting):
+            if not waiting.take():
                 return True
             setup.post(begin)
             found: list[bytes | None] = [None] * batch.rows
@@ -75,15 +76,15 @@ class Keying:
                 found = self._keys.of(columns, batch.rows)
             finally:
                 setup.post(done, found)
-            return _take(running)
+            return running.take()
 
         executor.submit(setup.party, job)
         try:
             await asyncio.wait([began], timeout=limit * QUEUE_TIMES)
-            if begun := not _take(waiting):
+            if begun := not waiting.take():
                 await asyncio.wait([keys], timeout=limit)
         except asyncio.CancelledError:
-            if not _take(waiting):
+            if not waiting.take():
                 loop.call_later(limit, _give_up, executor, running)
             raise
         if keys.done():
@@ -97,17 +98,8 @@ def _is_small(batch: InputBatch) -> bool:
     return batch.rows <= SMALL_ROWS and (batch.data is None or len(batch.data) <= SMALL_BYTES)
 
 
-def _give_up(executor: ThreadExecutor, running: list[None]) -> None:
+def _give_up(executor: ThreadExecutor, running: Token) -> None:
     """Write off the thread of a job that has begun and has not ended."""
-    if _take(running):
+    if running.take():
         with contextlib.suppress(FunctionBlocked):  # the cache fails open, and the calls of the function report it
             executor.write_off()
-
-
-def _take(token: list[None]) -> bool:
-    """Whether the caller is the first to take the element. Safe to call from any thread."""
-    try:
-        token.pop()
-    except IndexError:
-        return False
-    return True

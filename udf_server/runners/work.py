@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from udf_server.base.token import Token
 from udf_server.hosting.executors import LoopExecutor
 from udf_server.runners.isolation import Outcomes
 from udf_server.runners.outputs import Taken
@@ -65,7 +66,7 @@ class Work:
         """When the coroutine was cancelled because of its deadline; 0.0 if it was not."""
         self.answered = False
         """Whether its loop has reacted to that cancellation."""
-        self._claim = [None]
+        self._claim = Token()
 
     @property
     def first_row(self) -> int:
@@ -120,9 +121,7 @@ class Work:
 
     def claim(self) -> bool:
         """Mark the calls as ended. Returns True for the first call only. Safe to call from any thread."""
-        try:
-            self._claim.pop()
-        except IndexError:
+        if not self._claim.take():
             return False
         self.seconds, self.sending = self._clock() - self.began, True
         return True
