@@ -59,7 +59,9 @@ class _Call(Protocol):
     def version(self) -> str: ...
 
     deadline: float
-    clock: Callable[[], float]
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
 
     def _shares(self) -> Mapping[StreamSpending, float]: ...
 
