@@ -21,7 +21,8 @@ pytestmark = pytest.mark.long
 PUBLIC = [
     "remote_udf", "remote_udf.effective_options", "remote_udf.errors", "remote_udf.functions", "remote_udf.options",
     "remote_udf.types", "spark_client", "spark_client.base.errors", "spark_client.testing", "spark_client.windows",
-    "udf_server", "udf_server.base.errors", "udf_server.settings", "udf_server.testing",
+    "udf_server", "udf_server.base.errors", "udf_server.retry_after", "udf_server.settings",
+    "udf_server.testing",
 ]  # fmt: skip
 """What users import."""
 INNER = {"TIMESTAMP", "TIMESTAMP_NTZ", "TRACEBACK_LIMIT", "VALUE", "capped", "split_name", "version_key"}

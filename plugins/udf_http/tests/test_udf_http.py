@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime
 import importlib.metadata
 import logging
 from pathlib import Path
@@ -12,7 +11,7 @@ from aiohttp import web
 
 from remote_udf.errors import StreamError
 from udf_http import http_get, http_get_json
-from udf_http.client import HttpClient, retry_after_seconds
+from udf_http.client import HttpClient
 from udf_http.settings import HttpSettings
 from udf_server.serving.config import load_config
 from udf_server.testing import FunctionEnvironment
@@ -109,14 +108,6 @@ async def test_retry_after_is_waited_for(configured):
         configured(base)
         await run(http_get, ["x"], initial_delay="1 ms", max_delay="1 ms")
     assert times[1] - times[0] >= 1
-
-
-def test_retry_after_may_be_seconds_a_date_or_nonsense():
-    now = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC).timestamp()
-    assert retry_after_seconds("120", now) == 120
-    assert retry_after_seconds("Mon, 01 Jan 2024 12:00:30 GMT", now) == 30
-    assert retry_after_seconds("Mon, 01 Jan 2024 11:00:00 GMT", now) == 0
-    assert [retry_after_seconds(text, now) for text in (None, "", "soon", "-1", "1.5", "٣")] == [None] * 6
 
 
 async def test_a_connection_that_breaks_and_a_server_that_is_not_there_are_retryable(configured):

@@ -1,7 +1,6 @@
 """HttpClient: GET requests below one base URL; returns the body or null, or raises an error of the right kind."""
 
 import asyncio
-import email.utils
 import time
 from collections.abc import Callable
 
@@ -10,8 +9,9 @@ from yarl import URL
 
 from udf_http.settings import HttpSettings
 from udf_server import RetryableError
+from udf_server.retry_after import retry_after_seconds
 
-__all__ = ["HttpClient", "HttpError", "retry_after_seconds"]
+__all__ = ["HttpClient", "HttpError"]
 
 NOTHING_THERE = (404, 410)
 TRY_AGAIN = (408, 425, 429)
@@ -105,22 +105,6 @@ class HttpClient:
             wait = retry_after_seconds(response.headers.get("Retry-After"), self._clock())
             return RetryableError(message, retry_after=wait)
         return HttpError(message)
-
-
-def retry_after_seconds(text: str | None, now: float) -> float | None:
-    """Returns the seconds to wait after a Retry-After header: a number of seconds or a date (RFC 9110 section 10.2.3).
-
-    Returns None for no header or an invalid one. `now` is the time of day, in seconds since 1970.
-    """
-    if text is None:
-        return None
-    text = text.strip()
-    if text.isascii() and text.isdecimal():
-        return float(text)
-    try:
-        return max(email.utils.parsedate_to_datetime(text).timestamp() - now, 0.0)
-    except (ValueError, OverflowError):
-        return None
 
 
 def _text(response: aiohttp.ClientResponse, body: bytes, path: str) -> str:
