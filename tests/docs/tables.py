@@ -151,7 +151,7 @@ def alerts() -> str:
 
 
 def shipped_functions() -> str:
-    """Lists every function of the plugins in this repository, except udf_sql, whose functions operators define."""
+    """Lists every function of the plugins in this repository, except udf_models and udf_sql, which operators define."""
     rows = []
     for folder in sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")):
         manager = build_plugin_manager([folder.name], entry_points=False)

@@ -1,0 +1,186 @@
+"""ModelClient: requests to the service of one model; returns the JSON of the answer, or raises the matching error.
+
+No error has a part of a prompt or of an answer, unless the operator's file allows what the service says.
+"""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+
+from udf_models.models import Model
+from udf_server import BatchContext, CallContext, RetryableError
+from udf_server.retry_after import retry_after_seconds
+
+__all__ = ["ModelClient", "ModelError", "RequestRefused"]
+
+TRY_AGAIN = (408, 425, 429)
+"""RFC 9110 section 15.5.9, RFC 8470, RFC 6585; 5xx besides."""
+CONTENT_REFUSED = (400, 413, 422)
+"""The service does not accept the texts of the request; it may accept others."""
+NO_USE = ("insufficient_quota", "billing_hard_limit_reached")
+"""Codes of errors with status 429 that another attempt does not help against."""
+CONNECT_SECONDS = 10.0
+SHOWN = 200
+"""Characters of a service's message that an error shows, if it may."""
+LARGE = 64 << 10
+"""Bytes of an answer that are parsed on a thread: other rows go on meanwhile."""
+MOST_TOKENS = 1e9
+"""A service that reports more tokens for a request is not believed."""
+_CODE = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+
+
+class ModelError(Exception):
+    """The service refused a request, or its answer is not usable; another attempt would not help."""
+
+
+class RequestRefused(ModelError):
+    """The service does not accept the texts of a request, because they are too long, for example."""
+
+
+class ModelClient:
+    """Connections to the service of a model, for the event loop on which it was created."""
+
+    def __init__(self, model: Model, *, clock: Callable[[], float] = time.time) -> None:
+        """`clock` returns the time of day, which dates in Retry-After are compared with."""
+        self._model = model
+        self._clock = clock
+        # A compressed answer could be much larger than what is read, so none is accepted.
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if model.key is not None:
+            headers["Authorization"] = f"Bearer {model.key}"
+        self._session = aiohttp.ClientSession(
+            # The server bounds the calls in flight, and the time of an attempt by the option attempt-timeout.
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            headers=headers,
+            auto_decompress=False,
+            # Cookies would let the answer of one row change the request of another.
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def post(self, path: str, body: dict[str, Any], context: CallContext | BatchContext) -> dict[str, Any]:
+        """Return the JSON object of the answer, and report its usage to the context.
+
+        The model's name and parameters are added to the body.
+
+        Raises:
+            RetryableError: The request may succeed later.
+            RequestRefused: The texts of the request are not accepted.
+            ModelError: The service refused the request, or its answer is not a JSON object or too large.
+        """
+        model, where = self._model, f"model {self._model.name!r}, {path}"
+        data = json.dumps({**model.parameters, "model": model.model, **body}, ensure_ascii=False).encode()
+        if len(data) > model.prompt_bytes:
+            raise RequestRefused(
+                f"{where}: the request has {len(data)} bytes; max-prompt-bytes is {model.prompt_bytes}"
+            )
+        try:
+            # A redirect could send the key and the prompt to another host.
+            async with self._session.post(model.url / path, data=data, allow_redirects=False) as response:
+                raw = await self._body(response, where)
+                found = await _parsed(raw)
+                if not 200 <= response.status < 300:
+                    raise self._refusal(response, found, where)
+        except TimeoutError:
+            raise RetryableError(f"{where}: no connection in {CONNECT_SECONDS:g} s") from None
+        except aiohttp.ClientSSLError as error:
+            raise ModelError(f"{where}: {type(error).__name__}") from None
+        except aiohttp.ClientError as error:
+            # Its text may have bytes of the answer, and its repr headers, so neither is shown.
+            why = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+            raise RetryableError(f"{where}: {type(error).__name__}{why}") from None
+        if not isinstance(found, dict):
+            raise ModelError(f"{where}: the answer is not a JSON object")
+        self._spend(found.get("usage"), context)
+        return found
+
+    async def close(self) -> None:
+        """Close every connection. May be called twice."""
+        await self._session.close()
+        # Transports close in the next iteration of the event loop.
+        await asyncio.sleep(0)
+
+    def __repr__(self) -> str:
+        return f"<client of model {self._model.name}>"
+
+    async def _body(self, response: aiohttp.ClientResponse, where: str) -> bytes:
+        # The body is read in chunks, so that an answer that is too large is never held in memory.
+        chunks, size = [], 0
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > self._model.answer_bytes:
+                raise ModelError(f"{where}: the answer is larger than max-answer-bytes, {self._model.answer_bytes}")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _refusal(self, response: aiohttp.ClientResponse, found: Any, where: str) -> Exception:
+        status, error = response.status, found.get("error") if isinstance(found, dict) else None
+        details = error if isinstance(error, dict) else {}
+        code = next((details[name] for name in ("code", "type") if _is_code(details.get(name))), None)
+        message = f"{where}: {status} {_phrase(status)}" + (f" ({code})" if code else "")
+        said = details.get("message", error)
+        if self._model.show_service_messages and isinstance(said, str):
+            message += f": {said[:SHOWN].strip()}"
+        if code not in NO_USE and (status in TRY_AGAIN or status >= 500):
+            return RetryableError(message, retry_after=self._retry_after(response))
+        return (RequestRefused if status in CONTENT_REFUSED else ModelError)(message)
+
+    def _retry_after(self, response: aiohttp.ClientResponse) -> float | None:
+        exact = response.headers.get("retry-after-ms", "")
+        if exact.isascii() and exact.isdecimal():
+            return int(exact[:12]) / 1000
+        return retry_after_seconds(response.headers.get("Retry-After"), self._clock())
+
+    def _spend(self, usage: Any, context: CallContext | BatchContext) -> None:
+        """Report the tokens of an answer, usable or not. If the service does not say them, the estimate holds."""
+        if not isinstance(usage, dict):
+            return
+        tokens_in, tokens_out = _tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens"))
+        if tokens_in is None and tokens_out is None:
+            # Services that only read, such as those that rank, say the total.
+            tokens_in = _tokens(usage.get("total_tokens"))
+        if tokens_in is None and tokens_out is None:
+            return
+        amounts = {"tokens_in": tokens_in or 0.0, "tokens_out": tokens_out or 0.0}
+        amounts["tokens"] = sum(amounts.values())
+        usd = self._model.usd(amounts["tokens_in"], amounts["tokens_out"])
+        context.spend(**amounts if usd is None else {**amounts, "usd": usd})
+
+
+async def _parsed(raw: bytes) -> Any:
+    """The JSON of an answer; None if it is not JSON (RFC 8259)."""
+    return _json(raw) if len(raw) <= LARGE else await asyncio.to_thread(_json, raw)
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _tokens(found: Any) -> float | None:
+    number = isinstance(found, (int, float)) and not isinstance(found, bool)
+    return float(found) if number and 0 <= found <= MOST_TOKENS else None
+
+
+def _is_code(found: Any) -> bool:
+    """Whether it is a name of an error, and not a sentence, which may repeat a prompt."""
+    return isinstance(found, str) and _CODE.fullmatch(found) is not None
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

@@ -1,0 +1,274 @@
+"""ScriptedService: an OpenAI-compatible service on this machine, for tests that need no network and no money.
+
+`python -m udf_models.testing --port 8000 --latency 0.2` runs one in a process of its own.
+"""
+
+import argparse
+import asyncio
+import base64
+import dataclasses
+import json
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from aiohttp import web
+
+__all__ = ["Reply", "Request", "ScriptedService"]
+
+START_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that the service got. `body` is its JSON."""
+
+    path: str
+    """Below the URL of the service, such as chat/completions."""
+    body: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    time: float = 0.0
+    """When it arrived: a reading of time.monotonic()."""
+
+    @property
+    def prompt(self) -> str:
+        """The last message of a completion."""
+        return str(self.body["messages"][-1]["content"])
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the service does with one request, in place of the usual answer."""
+
+    status: int = 200
+    body: Any = None
+    """Text, bytes or JSON; None for the usual answer, or an error of the status."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    text: str | None = None
+    """The text of the usual answer to a completion."""
+    finish_reason: str = "stop"
+    hang: bool = False
+    """Never answer."""
+    break_after: int | None = None
+    """Close the connection after this number of bytes of the body."""
+    drip_seconds: float | None = None
+    """Send the body byte by byte, with this pause after each."""
+
+
+class ScriptedService:
+    """A service that answers completions with their prompt, and texts with vectors, after a latency.
+
+    A completion is answered by `answer`, which gets the Request and returns the text or a Reply; by default the text is
+    the last message. The vector of a text has four elements, and is the same for equal texts. A token is a word:
+    `usage` counts them. Requests get the replies of `script` first, in their order.
+
+    ```python
+    with ScriptedService() as service:
+        service.script(Reply(status=429, headers={"Retry-After": "1"}), Reply(text="Paris"))
+        ...  # service.url is the url of a model
+        assert len(service.requests) == 2
+    ```
+
+    It runs on its own thread, so tests may block. All its methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Request], str | Reply] = lambda request: request.prompt,
+        *,
+        latency: float = 0.0,
+        port: int = 0,
+    ) -> None:
+        """Create a service; it starts when it is entered.
+
+        Args:
+            answer: Answers a completion. It runs on the thread of the service.
+            latency: Seconds from a request to its answer.
+            port: Port on this machine; 0 picks a free one.
+        """
+        self.answer = answer
+        self.latency = latency
+        self.requests: list[Request] = []
+        """The requests that have arrived."""
+        self.most_in_flight = 0
+        """Largest number of requests that were in flight at once."""
+        self._script: deque[Reply] = deque()
+        self._port = port
+        self._in_flight = 0
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="scripted-service", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: asyncio.Event | None = None
+
+    @property
+    def url(self) -> str:
+        """What the models of a file have as `url`."""
+        return f"http://127.0.0.1:{self._port}/v1/"
+
+    def script(self, *replies: Reply) -> None:
+        """Answer the next requests so, one reply each, whatever they are for."""
+        self._script.extend(replies)
+
+    def __enter__(self) -> "ScriptedService":
+        return self.start()
+
+    def start(self) -> "ScriptedService":
+        """Start the service, which then accepts requests. `close` ends it, or the end of a `with` block."""
+        self._thread.start()
+        if not self._started.wait(START_SECONDS):
+            raise TimeoutError(f"the service did not start in {START_SECONDS:g} s")
+        if self._failure is not None:
+            raise self._failure
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the service and every request. May be called twice."""
+        if self._loop is not None and self._end is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception as error:  # whoever enters raises it
+            self._failure = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_post("/v1/{path:.*}", self._respond)
+        runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", self._port, backlog=4096).start()
+            self._port = runner.addresses[0][1]
+            self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+            self._started.set()
+            await self._end.wait()
+        finally:
+            await runner.cleanup()
+
+    async def _respond(self, incoming: web.Request) -> web.StreamResponse:
+        request = Request(
+            incoming.match_info["path"], json.loads(await incoming.read()), dict(incoming.headers), time.monotonic()
+        )
+        self.requests.append(request)
+        self._in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self._in_flight)
+        try:
+            reply = self._script.popleft() if self._script else Reply()
+            if reply.hang:
+                await asyncio.Event().wait()
+            await asyncio.sleep(self.latency)
+            return await self._send(incoming, request, reply)
+        finally:
+            self._in_flight -= 1
+
+    async def _send(self, incoming: web.Request, request: Request, reply: Reply) -> web.StreamResponse:
+        if reply.status == 200 and reply.body is None:
+            reply = self._usual(request, reply)
+        body = reply.body
+        if body is None:
+            body = {"error": {"message": f"scripted for {_texts(request)}", "code": f"scripted_{reply.status}"}}
+        data = (
+            body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        )
+        response = web.StreamResponse(
+            status=reply.status, headers={"Content-Type": "application/json", **reply.headers}
+        )
+        response.content_length = len(data)
+        await response.prepare(incoming)
+        if reply.drip_seconds is not None:
+            for place in range(len(data)):
+                await response.write(data[place : place + 1])
+                await asyncio.sleep(reply.drip_seconds)
+        elif reply.break_after is not None:
+            await response.write(data[: reply.break_after])
+            if incoming.transport is not None:
+                incoming.transport.abort()
+        else:
+            await response.write(data)
+        return response
+
+    def _usual(self, request: Request, reply: Reply) -> Reply:
+        if request.path == "embeddings":
+            return dataclasses.replace(reply, body=_embeddings(request))
+        if request.path != "chat/completions":
+            return Reply(status=404)
+        if reply.text is not None:
+            return dataclasses.replace(reply, body=_completion(request, reply.text, reply.finish_reason))
+        found = self.answer(request)
+        if isinstance(found, str):
+            return dataclasses.replace(reply, body=_completion(request, found, reply.finish_reason))
+        if found.body is None and found.status == 200:
+            return dataclasses.replace(found, body=_completion(request, found.text or "", found.finish_reason))
+        return found
+
+
+def _texts(request: Request) -> str:
+    """All texts of a request, which a careless service repeats in its errors."""
+    return json.dumps([request.body.get(name) for name in ("messages", "input", "query", "documents")])
+
+
+def _words(*texts: Any) -> int:
+    return sum(len(str(text).split()) for text in texts)
+
+
+def _completion(request: Request, text: str, finish_reason: str) -> dict[str, Any]:
+    asked, written = _words(*(each["content"] for each in request.body["messages"])), _words(text)
+    message = {"role": "assistant", "content": text}
+    return {
+        "object": "chat.completion",
+        "model": request.body["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+        "usage": {"prompt_tokens": asked, "completion_tokens": written, "total_tokens": asked + written},
+    }
+
+
+def _embeddings(request: Request) -> dict[str, Any]:
+    texts, as_base64 = request.body["input"], request.body.get("encoding_format") == "base64"
+    vectors = [_vector(text) for text in texts]
+    data = [
+        {
+            "object": "embedding",
+            "index": place,
+            "embedding": base64.b64encode(vector.tobytes()).decode() if as_base64 else vector.tolist(),
+        }
+        for place, vector in enumerate(vectors)
+    ]
+    used = _words(*texts)
+    return {"object": "list", "data": data, "usage": {"prompt_tokens": used, "total_tokens": used}}
+
+
+def _vector(text: str) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    """The numbers of letters, digits, spaces and other characters."""
+    counts = [
+        sum(map(str.isalpha, text)), sum(map(str.isdigit, text)), sum(map(str.isspace, text)),
+        sum(not (each.isalnum() or each.isspace()) for each in text),
+    ]  # fmt: skip
+    return np.array(counts, "<f4")
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="python -m udf_models.testing", description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds from a request to its answer")
+    chosen = parser.parse_args()
+    with ScriptedService(latency=chosen.latency, port=chosen.port) as service:
+        print(service.url, flush=True)  # noqa: T201 - whoever started it reads the URL
+        signal.sigwait({signal.SIGTERM, signal.SIGINT})
+
+
+if __name__ == "__main__":
+    main()
