@@ -68,6 +68,7 @@ class World:
             await answered(talk, [99])  # what the first stream makes for all is made now
             runner = weakref.ref(talk.stream._runner)
         await eventually(lambda: gc.collect() >= 0 and talk.running is None and runner() is None)
+        await self.cache.store.clear()
         gc.disable()
         self._before = alive()
         return self
@@ -82,7 +83,8 @@ class World:
         return Talk(host=self.host, cache=self.cache, limits=self.limits)
 
     async def forgotten(self):
-        """Returns once no more objects are left than before."""
+        """Returns once no more objects are left than before, when the cache is empty again."""
+        await self.cache.store.clear()
         try:
             await eventually(lambda: not alive() - self._before)
         except TimeoutError:

@@ -54,8 +54,9 @@ class CachedRunner(Runner):
         """After `let_go`: the rows whose call runs, by the first row of their batch."""
         self._ended = asyncio.Event()
         writer = CollectingWriter(
-            spec.result, max_message_bytes=setup.writer.limit, room=setup.room, entries=self._entries, keys=self._keys
-        )
+            spec.result, max_message_bytes=setup.writer.limit, room=setup.room, keys=self._keys,
+            entries=None if cache.keeps_values else self._entries,
+        )  # fmt: skip
         inner = dataclasses.replace(
             setup, options=dataclasses.replace(options, output_mode=OutputMode.UNORDERED), writer=writer,
             emit=self._collected,
@@ -126,8 +127,11 @@ class CachedRunner(Runner):
         """Take outcomes of rows that were called."""
         assert isinstance(output, Collected)
         self.setup.room.give_back(output.size)
-        if output.entries:
-            self._cache.keep(self._function, output.entries, self._ttl)
+        keys, values, entries = output.kept
+        if keys and self._cache.keeps_values:
+            self._cache.keep_values(self._function, keys, values, self._ttl)
+        elif keys:
+            self._cache.keep(self._function, list(zip(keys, entries, strict=True)), self._ttl)
         let_go = self._running.get(output.batch)
         batch = let_go[0] if let_go else self._answers.batches.get(output.batch)
         if batch is None:

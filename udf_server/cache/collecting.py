@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,18 +23,28 @@ class Collected(Output):
 
     taken: Taken = field(kw_only=True)
     indexes: Indexes = field(kw_only=True)
-    entries: Sequence[tuple[bytes, bytes]] = field(kw_only=True, default=())
-    """Keys and entries of the values."""
+    kept: "Kept" = field(kw_only=True)
+
+
+class Kept(NamedTuple):
+    """The outcomes that are to be kept: values by key, with their entries if the store has entries."""
+
+    keys: Sequence[bytes]
+    values: pa.Array
+    entries: Sequence[bytes]
 
 
 class CollectingWriter(OutputWriter):
-    """Collects the outcomes of one stream, from any thread. The entries of values are written on that thread."""
+    """Collects the outcomes of one stream, from any thread. The entries of values are made on that thread."""
 
     def __init__(
-        self, result: pa.DataType, *, max_message_bytes: int, room: Room, entries: Entries,
+        self, result: pa.DataType, *, max_message_bytes: int, room: Room, entries: Entries | None,
         keys: Callable[[int], Keys | None],
     ) -> None:  # fmt: skip
-        """`keys` returns the keys of the batch that starts at a row; None if its outcomes are not kept."""
+        """`keys` returns the keys of the batch that starts at a row; None if its outcomes are not kept.
+
+        Without `entries`, values are kept as they are.
+        """
         super().__init__(result, ordered=False, max_message_bytes=max_message_bytes, room=room)
         self._entries = entries
         self._keys = keys
@@ -44,16 +54,16 @@ class CollectingWriter(OutputWriter):
         indexes = np.array(rows, np.int64) - batch
         collected = Collected(
             b"", batch, len(indexes), 0, {}, taken.values.nbytes, taken.calls, taken.retries, taken=taken,
-            indexes=indexes, entries=self._written(batch, taken, indexes),
+            indexes=indexes, kept=self._kept(batch, taken, indexes),
         )  # fmt: skip
         return [self._counted(collected)]
 
-    def _written(self, batch: int, taken: Taken, indexes: Indexes) -> Sequence[tuple[bytes, bytes]]:
+    def _kept(self, batch: int, taken: Taken, indexes: Indexes) -> Kept:
         keys = self._keys(batch)
         if keys is None:
-            return ()
+            return Kept((), taken.values, ())
         values, mine = taken.values, keys[indexes].tolist()
         if taken.errors or None in mine:
             chosen = [place for place, key in enumerate(mine) if key is not None and place not in taken.errors]
             values, mine = values.take(pa.array(chosen, pa.int64())), [mine[place] for place in chosen]
-        return list(zip(mine, self._entries.of_values(values, mine), strict=True))
+        return Kept(mine, values, () if self._entries is None else self._entries.of_values(values, mine))

@@ -1,18 +1,22 @@
 """Entries are outcomes as bytes, in the form in which stores keep them: a header with a checksum, then the outcome."""
 
+import itertools
 import json
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
+from udf_server.cache.chunk import Recalled
 from udf_server.cache.row_bytes import Malformed, bytes_of_rows, rows_of_bytes
+from udf_server.runners.selection import Indexes
 
-__all__ = ["Entries", "Found"]
+__all__ = ["Entries", "Found", "packed"]
 
 _HEADER = struct.Struct("<2sBxId")
 """Mark, kind, checksum of the outcome, and the time at which it was written, in seconds since 1970."""
@@ -28,7 +32,7 @@ Seal = Callable[[bytes, bytes], bytes]
 class Found:
     """Outcomes that were read: values and errors by position in the entries that were given, and the bytes read."""
 
-    rows: Sequence[int]
+    rows: Sequence[int] | Indexes
     values: pa.Array
     errors: dict[int, RowError]
 
@@ -46,9 +50,7 @@ class Entries:
 
     def of_values(self, values: pa.Array, keys: Sequence[bytes]) -> list[bytes]:
         """An entry for each value."""
-        now, pack, crc = self._wall(), _HEADER.pack, zlib.crc32
-        entries = [pack(_MARK, _VALUE, crc(row), now) + row for row in bytes_of_rows(values).to_pylist()]
-        return self._sealed(entries, keys)
+        return self._sealed(packed(values, itertools.repeat(self._wall(), len(values))), keys)
 
     def of_error(self, error: RowError, key: bytes) -> bytes:
         """An entry for an error. Its traceback is not kept."""
@@ -93,6 +95,27 @@ class Entries:
                 errors[place] = error
         return Found(*self._decoded(rows, payloads, damaged), errors)
 
+    def of_recalled(
+        self, recalled: Sequence[Recalled], keys: Sequence[bytes], ages: tuple[float, float], damaged: list[int]
+    ) -> Found:
+        """The outcomes of rows of a store in memory. The arguments are those of `read`."""
+        now, errors = self._wall(), dict[int, RowError]()
+        rows, values = [np.zeros(0, np.int64)], [pa.nulls(0, self._result)]
+        for part in recalled:
+            taken = part.taken()
+            if taken.entries:
+                bad: list[int] = []
+                found = self.read(taken.values.to_pylist(), [keys[row] for row in part.rows.tolist()], ages, bad)
+                damaged += part.rows[bad].tolist()
+                rows.append(part.rows[np.array(found.rows, np.int64)])
+                values.append(found.values)
+                errors |= {int(part.rows[place]): error for place, error in found.errors.items()}
+            elif taken.values.type == self._result:
+                young = now - taken.written < ages[0]
+                rows.append(part.rows[young])
+                values.append(taken.values if young.all() else taken.values.filter(pa.array(young)))
+        return Found(np.concatenate(rows), pa.concat_arrays(values), errors)
+
     def _decoded(self, rows: list[int], payloads: list[bytes], damaged: list[int]) -> tuple[list[int], pa.Array]:
         try:
             return rows, rows_of_bytes(payloads, self._result)
@@ -113,6 +136,12 @@ class Entries:
         if self._seal is None:
             return entries
         return [self._seal(entry, key) for entry, key in zip(entries, keys, strict=True)]
+
+
+def packed(values: pa.Array, written: Iterable[float]) -> list[bytes]:
+    """An entry for each value, which is not encrypted, with the time at which it was written."""
+    pack, crc, rows = _HEADER.pack, zlib.crc32, bytes_of_rows(values).to_pylist()
+    return [pack(_MARK, _VALUE, crc(row), time) + row for row, time in zip(rows, written, strict=True)]
 
 
 def _error(payload: bytes) -> RowError | None:

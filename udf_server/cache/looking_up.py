@@ -22,6 +22,8 @@ LOOKED_UP_ROWS = 2_048
 """Maximum number of rows of one look-up, so that the event loop does other work in between."""
 SMALL_BYTES = 32 << 10
 """Entries of at most this size together are read on the event loop: passing them to a thread would take longer."""
+COPIED_BYTES = 256 << 10
+"""Values of at most this size together are copied from memory on the event loop."""
 POLL_SECONDS = (0.02, 0.5)
 """How often the outcomes of other servers' calls are looked up: at first, and at the lowest rate."""
 
@@ -89,7 +91,10 @@ class LookUps:
 
     async def _answer(self, batch: CachedBatch, rows: Indexes) -> Indexes:
         """Answer the rows that have an entry. Returns the others."""
-        found, _ = await self._found(batch, rows)
+        if self._cache.keeps_values:
+            found = await self._recalled(batch.keys_of(rows))
+        else:
+            found, _ = await self._found(batch, rows)
         if found is None:
             return rows
         errors = {int(rows[place]): error for place, error in found.errors.items()}
@@ -116,6 +121,22 @@ class LookUps:
         if damaged:
             self._cache.count_errors("entry", len(damaged))
         return found, entries
+
+    async def _recalled(self, keys: Sequence[bytes]) -> Found | None:
+        """The outcomes that a store in memory has; None if there are none."""
+        recalled = self._cache.recall(self._function, keys)
+        if not recalled:
+            return None
+        damaged: list[int] = []
+        if sum(part.size for part in recalled) <= COPIED_BYTES:
+            found = self._entries.of_recalled(recalled, keys, self._ages, damaged)
+        else:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(None, self._entries.of_recalled, recalled, keys, self._ages, damaged)
+        self._cache.used(recalled)
+        if damaged:
+            self._cache.count_errors("entry", len(damaged))
+        return None if self._answers.closed else found
 
     async def _await_others(self, batch: CachedBatch, rows: Indexes) -> None:
         """Wait for the outcomes of calls of other servers. Call the rows whose claim ends without an outcome."""

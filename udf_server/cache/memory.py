@@ -1,115 +1,243 @@
-"""MemoryStore keeps entries in the memory of this process. The least recently used ones make room for new ones."""
+"""MemoryStore keeps outcomes in the memory of this process. The least recently used ones make room for new ones."""
 
+import bisect
 import collections
 import itertools
+import operator
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
+import numpy as np
+import pyarrow as pa
+
+from udf_server.cache.chunk import Chunk, Recalled, Rows
+from udf_server.cache.entries import packed
 from udf_server.cache.store import ENTRY_BYTES, Store, Stored
+from udf_server.runners.selection import Indexes
 
 __all__ = ["MemoryStore"]
 
-_PREFIX_BYTES = 4
 EVICTED_PART = 256
-"""A full store evicts at least this part of its bytes at once. Each eviction passes the gaps that earlier ones left."""
+"""A full store evicts at least this part of its bytes at once."""
+CHUNK_BYTES = 1_000
+"""Approximate bytes that a chunk takes in addition to its rows."""
+MERGED_ROWS, MERGED_PART = 8_192, 64
+"""Neighbouring chunks are merged up to this number of rows, and up to this part of the bytes of the store."""
+MERGED_BYTES = 1 << 20
+"""At most this many bytes of values are merged, because that holds up the event loop."""
+RECENT_PART = 8
+"""A row that is among the newest part of all rows is not moved when it is used."""
+SPARSE_PART = 4
+"""A chunk of which at most this part is left is written again, so that the others take no room."""
 
 
 class MemoryStore(Store):
-    """Entries in one dictionary: a read moves an entry to its end, and its beginning is evicted.
+    """Values in chunks, and for each function a dictionary from the key to the number of the row.
 
-    It has bytes only, and no object per entry beside the pair of entry and time. A library such as cachetools needs
-    several Python calls per look-up, which takes longer than everything else that a hit needs.
+    Chunks are in the order of use: rows that are kept or used get the next numbers and go to the end, and the beginning
+    is evicted. Nothing but the number is made per row, because objects of Python that live long take time from
+    everything else: memory is touched, and the interpreter's lock is held.
     """
 
     def __init__(self, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_bytes = max_bytes
+        self._merged_bytes = min(MERGED_BYTES, max_bytes // MERGED_PART)
         self._clock = clock
         self.identity = f"memory {uuid.uuid4().hex}"
-        self._prefixes: dict[str, bytes] = {}
-        """What the names of a function's entries begin with. All have the same length."""
-        self._entries: dict[bytes, tuple[bytes, float]] = {}
-        """Entries by name, which is the prefix of the function and the key, and when they expire."""
+        self._places: dict[str, dict[bytes, int]] = {}
+        """The number of each key, by function."""
+        self._chunks: list[Chunk] = []
+        """Ordered by their numbers. None is without rows that are found under their key."""
+        self._next = 0
         self.bytes = 0
-        """Approximate bytes of all entries."""
+        """Approximate bytes of all that is kept."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(map(len, self._places.values()))
 
     async def get(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return self.found(function, keys)
 
     def found(self, function: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Do the same as `get`, which waits for nothing here."""
-        names = self._names(function, keys)
-        if self._entries.keys().isdisjoint(names):
-            return [None] * len(names)
-        kept, now = list(map(self._entries.get, names)), self._clock()
-        expired = [name for name, each in zip(names, kept, strict=True) if each is not None and each[1] <= now]
-        if expired:
-            for name in expired:
-                self._remove(name)
-            kept = list(map(self._entries.get, names))
-        used = {name: each for name, each in zip(names, kept, strict=True) if each is not None}
-        collections.deque(map(self._entries.pop, used), maxlen=0)
-        self._entries.update(used)
-        return [None if each is None else each[0] for each in kept]
+        found: list[bytes | None] = [None] * len(keys)
+        recalled = self.recall(function, keys)
+        for part in recalled:
+            for row, entry in zip(part.rows.tolist(), _entries(part.taken()), strict=True):
+                found[row] = entry
+        self.used(recalled)
+        return found
+
+    def recall(self, function: str, keys: Sequence[bytes]) -> list[Recalled]:
+        """The rows of keys that have one, chunk by chunk. Pass them to `used` when their values were read."""
+        places = self._places.get(function)
+        if not places or places.keys().isdisjoint(keys):
+            return []
+        numbers = np.fromiter(map(places.get, keys, itertools.repeat(-1)), np.int64, len(keys))
+        rows = np.flatnonzero(numbers >= 0)
+        numbers, now, recalled = numbers[rows], self._clock(), []
+        for chunk, chosen in list(self._by_chunk(numbers)):
+            within = chunk.places(numbers[chosen])
+            young = chunk.rows.until[within] > now
+            if not young.all():
+                self._remove(function, [keys[row] for row in rows[chosen[~young]].tolist()])
+                chosen, within = chosen[young], within[young]
+            if len(chosen):
+                recalled.append(Recalled(rows[chosen], numbers[chosen], chunk, within))
+        return recalled
+
+    def used(self, recalled: Sequence[Recalled]) -> None:
+        """Keep rows longer than those that are not used."""
+        recent = self._next - len(self) // RECENT_PART
+        for part in recalled:
+            if part.chunk.end > recent:
+                continue
+            rows, places = part.taken(), self._places[part.chunk.rows.function]
+            # Meanwhile rows may have been replaced or evicted; and a key may have been looked up twice.
+            still = np.fromiter(map(places.get, rows.keys, itertools.repeat(-1)), np.int64, len(rows.keys))
+            _, first = np.unique(part.numbers, return_index=True)
+            first = np.sort(first[still[first] == part.numbers[first]])
+            if len(first) < len(rows.keys):
+                rows = rows.take(first)
+            self._append(rows, moved=len(first))
+            self._lose(part.numbers[first])
+        self._make_room()
 
     async def put(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         self.keep(function, entries, seconds)
 
     def keep(self, function: str, entries: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         """Do the same as `put`, which waits for nothing here."""
-        until, kept, by_key = self._clock() + seconds, self._entries, dict(entries)
-        timed = zip(by_key.values(), itertools.repeat(until))
-        new = dict(zip(self._names(function, by_key), timed, strict=True))
-        if not kept.keys().isdisjoint(new):
-            for name in new:
-                self._remove(name)
-        kept.update(new)
-        self.bytes += sum(map(len, by_key.values())) + ENTRY_BYTES * len(new)
+        by_key = dict(entries)
+        kept = pa.array(by_key.values(), pa.large_binary())
+        self._keep(function, list(by_key), kept, seconds, 0.0, entries=True)
+
+    def keep_values(
+        self, function: str, keys: Sequence[bytes], values: pa.Array, seconds: float, written: float
+    ) -> None:
+        """Keep values by key, without making entries of them. They were written at `written`, since 1970."""
+        self._keep(function, keys, values, seconds, written, entries=False)
+
+    async def stats(self) -> list[Stored]:
+        sizes: collections.Counter[str] = collections.Counter()
+        for chunk in self._chunks:
+            sizes[chunk.rows.function] += chunk.value_bytes
+        return [
+            Stored(function, len(places), sizes[function] + ENTRY_BYTES * len(places))
+            for function, places in sorted(self._places.items())
+            if places
+        ]
+
+    async def clear(self, function: str | None = None) -> int:
+        cleared = [each for each in self._places if function in (None, each)]
+        count = sum(len(self._places[each]) for each in cleared)
+        for each in cleared:
+            self._remove(each, list(self._places[each]))
+            del self._places[each]
+        return count
+
+    async def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
+        for chunk in self._chunks.copy():
+            function = chunk.rows.function
+            rows = chunk.rows.take(chunk.found(self._places.get(function, {})))
+            for key, entry in zip(rows.keys, _entries(rows), strict=True):
+                yield function, key, entry
+
+    def _keep(
+        self, function: str, keys: Sequence[bytes], values: pa.Array, seconds: float, written: float, *, entries: bool
+    ) -> None:
+        count, places = len(keys), self._places.setdefault(function, {})
+        if not places.keys().isdisjoint(keys):
+            self._remove(function, keys)
+        until = np.full(count, self._clock() + seconds)
+        rows = Rows(function, keys, values, np.full(count, written), until, entries)
+        self._append(rows.owned())
+        self._make_room()
+
+    def _append(self, rows: Rows, moved: int = 0) -> None:
+        """Give rows the next numbers. `moved` of them have a number already."""
+        places, count = self._places[rows.function], len(rows.keys)
+        if not count:
+            return
+        before = len(places)
+        places.update(zip(rows.keys, range(self._next, self._next + count), strict=True))
+        live = len(places) - before + moved  # of equal keys, the last one counts
+        self._chunks.append(chunk := Chunk(self._next, rows, live))
+        self._next += count
+        self.bytes += chunk.value_bytes + ENTRY_BYTES * live + CHUNK_BYTES
+        while len(self._chunks) > 1 and self._merges(*self._chunks[-2:]):
+            one, two = self._chunks[-2:]
+            self._chunks[-2:] = [merged := Chunk(one.first, one.rows.and_(two.rows), one.live + two.live)]
+            self.bytes += merged.value_bytes - one.value_bytes - two.value_bytes - CHUNK_BYTES
+
+    def _merges(self, before: Chunk, last: Chunk) -> bool:
+        """Whether to merge neighbours. Each row is copied a few times only, because the first is not much larger."""
+        count, added = len(before.rows.keys), len(last.rows.keys)
+        return (
+            count <= 2 * added
+            and count + added <= MERGED_ROWS
+            and before.value_bytes + last.value_bytes <= self._merged_bytes
+            and before.consecutive and last.consecutive and before.end == last.first
+            and before.rows.joins(last.rows)
+        )  # fmt: skip
+
+    def _by_chunk(self, numbers: Indexes) -> Iterator[tuple[Chunk, Indexes]]:
+        """The chunks of numbers, each with the positions of its numbers."""
+        order = np.argsort(numbers, kind="stable")
+        ordered, start = numbers[order], 0
+        while start < len(ordered):
+            chunk = self._chunks[self._index(int(ordered[start]))]
+            end = int(np.searchsorted(ordered, chunk.end))
+            yield chunk, order[start:end]
+            start = end
+
+    def _index(self, number: int) -> int:
+        """The position of the chunk of a number."""
+        return bisect.bisect_right(self._chunks, number, key=operator.attrgetter("first")) - 1
+
+    def _remove(self, function: str, keys: Sequence[bytes]) -> None:
+        places = self._places[function]
+        removed = [places.pop(key, -1) for key in keys]
+        self._lose(np.array([number for number in removed if number >= 0], np.int64))
+
+    def _lose(self, numbers: Indexes) -> None:
+        """Count rows no more that are not found under their key."""
+        for chunk, chosen in list(self._by_chunk(numbers)):
+            chunk.live -= len(chosen)
+            self.bytes -= ENTRY_BYTES * len(chosen)
+            if not chunk.live:
+                del self._chunks[self._index(chunk.first)]
+                self.bytes -= chunk.value_bytes + CHUNK_BYTES
+            elif chunk.live * SPARSE_PART < len(chunk.rows.keys):
+                self._reduce(chunk, chunk.found(self._places[chunk.rows.function]))
+
+    def _reduce(self, chunk: Chunk, places: Indexes) -> None:
+        """Leave only some rows in a chunk, all of which are found under their key."""
+        self._chunks[self._index(chunk.first)] = reduced = chunk.part(places)
+        self.bytes += reduced.value_bytes - chunk.value_bytes - ENTRY_BYTES * (chunk.live - reduced.live)
+
+    def _make_room(self) -> None:
         if self.bytes > self._max_bytes:
             self._evict(self._max_bytes - self._max_bytes // EVICTED_PART)
 
-    async def stats(self) -> list[Stored]:
-        sums: dict[bytes, tuple[int, int]] = {}
-        for name, (entry, _) in self._entries.items():
-            count, size = sums.get(name[:_PREFIX_BYTES], (0, 0))
-            sums[name[:_PREFIX_BYTES]] = count + 1, size + len(entry) + ENTRY_BYTES
-        by_function = sorted((function, *sums[prefix]) for function, prefix in self._prefixes.items() if prefix in sums)
-        return [Stored(*each) for each in by_function]
-
-    async def clear(self, function: str | None = None) -> int:
-        prefix = b"" if function is None else self._prefix(function)
-        chosen = [name for name in self._entries if name.startswith(prefix)]
-        for name in chosen:
-            self._remove(name)
-        return len(chosen)
-
-    async def export(self) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        functions = {prefix: function for function, prefix in self._prefixes.items()}
-        for name, (entry, _) in list(self._entries.items()):
-            yield functions[name[:_PREFIX_BYTES]], name[_PREFIX_BYTES:], entry
-
-    def _names(self, function: str, keys: "Sequence[bytes] | dict[bytes, bytes]") -> list[bytes]:
-        prefix = self._prefix(function)
-        return [prefix + key for key in keys]
-
-    def _prefix(self, function: str) -> bytes:
-        return self._prefixes.setdefault(function, len(self._prefixes).to_bytes(_PREFIX_BYTES))
-
     def _evict(self, limit: int) -> None:
-        """Remove the entries that were not used for longest, until the others have at most this many bytes."""
-        excess, chosen = self.bytes - limit, []
-        for name, (entry, _) in self._entries.items():
-            if excess <= 0:
-                break
-            excess -= len(entry) + ENTRY_BYTES
-            chosen.append(name)
-        for name in chosen:
-            self._remove(name)
+        """Remove the rows that were not used for longest, until the others have at most this many bytes."""
+        while self.bytes > limit and self._chunks:
+            chunk = self._chunks[0]
+            places, count = self._places[chunk.rows.function], len(chunk.rows.keys)
+            size = chunk.value_bytes + ENTRY_BYTES * chunk.live
+            evicted = min(-(-(self.bytes - limit) * count // size), count)
+            found = chunk.found(places)
+            left = found[found >= evicted]
+            for place in found[: len(found) - len(left)].tolist():
+                del places[chunk.rows.keys[place]]
+            if len(left):
+                self._reduce(chunk, left)
+            else:
+                del self._chunks[0]
+                self.bytes -= size + CHUNK_BYTES
 
-    def _remove(self, name: bytes) -> None:
-        removed = self._entries.pop(name, None)
-        if removed is not None:
-            self.bytes -= len(removed[0]) + ENTRY_BYTES
+
+def _entries(rows: Rows) -> list[bytes]:
+    return rows.values.to_pylist() if rows.entries else packed(rows.values, rows.written.tolist())

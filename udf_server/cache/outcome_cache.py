@@ -11,11 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.chunk import Recalled
 from udf_server.cache.entries import Seal
 from udf_server.cache.flights import Flights
 from udf_server.cache.memory import MemoryStore
 from udf_server.cache.orphans import Orphans
+from udf_server.cache.row_bytes import row_sizes
 from udf_server.cache.store import ENTRY_BYTES, LARGEST_ENTRY, Store, StoreError
 
 __all__ = ["OutcomeCache"]
@@ -77,6 +82,8 @@ class OutcomeCache:
         self.callers_differ = callers_differ
         self.seal, self.unseal = seal, unseal
         self.wall = wall
+        self.keeps_values = isinstance(store, MemoryStore) and not store.shared and seal is None
+        """Whether `keep_values` and `recall` are used, instead of making entries of values."""
         self.flights: Flights[Any] = Flights()
         """The owners are batches of the streams of this process."""
         self.orphans = Orphans()
@@ -129,6 +136,19 @@ class OutcomeCache:
             found = [entry if entry is not None else new for entry, new in zip(found, latest, strict=True)]
         return found
 
+    def recall(self, function: str, keys: Sequence[bytes]) -> list[Recalled]:
+        """Do the same as `get` without entries. Pass the rows to `used` when their values were read."""
+        assert isinstance(self.store, MemoryStore)
+        began = self._clock()
+        recalled = self.store.recall(function, keys)
+        self._metrics.cache_seconds.labels("get").observe(self._clock() - began)
+        return recalled
+
+    def used(self, recalled: Sequence[Recalled]) -> None:
+        """Keep rows longer than those that are not used."""
+        assert isinstance(self.store, MemoryStore)
+        self.store.used(recalled)
+
     async def claim(self, function: str, keys: Sequence[bytes], seconds: float) -> list[bool]:
         """For each key, whether this process may call it now. If the store fails, it may call every one."""
         if not self.store.shared:
@@ -153,6 +173,17 @@ class OutcomeCache:
             until = self._clock() + KEPT_SECONDS
             self._latest.keep(function, kept, min(seconds, LATEST_SECONDS))
             self._queue(_Write(function, kept, seconds, sum(len(entry) + ENTRY_BYTES for _, entry in kept), until))
+
+    def keep_values(self, function: str, keys: Sequence[bytes], values: pa.Array, seconds: float) -> None:
+        """Do the same as `keep` without entries, if `keeps_values`."""
+        assert isinstance(self.store, MemoryStore)
+        if values.nbytes > LARGEST_ENTRY:
+            small = np.flatnonzero(row_sizes(values) <= LARGEST_ENTRY)
+            if len(small) < len(keys):
+                self.count_errors("large", len(keys) - len(small))
+                keys, values = [keys[place] for place in small.tolist()], values.take(pa.array(small))
+        if keys:
+            self.store.keep_values(function, keys, values, seconds, self.wall())
 
     def release(self, function: str, keys: Sequence[bytes]) -> None:
         """Release claims, because their calls have no outcome that is kept."""

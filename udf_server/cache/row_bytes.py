@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Malformed", "bytes_of_rows", "rows_of_bytes"]
+__all__ = ["Malformed", "bytes_of_rows", "row_sizes", "rows_of_bytes"]
 
 _Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
@@ -31,6 +31,12 @@ def bytes_of_rows(array: pa.Array) -> pa.Array:
     width = header.shape[1] * 4
     parts = [(header.reshape(-1).view(np.uint8), np.arange(rows + 1) * width), *segments]
     return pc.binary_join_element_wise(*(_binary(*part) for part in parts), pa.scalar(b"", pa.large_binary()))
+
+
+def row_sizes(array: pa.Array) -> _Ints:
+    """The length of the bytes of each row, without making them."""
+    segments = list(_segments(array, np.arange(len(array) + 1)))
+    return sum((np.diff(offsets) for _, offsets in segments), np.full(len(array), 4 * len(segments), np.int64))
 
 
 def rows_of_bytes(rows: Sequence[bytes], type_: pa.DataType) -> pa.Array:
