@@ -1,7 +1,11 @@
 """Channels: kept while they work, closed when they have failed and nothing uses them."""
 
+import gc
+import queue
 import socket
 import threading
+import time
+import weakref
 from concurrent import futures
 
 import grpc
@@ -148,6 +152,40 @@ def test_a_failed_channel_is_closed_when_its_last_call_has_ended(echo, made):
     three.end()
     Talk(channels, echo).end()
     assert [is_closed(channel) for channel in made] == [True, False]
+
+
+def test_a_call_is_kept_until_it_has_ended(echo, made):
+    channels, requests = Channels(), queue.SimpleQueue()
+    call = weakref.ref(begun(channels, echo, requests))
+    gc.collect()
+    assert call() is not None
+    requests.put(None)
+    while call() is not None:
+        time.sleep(0.01)
+
+
+def begun(channels, endpoint, requests):
+    def begin(channel):
+        return channel.stream_stream("/echo")(iter(requests.get, None))
+
+    return channels.start(endpoint, Security(), begin)[1]
+
+
+@pytest.mark.long
+def test_streams_begin_while_the_collector_runs(serve):
+    # If it collected calls that had not ended, gRPC held its locks in two orders, and a stream in thousands hung.
+    server, before = serve(plus_one), gc.get_threshold()
+    gc.set_threshold(20, 2, 2)
+    try:
+        for number in range(2_000):
+            call = call_of(plus_one, server.target)
+            stream = stream_of(call, transport_for(call.config))
+            stream.submit(chunk_of([number]))
+            assert everything(stream) == {0: number + 1}
+            stream.finish()
+            stream.close()
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_channel_with_old_certificates_is_closed_when_its_last_call_has_ended(echo, ca, made):

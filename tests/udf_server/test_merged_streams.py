@@ -112,8 +112,8 @@ def test_the_queue_keeps_few_parts_whose_rows_were_taken():
     for number in range(10_000):
         stream = stuck if number == 0 else None
         queue.push("caller", Part(stream, InputBatch(0, 1, None), [column], None, 1, 1.0, float(number)))
-        queue.take(10, 1000, mix_callers=True, held_up=lambda stream: stream is stuck)
-    assert (queue.rows, queue.oldest(lambda stream: False)) == (1, 0.0)
+        queue.take(10, 1000, mix_callers=True, held_up={stuck})
+    assert (queue.rows, queue.oldest(())) == (1, 0.0)
     assert len(queue._parts) < 200
 
 

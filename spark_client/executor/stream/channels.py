@@ -5,9 +5,9 @@ So a channel belongs to the process that creates it, on first use. A channel tha
 again: gRPC would continue to connect, and to write to standard error, until the process ends.
 """
 
+import functools
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -44,11 +44,16 @@ class Channel:
     """One connection to an endpoint, and the calls on it."""
 
     grpc: grpc.Channel
-    calls: "weakref.WeakSet[grpc.RpcContext]" = field(default_factory=weakref.WeakSet)
+    calls: set[grpc.RpcContext] = field(default_factory=set)
+    """Those that have not ended. They must not be left to the collector: a call that has not ended is cancelled when it
+    is collected, for which it needs a lock. The collector may run while gRPC begins another call on this channel, and a
+    thread that has that lock then waits for the channel, without end."""
 
-    @property
-    def unused(self) -> bool:
-        return not any(call.is_active() for call in self.calls)
+    def add(self, call: grpc.RpcContext) -> None:
+        """Keep a call until it ends."""
+        self.calls.add(call)
+        if not call.add_callback(functools.partial(self.calls.discard, call)):
+            self.calls.discard(call)  # it has ended already
 
 
 class Channels:
@@ -79,7 +84,7 @@ class Channels:
             channel = known[1]
             # The lock is held, because another thread may close a channel without calls.
             call = begin(channel.grpc)
-            channel.calls.add(call)
+            channel.add(call)
         self._close_unused()
         return channel, call
 
@@ -95,7 +100,7 @@ class Channels:
 
     def _close_unused(self) -> None:
         with self._lock:
-            unused = [channel for channel in self._retired if channel.unused]
+            unused = [channel for channel in self._retired if not channel.calls]
             self._retired = [channel for channel in self._retired if channel not in unused]
         for channel in unused:
             channel.grpc.close()
