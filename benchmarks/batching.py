@@ -190,7 +190,7 @@ def _measure_dispatch(results: Results, quick: bool) -> None:
             batch = InputBatch(0, BATCH_ROWS, None)
             queue.push("caller", Part(stream, batch, [column], None, BATCH_ROWS, 180.0, 0.0))
         while queue.rows:
-            slices = queue.take(BATCH_ROWS, 1 << 26, mix_callers=True, held_up=lambda stream: False)
+            slices = queue.take(BATCH_ROWS, 1 << 26, mix_callers=True, held_up=())
             owner.make(MergedCall(owner, same, calling, retry, slices, _timed_out))
     seconds = time.process_time() - began
     rows = rounds * len(streams) * BATCH_ROWS

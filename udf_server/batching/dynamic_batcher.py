@@ -206,7 +206,7 @@ class DynamicBatcher:
 
     def _wait(self) -> float | None:
         """Seconds to wait for more rows: 0.0 if a call starts now, None if there are no rows that may be called."""
-        oldest = self._queue.oldest(self.holds_up) if self._queue.rows else None
+        oldest = self._queue.oldest(self._held_up) if self._queue.rows else None
         if oldest is None:
             return None
         if self._rows >= self._most_rows or (self._queue.bytes >= self._most_bytes and not self._held_up):
@@ -218,7 +218,7 @@ class DynamicBatcher:
 
     def _begin(self) -> None:
         slices = self._queue.take(
-            self._most_rows, self._most_bytes, mix_callers=self._mix_callers, held_up=self.holds_up
+            self._most_rows, self._most_bytes, mix_callers=self._mix_callers, held_up=self._held_up
         )
         now = self.clock()
         for piece in slices:

@@ -59,7 +59,7 @@ class MergedCall:
         self.slices = slices
         self._ends = list(itertools.accumulate([piece.end - piece.start for piece in slices]))
         self.rows = self._ends[-1]
-        self._timeout = max(piece.part.timeout for piece in slices)
+        self._timeout = max([piece.part.timeout for piece in slices])
         self._timed_out = timed_out
         self._outcomes = Outcomes(self.rows, function.result)
         self._steps = isolate(self._outcomes, retry, self.rows, timed_out)
@@ -220,6 +220,9 @@ class MergedCall:
         self._open[chosen] = False
         self._left -= len(rows)
         count, begin, first = len(rows), 0, rows.start if isinstance(rows, range) else None
+        # A call has rows of several streams. The stream whose outcomes come first accounts for it.
+        outcomes = self._outcomes
+        calls, retries, outcomes.calls, outcomes.retries = outcomes.calls, outcomes.retries, 0, 0
         for piece, end in zip(self.slices, self._ends, strict=True):
             if first is None:
                 until = bisect.bisect_left(rows, end, begin)
@@ -227,34 +230,36 @@ class MergedCall:
                 until = end - first if end - first < count else count
             if until <= begin:
                 continue
-            if not piece.part.stream.closed:
-                shift = piece.end - end
+            part = piece.part
+            if not part.stream.closed:
+                shift = begin + piece.end - end
                 failed: dict[int, RowError] = {}
                 if errors:
                     mine = _list(rows[begin:until])
                     failed = {number: errors[row] for number, row in enumerate(mine) if row in errors}
                 if isinstance(rows, range):
-                    moved: range | Indexes = range(rows.start + begin + shift, rows.start + until + shift)
+                    start = rows.start + shift
+                    moved: range | Indexes = range(start, start + until - begin)
                 else:
-                    moved = rows[begin:until] + shift
-                self._settle(piece, moved, values.slice(begin, until - begin), failed)
+                    moved = rows[begin:until] + (shift - begin)
+                part.stream.settle(part, moved, values.slice(begin, until - begin), failed, calls, retries)
+                calls = retries = 0
             begin = until
-
-    def _settle(self, piece: Slice, rows: "range | Indexes", values: pa.Array, errors: dict[int, RowError]) -> None:
-        # A call has rows of several streams. The stream whose outcomes come first accounts for it.
-        outcomes = self._outcomes
-        calls, retries, outcomes.calls, outcomes.retries = outcomes.calls, outcomes.retries, 0, 0
-        piece.part.stream.settle(piece.part, rows, values, errors, calls, retries)
+        outcomes.calls += calls
+        outcomes.retries += retries
 
     # The methods below run on the function's threads or its event loop.
 
     @functools.cached_property
     def _columns(self) -> Sequence[pa.Array]:
-        parts = [
-            [column.slice(piece.start, piece.end - piece.start) for column in piece.part.columns]
-            for piece in self.slices
+        slices = self.slices
+        if len(slices) == 1:
+            (only,) = slices
+            return [column.slice(only.start, len(only)) for column in only.part.columns]
+        return [
+            pa.concat_arrays([each.part.columns[place].slice(each.start, each.end - each.start) for each in slices])
+            for place in range(len(slices[0].part.columns))
         ]
-        return [column[0] if len(column) == 1 else pa.concat_arrays(column) for column in zip(*parts, strict=True)]
 
     def _begin(self, rows: Sequence[int]) -> list[Any]:
         self.began = self.began or self._owner.clock()

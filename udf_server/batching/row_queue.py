@@ -1,7 +1,7 @@
 """RowQueue holds the rows that wait for a common call, and takes them round robin by caller, then by stream."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,41 +92,40 @@ class RowQueue:
         self._parts = collections.deque(part for part in self._parts if part.waiting)
         self._most_parts = 2 * len(self._parts) + SPARE_PARTS
 
-    def oldest(self, held_up: Callable[[Any], bool]) -> float | None:
+    def oldest(self, held_up: Collection[Any]) -> float | None:
         """When the row that waits longest has arrived, of the streams that are not held up; None without such rows."""
-        return next((part.arrived for part in self._parts if part.waiting and not held_up(part.stream)), None)
+        return next((part.arrived for part in self._parts if part.waiting and part.stream not in held_up), None)
 
     def waiting(self, caller: str, stream: Any) -> int:
         """Number of waiting rows of a stream."""
         found = self._callers.get(caller, {}).get(stream)
         return found.rows if found is not None else 0
 
-    def take(
-        self, most_rows: int, most_bytes: int, *, mix_callers: bool, held_up: Callable[[Any], bool]
-    ) -> list[Slice]:
+    def take(self, most_rows: int, most_bytes: int, *, mix_callers: bool, held_up: Collection[Any]) -> list[Slice]:
         """Remove rows for one call, at least one row if a stream that is not held up has rows.
 
         Callers get equal shares, and so do the streams of a caller. A share that is not used is shared by the others.
         """
-        ready = {
-            caller: [stream for stream in streams if not held_up(stream)] for caller, streams in self._callers.items()
-        }
-        callers = [caller for caller, streams in ready.items() if streams]
-        if not mix_callers:
-            callers = callers[:1]
-        wants = [sum(self._callers[caller][stream].rows for stream in ready[caller]) for caller in callers]
+        ready: dict[str, dict[Any, int]] = {}
+        for caller, streams in self._callers.items():
+            if rows := {stream: each.rows for stream, each in streams.items() if stream not in held_up}:
+                ready[caller] = rows
+                if not mix_callers:
+                    break
         taken: list[Slice] = []
         left = most_bytes
-        for caller, share in zip(callers, fair_shares(wants, most_rows), strict=True):
-            streams = ready[caller]
-            shares = fair_shares([self._callers[caller][stream].rows for stream in streams], share)
-            for stream, rows in zip(streams, shares, strict=True):
-                if rows:
-                    left = self._take(self._callers[caller], stream, rows, left, taken)
+        shares = fair_shares([sum(rows.values()) for rows in ready.values()], most_rows)
+        for (caller, rows), share in zip(ready.items(), shares, strict=True):
+            streams = self._callers[caller]
+            for stream, count in zip(rows, fair_shares(list(rows.values()), share), strict=True):
+                if count:
+                    left = self._take(streams, stream, count, left, taken)
             if share:
                 served = self._callers.pop(caller)
                 if served:
                     self._callers[caller] = served
+        self.rows -= sum([piece.end - piece.start for piece in taken])
+        self.bytes -= most_bytes - left
         while self._parts and not self._parts[0].waiting:
             self._parts.popleft()
         return taken
@@ -134,30 +133,27 @@ class RowQueue:
     def _take(self, streams: dict[Any, _Waiting], stream: Any, rows: int, left: int, taken: list[Slice]) -> int:
         """Take rows of one stream, which is served last from then on. Returns the bytes that are left."""
         waiting = streams.pop(stream)
-        slices = waiting.slices
-        rows_before, left_before = rows, left
+        slices, before = waiting.slices, rows
         while rows and slices:
             first = slices[0]
             part, start = first.part, first.start
-            have = first.end - start
-            count = have if have < rows else rows
-            if count * part.row_bytes > left:
-                count = max(left // part.row_bytes, 0 if taken else 1)
-                if not count:
+            end, row_bytes = start + rows if start + rows < first.end else first.end, part.row_bytes
+            if (end - start) * row_bytes > left:
+                end = start + max(left // row_bytes, 0 if taken else 1)
+                if end == start:
                     break
-            if count == have:
+            if end == first.end:
                 taken.append(slices.popleft())
             else:
-                first.start = start + count
-                taken.append(Slice(part, start, start + count))
+                first.start = end
+                taken.append(Slice(part, start, end))
             if (selection := part.batch.selection) is not None:
-                selection.take(start + count)
+                selection.take(end)
+            count = end - start
             part.waiting -= count
             rows -= count
-            left -= count * part.row_bytes
-        waiting.rows -= rows_before - rows
-        self.rows -= rows_before - rows
-        self.bytes -= left_before - left
+            left -= count * row_bytes
+        waiting.rows -= before - rows
         if slices:
             streams[stream] = waiting
         return left
@@ -172,6 +168,9 @@ def fair_shares(wants: Sequence[int], total: int) -> list[int]:
     """Divide `total` such that nobody gets more than wanted, and nobody gets less than another who wants more."""
     if sum(wants) <= total:
         return list(wants)
+    least, more = divmod(total, len(wants))
+    if min(wants) > least:
+        return [least + 1] * more + [least] * (len(wants) - more)
     shares = [0] * len(wants)
     open_ = [place for place, want in enumerate(wants) if want]
     while open_ and total:
