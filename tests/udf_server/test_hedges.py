@@ -182,6 +182,28 @@ async def test_no_second_call_is_sent_while_calls_wait_for_the_guard():
     assert len(calls) <= 22  # the last two calls wait for nobody
 
 
+@pytest.mark.parametrize(("share", "sent"), [("25%", 0.0), ("50%", 1.0)])
+async def test_calls_that_time_out_while_they_wait_for_the_guard_allow_no_second_call(share, sent):
+    calls: list[int] = []
+
+    @udf.scalar(name="f", **{**HEDGED, "hedge_share": share, "buffer_capacity": 4, "timeout": "200 ms"})
+    async def f(x: int) -> int:
+        calls.append(x)
+        await asyncio.sleep(3600)
+        return x
+
+    metrics = GuardMetrics(ServerMetrics(), "f", "1")
+    guard = Guard("f@1", GuardSettings.parse("f", {"max-concurrency": 1}), metrics)
+    async with Talk(host=FunctionHost(Registry([("test", f)]), guard=guard.wrap)) as talk:
+        await talk.open()
+        for first, rows in ((0, 4), (4, 1)):
+            talk.send(batch(first // 4, first, range(first, first + rows)))
+            while rows:
+                rows -= (await talk.receive()).result.rows
+        assert calls == [0, 4]
+        assert talk.metric("udf_hedges_total", function="f", version="1", outcome="sent") == sent
+
+
 async def test_the_guard_does_not_count_the_call_that_lost_as_a_failure():
     service = Service(3600.0, 0.0)
 

@@ -10,10 +10,13 @@ from typing import Any
 from remote_udf.durations import format_seconds
 from udf_server.base.functions import Function
 
-__all__ = ["AttemptTimeout", "is_answered", "limited", "with_attempt_timeout"]
+__all__ = ["AttemptTimeout", "call_begins", "is_answered", "limited", "with_attempt_timeout"]
 
 is_answered: ContextVar[Callable[[], bool]] = ContextVar("is_answered", default=lambda: False)
 """Whether another call for the same rows has answered, so that this one is cancelled although it did not fail."""
+
+call_begins: ContextVar[Callable[[], object]] = ContextVar("call_begins", default=lambda: None)
+"""What is called when the guards of a function let a call of this task pass."""
 
 _seconds: ContextVar[float | None] = ContextVar("attempt_seconds", default=None)
 """The `attempt-timeout` of the calls of a task whose function has guards."""
@@ -46,7 +49,8 @@ def with_attempt_timeout(function: Function, seconds: float) -> Function:
 
 
 async def limited(called: Awaitable[Any]) -> Any:
-    """The result of a call, within the `attempt-timeout` of this task's calls if they have one."""
+    """The result of a call that guards let pass, within the `attempt-timeout` of this task's calls if they have one."""
+    call_begins.get()()
     seconds = _seconds.get()
     return await called if seconds is None else await _within(seconds, called)
 

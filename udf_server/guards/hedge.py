@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from remote_udf.hedging import HedgeBudget
-from udf_server.base.attempts import is_answered
+from udf_server.base.attempts import call_begins, is_answered
 from udf_server.base.errors import RetryableError
 from udf_server.base.functions import Function
 
@@ -36,22 +36,23 @@ class Hedge:
 
     def wrap(self, function: Function) -> Function:
         """The function with hedged calls. It must be `async def`."""
-        call = function.call
+        call, guarded = function.call, function.guarded
         self._guard_waits = getattr(call, "overloaded", self._guard_waits)
 
         @functools.wraps(call)
         async def hedged(*arguments: Any, **keywords: Any) -> Any:
-            return await self._race(functools.partial(call, *arguments, **keywords))
+            return await self._race(functools.partial(call, *arguments, **keywords), guarded=guarded)
 
         return replace(function, call=hedged)
 
-    async def _race(self, call: Callable[[], Any]) -> Any:
+    async def _race(self, call: Callable[[], Any], *, guarded: bool) -> Any:
         task = asyncio.current_task()
         assert task is not None
         loop, cancelling, began = asyncio.get_running_loop(), task.cancelling(), self._clock()
-        self._budget.begun()
         race = _Race(self, task, call)
-        token = is_answered.set(race.is_answered)
+        tokens = is_answered.set(race.is_answered), call_begins.set(race.begins)
+        if not guarded:
+            self.begun()
         after = self._budget.after
         timer = loop.call_later(after, race.start) if after is not None else None
         try:
@@ -76,7 +77,8 @@ class Hedge:
                 # The call has suppressed the cancellation, or has ended at the same moment.
                 task.uncancel()
             race.close()
-            is_answered.reset(token)
+            is_answered.reset(tokens[0])
+            call_begins.reset(tokens[1])
             self._budget.ended(self._clock() - began)
 
     @property
@@ -87,6 +89,10 @@ class Hedge:
     def may_send(self) -> bool:
         """Take a hedge from those that may be sent now. Returns whether there was one."""
         return not self.is_overloaded and self._budget.take()
+
+    def begun(self) -> None:
+        """Count a call, which may not be a hedge. A call that waits for the guard in vain must not be counted."""
+        self._budget.begun()
 
     def failed(self, error: BaseException) -> None:
         """Note that a call has failed. A RetryableError, also that of an open circuit, is a sign of overload."""
@@ -110,6 +116,11 @@ class _Race:
 
     def is_answered(self) -> bool:
         return self.answered
+
+    def begins(self) -> None:
+        """The guard lets the first call or its hedge pass."""
+        if asyncio.current_task() is self._task:
+            self._hedge.begun()
 
     def start(self) -> None:
         """Send the hedge, if that is allowed."""
