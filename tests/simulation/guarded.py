@@ -68,7 +68,8 @@ class Guarded:
         if self._no_call_until is None and not self.guard._limits.closed:
             raise Violation(f"{self._where}: the breaker is open after {self._failures} failures")
         if self._most is not None or self._settings.rate:
-            self.shares.look(self.guard._waiting, 2 * (self._most or 1) + 4, self._where)
+            coming = 0 if self._most else max(self.guard._in_use - self._running, 0)
+            self.shares.look(self.guard._waiting, 2 * (self._most or 1) + 4, self._where, coming)
 
     def check_left(self) -> None:
         """After the last call. Raises Violation."""

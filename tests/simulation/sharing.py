@@ -101,7 +101,7 @@ class SharedGuarded:
     def __init__(self, redis: SimulatedRedis, settings: GuardSettings, guard: Guard, process: Any) -> None:
         self.guard, self.ledgers = guard, ServerLedgers(redis)
         self._redis, self._process = redis, process
-        self._most = settings.max_concurrency or 1
+        self._places = settings.max_concurrency
         self._loop: Any = None
         self._calls: dict[Any, bool] = {}
         """The calls that run, and whether the guard must count them."""
@@ -134,7 +134,9 @@ class SharedGuarded:
 
     def look(self) -> None:
         """After an iteration of the loop. Raises Violation."""
-        self.shares.look(self.guard._waiting, 2 * self._most + 4, self._process.name)
+        coming = 0 if self._places else max(self.guard._in_use - len(self._calls), 0)
+        where = f"{self._process.name}, the shared guard of slow"
+        self.shares.look(self.guard._waiting, 2 * (self._places or 1) + 4, where, coming)
 
     def look_at_lease(self, now: float) -> None:
         """If the lease is over, the others may use what its calls use."""
