@@ -1,7 +1,8 @@
-"""Reads answers: the text of a completion, the vectors of texts. Raises ModelError for what is not as expected."""
+"""Reads answers: the text of a completion, the vectors and the ranks of texts. Raises ModelError for anything else."""
 
 import base64
 import binascii
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from udf_models.client import ModelError
 from udf_models.models import Model
 
-__all__ = ["text_of", "vectors_of"]
+__all__ = ["ranks_of", "text_of", "vectors_of"]
 
 Vector = npt.NDArray[np.float32]
 
@@ -64,6 +65,30 @@ def vectors_of(answer: dict[str, Any], texts: int, model: Model) -> list[Vector]
     if len({len(vector) for vector in vectors.values()}) > 1:
         raise ModelError(f"{where}: the answer has vectors of different lengths")
     return [vectors[index] for index in range(texts)]
+
+
+def ranks_of(answer: dict[str, Any], texts: int, model: Model) -> list[dict[str, Any]]:
+    """Return the position and the score of each text of the request, best first; equal scores in their order.
+
+    Raises:
+        ModelError: The answer has something else.
+    """
+    where = f"model {model.name!r}"
+    results = answer.get("results")
+    if not isinstance(results, list) or len(results) != texts:
+        found = len(results) if isinstance(results, list) else "no"
+        raise ModelError(f"{where}: the answer has {found} scores for {texts} texts")
+    scores: dict[int, float] = {}
+    for each in results:
+        index: Any = each.get("index") if isinstance(each, dict) else None
+        score: Any = each.get("relevance_score") if isinstance(each, dict) else None
+        if type(index) is not int or not 0 <= index < texts or index in scores:
+            raise ModelError(f"{where}: the answer does not say which text a score belongs to")
+        if type(score) not in (int, float) or not -sys.float_info.max <= score <= sys.float_info.max:
+            raise ModelError(f"{where}: a score of the answer is not a finite number")
+        scores[index] = float(score)
+    best = sorted(scores, key=lambda index: (-scores[index], index))
+    return [{"position": index, "score": scores[index]} for index in best]
 
 
 def _vector(found: Any, where: str) -> Vector:

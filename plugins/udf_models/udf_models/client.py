@@ -48,7 +48,7 @@ class ModelClient:
 
     def __init__(self, model: Model, *, clock: Callable[[], float] = time.time) -> None:
         """`clock` returns the time of day, which dates in Retry-After are compared with."""
-        self._model = model
+        self.model = model
         self._clock = clock
         # A compressed answer could be much larger than what is read, so none is accepted.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -74,7 +74,7 @@ class ModelClient:
             RequestRefused: The texts of the request are not accepted.
             ModelError: The service refused the request, or its answer is not a JSON object or too large.
         """
-        model, where = self._model, f"model {self._model.name!r}, {path}"
+        model, where = self.model, f"model {self.model.name!r}, {path}"
         data = json.dumps({**model.parameters, "model": model.model, **body}, ensure_ascii=False).encode()
         if len(data) > model.prompt_bytes:
             raise RequestRefused(
@@ -107,15 +107,15 @@ class ModelClient:
         await asyncio.sleep(0)
 
     def __repr__(self) -> str:
-        return f"<client of model {self._model.name}>"
+        return f"<client of model {self.model.name}>"
 
     async def _body(self, response: aiohttp.ClientResponse, where: str) -> bytes:
         # The body is read in chunks, so that an answer that is too large is never held in memory.
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
-            if size > self._model.answer_bytes:
-                raise ModelError(f"{where}: the answer is larger than max-answer-bytes, {self._model.answer_bytes}")
+            if size > self.model.answer_bytes:
+                raise ModelError(f"{where}: the answer is larger than max-answer-bytes, {self.model.answer_bytes}")
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -125,7 +125,7 @@ class ModelClient:
         code = next((details[name] for name in ("code", "type") if _is_code(details.get(name))), None)
         message = f"{where}: {status} {_phrase(status)}" + (f" ({code})" if code else "")
         said = details.get("message", error)
-        if self._model.show_service_messages and isinstance(said, str):
+        if self.model.show_service_messages and isinstance(said, str):
             message += f": {said[:SHOWN].strip()}"
         if code not in NO_USE and (status in TRY_AGAIN or status >= 500):
             return RetryableError(message, retry_after=self._retry_after(response))
@@ -149,7 +149,7 @@ class ModelClient:
             return
         amounts = {"tokens_in": tokens_in or 0.0, "tokens_out": tokens_out or 0.0}
         amounts["tokens"] = sum(amounts.values())
-        usd = self._model.usd(amounts["tokens_in"], amounts["tokens_out"])
+        usd = self.model.usd(amounts["tokens_in"], amounts["tokens_out"])
         context.spend(**amounts if usd is None else {**amounts, "usd": usd})
 
 

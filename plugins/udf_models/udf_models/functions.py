@@ -4,59 +4,33 @@ from collections.abc import Callable
 from typing import Any
 
 import udf_server as udf
-from udf_models.answers import Vector, text_of, vectors_of
-from udf_models.client import ModelClient, ModelError, RequestRefused
+from udf_models.answers import Vector, ranks_of, text_of, vectors_of
+from udf_models.client import ModelError, RequestRefused
+from udf_models.declaring import Connected, bytes_of, declared
 from udf_models.models import Model, read_models
 from udf_models.settings import ModelsSettings
+from udf_models.structured_functions import classify, complete_json, extract
 
 __all__ = ["functions_of"]
 
-_OPTIONS: dict[str, Any] = {
-    "retry_strategy": "exponential-delay", "max_attempts": 6, "initial_delay": "0.5 s", "max_delay": "30 s",
-    "attempt_timeout": "60 s", "timeout": "5 min", "cache_ttl": "7 d",
-}  # fmt: skip
 TEXTS = 32
 """Texts of one request for embeddings."""
 
 
 def functions_of(settings: ModelsSettings) -> list[udf.Function]:
     """Return the functions of a file of models. Raises InvalidModels, or DeclarationError for its options."""
-    makers: dict[str, Callable[[Model], udf.Function]] = {"complete": _complete, "embed": _embed}
-    models = read_models(settings.file, settings.hosts)
-    return [makers[operation](model) for model in models for operation in model.functions]
-
-
-class _Connected:
-    """The client of one function, opened on the function's event loop."""
-
-    client: ModelClient
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    async def open(self) -> None:
-        """Runs again if the function gets another event loop."""
-        self.client = ModelClient(self.model)
-
-    async def close(self) -> None:
-        await self.client.close()
-
-
-def _declared(connected: _Connected, operation: str, code: Callable[..., Any], **declaration: Any) -> udf.Function:
-    model = connected.model
-    options = {**_OPTIONS, "cache_key": model.digest(operation), **declaration, **model.options}
-    declared = udf.scalar(name=f"{operation}_{model.name}", nulls="skip", **options)(code)
-    declared.on_open(connected.open)
-    declared.on_close(connected.close)
-    return declared
-
-
-def _bytes(*texts: str) -> int:
-    return sum(len(text.encode(errors="replace")) for text in texts)
+    makers: dict[str, Callable[[Model], udf.Function]] = {
+        "complete": _complete, "classify": classify, "extract": extract, "embed": _embed, "rerank": _rerank,
+    }  # fmt: skip
+    functions = []
+    for model in read_models(settings.file, settings.hosts):
+        functions += [makers[operation](model) for operation in model.functions]
+        functions += [complete_json(model, name, shape) for name, shape in model.answers.items()]
+    return functions
 
 
 def _complete(model: Model) -> udf.Function:
-    connected = _Connected(model)
+    connected = Connected(model)
 
     async def complete(context: udf.CallContext, prompt: str, instructions: str = "") -> str:
         messages = [{"role": "user", "content": prompt}]
@@ -65,14 +39,14 @@ def _complete(model: Model) -> udf.Function:
         return text_of(await connected.client.post("chat/completions", {"messages": messages}, context), model)
 
     def cost(prompt: str, instructions: str = "") -> dict[str, float]:
-        return model.estimate(_bytes(prompt, instructions), answers=True)
+        return model.estimate(bytes_of(prompt, instructions), answers=True)
 
     description = f"The answer of {model.model} to a prompt. `instructions` are a system message."
-    return _declared(connected, "complete", complete, cost=cost, description=description)
+    return declared(connected, "complete", complete, cost=cost, description=description)
 
 
 def _embed(model: Model) -> udf.Function:
-    connected = _Connected(model)
+    connected = Connected(model)
 
     async def embed(context: udf.BatchContext, text: list[str]) -> list[Vector | udf.Failure]:
         try:
@@ -87,9 +61,29 @@ def _embed(model: Model) -> udf.Function:
             return [udf.Failure(str(error), retryable=retryable, retry_after=after) for _ in text]
 
     def cost(text: list[str]) -> dict[str, float]:
-        return model.estimate(_bytes(*text), answers=False)
+        return model.estimate(bytes_of(*text), answers=False)
 
-    return _declared(
+    return declared(
         connected, "embed", embed, cost=cost, batched=True, batch_rows=TEXTS, returns="array<float>",
         parameters="text string", description=f"The vector of a text by {model.model}.",
+    )  # fmt: skip
+
+
+def _rerank(model: Model) -> udf.Function:
+    connected = Connected(model)
+
+    async def rerank(context: udf.CallContext, query: str, texts: list[str]) -> list[dict[str, Any]]:
+        if None in texts:
+            raise ModelError(f"model {model.name!r}: texts has a null")
+        if not texts:
+            return []
+        body = {"query": query, "documents": texts}
+        return ranks_of(await connected.client.post("rerank", body, context), len(texts), model)
+
+    def cost(query: str, texts: list[str]) -> dict[str, float]:
+        return model.estimate(bytes_of(query) * len(texts) + bytes_of(*texts), answers=False)
+
+    return declared(
+        connected, "rerank", rerank, cost=cost, returns="array<struct<position:int,score:double>>",
+        description=f"The positions of texts, from 0, by how well they answer a query, best first, by {model.model}.",
     )  # fmt: skip

@@ -13,11 +13,12 @@ from yarl import URL
 
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import size
+from udf_models.shapes import Shape, shape_of
 
 __all__ = ["OPERATIONS", "InvalidModels", "Model", "read_models"]
 
-OPERATIONS = ("complete", "embed")
-"""What a model can do. A function's name begins with it."""
+OPERATIONS = ("complete", "classify", "extract", "embed", "rerank")
+"""What a model can do. A function's name begins with it. Answers of a model are functions too."""
 GUESSED_ANSWER_TOKENS = 500
 """Estimate of the tokens of an answer if `parameters` does not limit them."""
 TOKEN_BYTES = 4
@@ -50,6 +51,10 @@ class Model:
     """Largest body of an answer."""
     keep_cut_answers: bool = False
     """Whether an answer that reached the maximum number of tokens is a value, and not an error."""
+    structured_output: bool = True
+    """Whether the service takes the schema of an answer; if not, it is a message."""
+    answers: Mapping[str, Shape] = field(default_factory=dict)
+    """What answers of complete_json have to be, by name."""
     show_service_messages: bool = False
     """Whether errors show what the service says, which may repeat a prompt."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +62,8 @@ class Model:
 
     def digest(self, *more: Any) -> str:
         """What distinguishes its answers from those of another model: a text with a hash of service and parameters."""
-        what = [str(self.url), self.model, self.parameters, self.keep_cut_answers, *more]
+        what = [str(self.url), self.model, self.parameters, self.keep_cut_answers, self.structured_output]
+        what += more
         text = json.dumps(what, sort_keys=True, default=str)
         return f"{self.model} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -82,13 +88,15 @@ class Model:
         return GUESSED_ANSWER_TOKENS
 
 
+_NAME = "its name becomes part of names of functions, so use letters, digits and underscores"
 _KNOWN: dict[str, Any] = {
     "url": str, "model": str, "key-variable": str, "functions": list, "parameters": dict,
     "usd-per-million-tokens-in": (int, float), "usd-per-million-tokens-out": (int, float),
     "max-prompt-bytes": (int, str), "max-answer-bytes": (int, str), "keep-cut-answers": bool,
+    "structured-output": bool, "answers": dict,
     "show-service-messages": bool, "options": dict,
 }  # fmt: skip
-_RESERVED = ("model", "messages", "input", "stream", "n", "response_format", "encoding_format")
+_RESERVED = ("model", "messages", "input", "query", "documents", "stream", "n", "response_format", "encoding_format")
 """Fields of requests that functions set."""
 
 
@@ -115,15 +123,15 @@ def read_models(path: Path, hosts: Collection[str] | None, environment: Mapping[
     models = []
     for name, table in found.items():
         try:
-            models.append(_model(name, table, hosts, environment))
+            models.append(_model(name, table, hosts, environment, path.parent))
         except (ValueError, InvalidOption) as error:
             raise InvalidModels(f"{path}, model {name!r}: {error}") from None
     return models
 
 
-def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Mapping[str, str]) -> Model:
+def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Mapping[str, str], folder: Path) -> Model:
     if not (name.isascii() and name.isidentifier()):
-        raise ValueError("its name becomes part of names of functions, so use letters, digits and underscores")
+        raise ValueError(_NAME)
     if not isinstance(table, dict):
         raise ValueError(f"is {table!r} and not a table with url and model")
     if unknown := sorted(table.keys() - _KNOWN.keys()):
@@ -142,13 +150,15 @@ def _model(name: str, table: Any, hosts: Collection[str] | None, environment: Ma
         _url(table["url"], hosts),
         table["model"],
         key=_key(table["key-variable"], environment) if "key-variable" in table else None,
-        functions=_functions(table.get("functions", ["complete"])),
+        functions=_functions(table.get("functions", [] if table.get("answers") else ["complete"]), table),
         parameters=parameters,
         usd_in=_price(table, "usd-per-million-tokens-in"),
         usd_out=_price(table, "usd-per-million-tokens-out"),
         prompt_bytes=_size(table, "max-prompt-bytes", Model.prompt_bytes),
         answer_bytes=_size(table, "max-answer-bytes", Model.answer_bytes),
         keep_cut_answers=table.get("keep-cut-answers", False),
+        structured_output=table.get("structured-output", True),
+        answers=_answers(table.get("answers", {}), folder),
         show_service_messages=table.get("show-service-messages", False),
         options={option.replace("-", "_"): value for option, value in table.get("options", {}).items()},
     )
@@ -177,7 +187,21 @@ def _key(variable: str, environment: Mapping[str, str]) -> str:
     return key
 
 
-def _functions(names: list[Any]) -> tuple[str, ...]:
+def _answers(tables: Mapping[str, Any], folder: Path) -> dict[str, Shape]:
+    shapes = {}
+    for name, table in tables.items():
+        if not (name.isascii() and name.isidentifier()):
+            raise ValueError(f"answers.{name}: {_NAME}")
+        try:
+            shapes[name] = shape_of(table, folder)
+        except ValueError as error:
+            raise ValueError(f"answers.{name}: {error}") from None
+    return shapes
+
+
+def _functions(names: list[Any], table: Mapping[str, Any]) -> tuple[str, ...]:
+    if not names and table.get("answers"):
+        return ()
     if not names or len(set(map(str, names))) < len(names) or not all(name in OPERATIONS for name in names):
         raise ValueError(f"functions: {names!r} is not a list of different names among {', '.join(OPERATIONS)}")
     return tuple(names)

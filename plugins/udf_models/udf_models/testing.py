@@ -64,8 +64,9 @@ class ScriptedService:
     """A service that answers completions with their prompt, and texts with vectors, after a latency.
 
     A completion is answered by `answer`, which gets the Request and returns the text or a Reply; by default the text is
-    the last message. The vector of a text has four elements, and is the same for equal texts. A token is a word:
-    `usage` counts them. Requests get the replies of `script` first, in their order.
+    the last message. The vector of a text has four elements, and is the same for equal texts. The score of a text is
+    the share of the words of the query that it has. A token is a word: `usage` counts them. Requests get the replies of
+    `script` first, in their order.
 
     ```python
     with ScriptedService() as service:
@@ -203,6 +204,8 @@ class ScriptedService:
     def _usual(self, request: Request, reply: Reply) -> Reply:
         if request.path == "embeddings":
             return dataclasses.replace(reply, body=_embeddings(request))
+        if request.path == "rerank":
+            return dataclasses.replace(reply, body=_ranking(request))
         if request.path != "chat/completions":
             return Reply(status=404)
         if reply.text is not None:
@@ -248,6 +251,13 @@ def _embeddings(request: Request) -> dict[str, Any]:
     ]
     used = _words(*texts)
     return {"object": "list", "data": data, "usage": {"prompt_tokens": used, "total_tokens": used}}
+
+
+def _ranking(request: Request) -> dict[str, Any]:
+    query, texts = str(request.body["query"]).lower().split(), request.body["documents"]
+    shared = [sum(word in str(text).lower().split() for word in query) / max(len(query), 1) for text in texts]
+    results = [{"index": place, "relevance_score": score} for place, score in enumerate(shared)]
+    return {"results": results, "usage": {"total_tokens": _words(*texts) + len(query) * len(texts)}}
 
 
 def _vector(text: str) -> "np.ndarray[Any, np.dtype[np.float32]]":

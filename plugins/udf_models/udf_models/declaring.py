@@ -1,0 +1,61 @@
+"""Declares a function of a model: its name, its client, its options and its key in the cache."""
+
+from collections.abc import Callable
+from typing import Any
+
+import udf_server as udf
+from udf_models.client import ModelClient
+from udf_models.models import Model
+
+__all__ = ["Connected", "bytes_of", "declared"]
+
+_OPTIONS: dict[str, Any] = {
+    "retry_strategy": "exponential-delay", "max_attempts": 6, "initial_delay": "0.5 s", "max_delay": "30 s",
+    "attempt_timeout": "60 s", "timeout": "5 min", "cache_ttl": "7 d",
+}  # fmt: skip
+
+
+class Connected:
+    """The client of one function, opened on the function's event loop."""
+
+    client: ModelClient
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    async def open(self) -> None:
+        """Runs again if the function gets another event loop."""
+        self.client = ModelClient(self.model)
+
+    async def close(self) -> None:
+        await self.client.close()
+
+
+def declared(
+    connected: Connected, operation: str, code: Callable[..., Any], *, name: str | None = None, fixed: Any = None,
+    **declaration: Any,
+) -> udf.Function:  # fmt: skip
+    """Declare `code` as a function of the model.
+
+    Args:
+        connected: Where `code` finds the client.
+        operation: What the function does, the beginning of its name.
+        code: An `async def`.
+        name: The end of its name; by default that of the model.
+        fixed: What the function sends in every request, besides what the model has.
+        **declaration: As for `udf_server.scalar`.
+
+    Raises:
+        DeclarationError: An option of the model is unknown or not valid.
+    """
+    model = connected.model
+    options = {**_OPTIONS, "cache_key": model.digest(operation, fixed), **declaration, **model.options}
+    function = udf.scalar(name=f"{operation}_{name or model.name}", nulls="skip", **options)(code)
+    function.on_open(connected.open)
+    function.on_close(connected.close)
+    return function
+
+
+def bytes_of(*texts: str | None) -> int:
+    """The bytes of texts, for estimates."""
+    return sum(len(text.encode(errors="replace")) for text in texts if text)
