@@ -24,6 +24,7 @@ from spark_client import RemoteSession, connect
 __all__ = ["run_parquet"]
 
 FUNCTIONS = Path(__file__).with_name("parquet_functions.py")
+COLUMNAR_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
 KEYS = 100
 BESIDE = ["c", "d", "e", "f"]
 
@@ -40,6 +41,7 @@ def run_parquet(results: Results, quick: bool) -> None:
         _write(spark, rows, folder)
         remote = connect(spark, server.target)
         _measure_scalar(results, spark, remote, folder, rows, repetitions)
+        _measure_columnar_input(results, spark, remote, folder, rows, repetitions)
         _measure_average(results, spark, remote, folder, rows, repetitions)
         _measure_writing(results, spark, remote, folder, rows, repetitions)
 
@@ -84,6 +86,29 @@ def _measure_scalar(
         )
         note = "CPU of a local Arrow UDF over ours"
         results.add(f"local_arrow_udf_cpu_over_ours_{name}", cpu["local_arrow_udf"] / cpu["ours"], note)
+
+
+def _measure_columnar_input(
+    results: Results, spark: SparkSession, remote: RemoteSession, folder: str, rows: int, repetitions: int
+) -> None:
+    """Measures a call for which Spark reads the files, with and without a setting that Spark has on by default."""
+    frame = spark.read.parquet(folder).select(remote.function("first_of_two")("a", "b"))
+
+    def spent(enabled: str) -> float:
+        spark.conf.set(COLUMNAR_INPUT, enabled)
+        try:
+            # A frame keeps the plan of its first run, which has the setting of that time.
+            return query_cpu_seconds(frame.select("*"))
+        finally:
+            spark.conf.unset(COLUMNAR_INPUT)
+
+    sides = {"on": partial(spent, "true"), "off": partial(spent, "false")}
+    cpu = results.medians("columnar_input", alternating(sides, repetitions))
+    results.add_all(
+        {f"columnar_input_{side}_cpu_ns": seconds * 1e9 / rows for side, seconds in cpu.items()},
+        "CPU ns per row, all processes, Spark reads the files",
+    )
+    results.add("columnar_input_on_over_off", cpu["on"] / cpu["off"], f"CPU with {COLUMNAR_INPUT} over without")
 
 
 def _measure_average(

@@ -88,6 +88,7 @@ PROMISED_OF_PARQUET = {
     *(f"local_arrow_udf_cpu_over_ours_{name}" for name in ("two_longs", "20_byte_strings", "four_columns_beside")),
     "average_100_keys_vs_builtin_cpu",
     "average_100_keys_vs_pandas_udf",
+    "columnar_input_on_over_off",
 }
 
 
