@@ -1,10 +1,12 @@
 """`connect` creates a RemoteSession."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
+from remote_udf.errors import InvalidOption
+from spark_client.base.budget import Budget, OverBudget
 from spark_client.base.config import ClientConfig
 from spark_client.base.interrupts import cancel_on_interrupt
 from spark_client.base.security import Security
@@ -33,6 +35,8 @@ def connect(
     summary_directory: str | None = None,
     checkpoint: str | None = None,
     short_tracebacks: bool = True,
+    budget: Mapping[str, float | str] | None = None,
+    over_budget: OverBudget = "fail",
 ) -> RemoteSession:
     """Connect a Spark session, classic or Connect, to a server.
 
@@ -50,6 +54,11 @@ def connect(
         shared_memory: Exchange rows with a server on the executor's own host through shared memory, if possible.
         summary_directory: For `summary` on Spark Connect: a path or URI that executors can write and Spark can read.
         checkpoint: A path, such as the checkpoint of a streaming query, at which the versions of functions are kept.
+        budget: What all calls of this session may spend together: `{"usd": 10, "calls": 100_000, "errors": "1 %"}`.
+            `calls` are calls of functions, `errors` rows that fail, by number or share, and other units what functions
+            report with `context.spend`. It never refills.
+        over_budget: Once the budget is spent, queries `fail`, or rows that are left get the error BUDGET_SPENT and
+            follow their `on_error`.
         short_tracebacks: In notebooks, show only the `root_cause` of an error; `%tb` shows the whole traceback.
 
     Returns:
@@ -61,12 +70,18 @@ def connect(
         AccessDenied: The server rejects the caller, or a file of `security` cannot be read.
         NotARemoteUdfServer: Something else answers at the target.
         EmbeddedServerFailed: The embedded server does not start, or executors cannot reach it.
+        InvalidOption: The budget is malformed.
         TypeError: `spark` is not a Spark session.
         ValueError: The target is not an address, or a token would be sent unencrypted.
     """
     _require_session(spark)
     if short_tracebacks:
         shorten_tracebacks()
+    bound = None if budget is None else Budget.of(budget, over_budget)
+    if bound is None and over_budget != "fail":
+        raise InvalidOption("over_budget needs a budget")
+    if bound is not None and (target or "").startswith("local:"):
+        raise InvalidOption("a budget needs a server: at a target local:... each worker counts its own calls")
     embedded = None
     if target is None:
         require_local_executors(spark)
@@ -83,6 +98,7 @@ def connect(
         max_stream_seconds,
         max_replays,
         shared_memory,
+        budget=bound,
         session=uuid.uuid4().hex,
         reporter=reporter,
         in_process=local_transport,

@@ -398,7 +398,9 @@ class RemoteSession:
         """
         require_reports(self.config.reporter)
         live = LiveRows.of(self.config) if progress else None
-        return JobSummary(self.spark, context_of(self.spark), self._collector, progress, live=live)
+        return JobSummary(
+            self.spark, context_of(self.spark), self._collector, progress, live=live, budget=self.config.budget
+        )
 
     def cancel(self) -> list[str]:
         """Cancel the queries that this Spark session runs, from another thread than theirs.

@@ -69,6 +69,8 @@ class ErrorCode(StrEnum):
     """The arguments of this one row do not fit into a message."""
     SERVER_UNAVAILABLE = "SERVER_UNAVAILABLE"
     """No server answered for this row within its deadline."""
+    BUDGET_SPENT = "BUDGET_SPENT"
+    """The function was not called for this row, because the budget of the job is spent."""
 
     # Codes of streams.
     UNKNOWN_FUNCTION = "UNKNOWN_FUNCTION"

@@ -9,6 +9,8 @@
     ├── PlanError                   a call cannot be planned because of its arguments, its types or where it is used
     ├── SummaryUnavailable          the tasks of this Spark session cannot report statistics
     ├── FunctionFailed              a row failed and the policy is to fail
+    ├── BudgetExceeded              the session has spent its budget, and the policy is to fail
+    ├── BudgetNotKept               the servers cannot keep a budget together; see the message
     ├── ErrorBudgetExceeded         more rows failed than the caller allows
     ├── DeadLetterFailed            failed rows cannot be written to the given path; correct the path
     ├── ReadFailed                  a worker cannot read a file of `read_parquet` as Spark would; see the message
@@ -25,6 +27,8 @@ from remote_udf.errors import RemoteUdfError
 __all__ = [
     "AccessDenied",
     "AccountingMismatch",
+    "BudgetExceeded",
+    "BudgetNotKept",
     "DeadLetterFailed",
     "EmbeddedServerFailed",
     "ErrorBudgetExceeded",
@@ -70,6 +74,14 @@ class SummaryUnavailable(RemoteUdfError, NotImplementedError):
 
 class FunctionFailed(RemoteUdfError):
     """A row failed. The message shows the function, its version, the arguments, the attempts and the traceback."""
+
+
+class BudgetExceeded(RemoteUdfError):
+    """The session has spent its `budget`. The message shows the unit, what was spent and what was allowed."""
+
+
+class BudgetNotKept(RemoteUdfError):
+    """The servers do not count the `budget` of a session together. The message shows what to set."""
 
 
 class ErrorBudgetExceeded(RemoteUdfError):

@@ -12,6 +12,7 @@ from types import TracebackType
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_client.base.budget import Budget
 from spark_client.base.notebooks import bar, table
 from spark_client.base.statistics import Statistics, TaskReport
 from spark_client.summary.collector import Collector
@@ -84,12 +85,16 @@ class JobSummary:
     def __init__(
         self, spark: SparkSession, context: SparkContext | None, collector: Collector, progress: bool | float = False,
         clock: Callable[[], float] = time.monotonic, live: LiveRows | None = None,
+        budget: Budget | None = None,
     ) -> None:  # fmt: skip
-        """`live` counts rows of tasks that still run.
+        """`budget` is that of the session.
+
+        `live` counts rows of tasks that still run.
 
         `progress` is False, True, or the seconds between two lines. Without `context` the lines show no stages.
         """
         self._spark, self._collector, self._clock = spark, collector, clock
+        self._budget = budget
         self._lock = threading.Lock()
         self._tasks: OrderedDict[_Task, tuple[int, _Group, Statistics]] = OrderedDict()
         """The latest attempt of each task, by operation, function, policy and place of the task."""
@@ -175,7 +180,8 @@ class JobSummary:
         rows = self.rows()
         if not rows:
             return f"no remote call has ended in {self.seconds:.1f} s\n"
-        return "\n".join("".join(f"{line}\n" for line in _paragraph(row)) for row in rows)
+        text = "\n".join("".join(f"{line}\n" for line in _paragraph(row)) for row in rows)
+        return text if self._budget is None else f"{text}\n{''.join(_of_budget(self._budget, self.total()[1]))}"
 
     def frame(self) -> DataFrame:
         """Return a DataFrame with one row per function and stage. Times are in seconds.
@@ -245,6 +251,22 @@ def _paragraph(row: SummaryRow) -> Iterator[str]:
         f"{_share(statistics.function_seconds, statistics)} function, "
         f"{_share(statistics.queue_seconds, statistics)} queue, {_share(statistics.wire_seconds, statistics)} wire"
     )
+
+
+def _of_budget(budget: Budget, total: Statistics) -> Iterator[str]:
+    """Lines that compare a budget with what the tasks have spent that the summary knows."""
+    spent = {**total.spent, "calls": float(total.calls), "errors": float(total.failed)}
+    shown = [f"{spent.get(unit, 0.0):,.6g} of {amount:,.6g} {unit}" for unit, amount in budget.amounts.items()]
+    if budget.error_share is not None:
+        share = 100 * total.failed / total.rows if total.rows else 0.0
+        shown.append(f"{share:.3g} of {100 * budget.error_share:.6g} % errors")
+    yield f"budget of the session: these tasks have spent {', '.join(shown)}\n"
+    for unit in [unit for unit in budget.amounts if unit not in spent]:
+        known = ", ".join(sorted(total.spent)) or "nothing"
+        yield (
+            f"  warning: no call has reported {unit!r} (reported: {known}), so the budget does not bound it; a "
+            f"function reports it with context.spend({unit}=...)\n"
+        )
 
 
 _HEAD = (

@@ -3,6 +3,7 @@
 RemoteUdfError                  (remote_udf.errors)
 ├── RetryableError              a function asks to be called again for this row
 │   └── CircuitOpen             a guard did not call the function, because the latest calls have all failed
+├── BudgetSpent                 a function was not called, because the budget of the job is spent
 ├── Failure                     one row of a call has failed; it may be returned in place of the row's value
 ├── RowErrors                   some rows of a call have failed, each with its own error
 ├── PluginError                 a plugin cannot be used; the server does not start
@@ -21,6 +22,7 @@ from typing import Any
 from remote_udf.errors import RemoteUdfError
 
 __all__ = [
+    "BudgetSpent",
     "CircuitOpen",
     "DeclarationError",
     "Failure",
@@ -73,6 +75,10 @@ class RowErrors(RemoteUdfError):
         super().__init__(f"{len(errors)} rows failed{first}")
         self.errors = errors
         self.values = values
+
+
+class BudgetSpent(RemoteUdfError):
+    """The function was not called, because the job has spent its budget. The message has the unit and both amounts."""
 
 
 class CircuitOpen(RetryableError):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from remote_udf.errors import ErrorCode, capped
 from remote_udf.outcomes import RowError
-from udf_server.base.errors import Failure
+from udf_server.base.errors import BudgetSpent, Failure
 
 __all__ = ["describe", "row_error", "traceback_of"]
 
@@ -39,6 +39,8 @@ def traceback_of(error: BaseException) -> str:
 
 def row_error(error: BaseException, attempts: int, *, retryable: bool, with_traceback: bool = True) -> RowError:
     """The outcome of a row whose last attempt raised `error`, or whose error the function returned."""
+    if isinstance(error, BudgetSpent):
+        return RowError(ErrorCode.BUDGET_SPENT, str(error), attempts - 1)
     return RowError(
         ErrorCode.FUNCTION_ERROR,
         describe(error),

@@ -10,6 +10,9 @@ import pyarrow as pa
 from remote_udf.functions import FunctionSpec
 from udf_server.base.codecs import Codec
 from udf_server.base.context import BatchContext, CallContext
+from udf_server.base.errors import InvalidCost
+from udf_server.base.failures import describe
+from udf_server.base.spending import checked_amounts
 
 __all__ = ["Function", "Hook"]
 
@@ -78,6 +81,19 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<{self.spec.kind} function {self.spec.signature} version {self.spec.version} from {self.origin}>"
+
+    def estimated(self, arguments: Sequence[Any]) -> dict[str, float]:
+        """What a call is going to cost, by unit, as `cost` says; nothing without it. Raises InvalidCost."""
+        if self.cost is None:
+            return {}
+        place, source = self.context_position, f"function {self.spec.key}: cost"
+        if self.context_parameter is not None and place is not None and place < len(arguments):
+            arguments = (*arguments[:place], *arguments[place + 1 :])
+        try:
+            found = self.cost(*arguments)
+        except Exception as error:
+            raise InvalidCost(f"{source} raised {describe(error)}") from error
+        return checked_amounts(found, source)
 
     def codec_for(self, position: int, type_: pa.DataType) -> Codec:
         """The codec of the argument at `position`, whose type is one that its parameter accepts."""

@@ -8,7 +8,15 @@ from collections.abc import Callable, Mapping
 from remote_udf.amounts import add_amounts
 from udf_server.base.errors import InvalidCost
 
-__all__ = ["Spending", "StreamSpending", "call_deadline", "checked_amounts", "current_spending", "spend"]
+__all__ = [
+    "Spending",
+    "StreamSpending",
+    "budgeted_spending",
+    "call_deadline",
+    "checked_amounts",
+    "current_spending",
+    "spend",
+]
 
 
 UNIT_LENGTH = 100
@@ -50,6 +58,8 @@ class StreamSpending(Spending):
 
 current_spending: contextvars.ContextVar[Spending | None] = contextvars.ContextVar("current_spending", default=None)
 """Where the current call adds what it spends; None if nothing counts it."""
+budgeted_spending: contextvars.ContextVar[Spending | None] = contextvars.ContextVar("budgeted_spending", default=None)
+"""Where the current call adds what it spends for a job with a budget; None if its job has none."""
 call_deadline: contextvars.ContextVar[float] = contextvars.ContextVar("call_deadline", default=math.inf)
 """When a call on a thread must stop waiting for its guard, as a reading of the clock."""
 
@@ -87,8 +97,8 @@ def spend(source: str, amounts: dict[str, float], streams: Mapping[StreamSpendin
     Raises InvalidCost, which names the source.
     """
     checked = checked_amounts(amounts, f"{source}: spend")
-    spending = current_spending.get()
-    if spending is not None:
-        spending.add(checked)
+    for spending in (current_spending.get(), budgeted_spending.get()):
+        if spending is not None:
+            spending.add(checked)
     for stream, share in streams.items():
         stream.add({unit: amount * share for unit, amount in checked.items()})

@@ -147,9 +147,10 @@ class SharedCalls(Sharing):
     def _share_error(self, key: bytes, error: RowError) -> None:
         """Give the error of a row to those rows that wait for it whose own call would have been retried as its was.
 
-        The others wait on, to be called next: those with other options, and all if the deadline of the row has passed.
+        The others wait on, to be called next: those with other options, and all if the deadline of the row has passed
+        or its job has spent its budget, for theirs may have more.
         """
-        if error.code is not ErrorCode.TIMEOUT:
+        if error.code not in (ErrorCode.TIMEOUT, ErrorCode.BUDGET_SPENT):
             for other, index in self._flights.waiting(key):
                 if other.runner is self or other.runner.policy == self.policy:
                     self._flights.leave(key, (other, index))

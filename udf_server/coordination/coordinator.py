@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from udf_server.base.errors import InvalidConfig
@@ -59,7 +59,7 @@ class Coordinator:
 
         `new_id` returns a text that no member has had.
         """
-        self._ledgers, self._sharing = ledgers, sharing
+        self._ledgers, self._sharing = ledgers, tuple(sharing)
         self._observe, self._clock = observe, clock
         self._new_id = new_id
         self._member = new_id()
@@ -95,6 +95,23 @@ class Coordinator:
             await asyncio.sleep(0.5)
         self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
         return None
+
+    def add(self, sharing: Sharing) -> None:
+        """Share one more limit, whose claims are sent from now on."""
+        self._sharing = (*self._sharing, sharing)
+        self._tasks[sharing.name] = asyncio.create_task(self._run(sharing))
+
+    def remove(self, sharing: Sharing) -> Coroutine[Any, Any, None]:
+        """Send no more claims for a limit that was added. Await the result, which returns what was leased."""
+        self._sharing = tuple(each for each in self._sharing if each is not sharing)
+        self._away.discard(sharing.name)
+        return self._leave(sharing, self._tasks.pop(sharing.name, None))
+
+    async def _leave(self, sharing: Sharing, task: "asyncio.Task[None] | None") -> None:
+        if task is not None and not self._closed:
+            task.cancel()
+            await asyncio.wait((task,))
+            await self._exchange(sharing, leave=True)
 
     async def close(self) -> None:
         """Return what was leased, and close the connections. Safe to call twice."""
@@ -141,7 +158,7 @@ class Coordinator:
     async def _exchange(self, sharing: Sharing, *, leave: bool = False) -> str | None:
         """Send one claim. Returns the settings of other servers if they differ."""
         began = self._clock()
-        claim = {**sharing.claim(leave=leave), "member": self._member, "fresh": self._new_id(), "leave": leave}
+        claim = {"member": self._member, "fresh": self._new_id(), "leave": leave, **sharing.claim(leave=leave)}
         try:
             grant = await self._ledgers.exchange(sharing.name, claim)
         except CoordinationFailed as error:

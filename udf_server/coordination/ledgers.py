@@ -1,9 +1,13 @@
 """Ledgers are where the claims of a member go: a Redis, the process that started this one, or memory."""
 
 import asyncio
+import collections
 import contextlib
+import hashlib
 import json
+import socket
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +15,10 @@ from urllib.parse import unquote, urlsplit
 
 from remote_udf.errors import RemoteUdfError
 from udf_server.base.errors import InvalidConfig
+from udf_server.coordination.budget_ledger import BUDGET, BudgetLedger
 from udf_server.coordination.ledger import Ledger
 from udf_server.coordination.redis_client import redis_client
-from udf_server.coordination.script import SCRIPT
+from udf_server.coordination.script import BUDGET_SCRIPT, SCRIPT
 
 __all__ = [
     "LINE_BYTES",
@@ -29,6 +34,11 @@ ANSWER_SECONDS = 2.0
 """A claim without an answer in this time has failed."""
 LINE_BYTES = 1 << 20
 """Longest message on the socket between worker processes and the process that started them."""
+SHARED = "shared"
+"""The identity of ledgers that any number of servers may have in common."""
+MOST_BUDGETS = 10_000
+"""Number of budgets that are kept in memory. If there are more, that which was used least recently is forgotten; jobs
+that run claim again what they have spent."""
 _PREFIX = "udf:guard:"
 
 
@@ -38,6 +48,9 @@ class CoordinationFailed(RemoteUdfError):
 
 class Ledgers(ABC):
     """The ledgers of all shared limits, by name. Use it on one event loop."""
+
+    identity: str
+    """What servers have in common that count together; `shared` if any number of servers may."""
 
     @abstractmethod
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +67,8 @@ class LocalLedgers(Ledgers):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._ledgers: dict[str, Ledger] = {}
+        self._budgets: collections.OrderedDict[str, BudgetLedger] = collections.OrderedDict()
+        self.identity = uuid.uuid4().hex
 
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
         return self.answer(name, claim)
@@ -63,7 +78,13 @@ class LocalLedgers(Ledgers):
 
     def answer(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
         """Do the same without waiting."""
-        return self._ledgers.setdefault(name, Ledger()).exchange(claim, self._clock())
+        if claim.get("kind") != BUDGET:
+            return self._ledgers.setdefault(name, Ledger()).exchange(claim, self._clock())
+        ledger = self._budgets.setdefault(name, BudgetLedger())
+        self._budgets.move_to_end(name)
+        while len(self._budgets) > MOST_BUDGETS:
+            self._budgets.popitem(last=False)
+        return ledger.exchange(claim, self._clock())
 
 
 class RedisLedgers(Ledgers):
@@ -74,12 +95,19 @@ class RedisLedgers(Ledgers):
         client, self._errors = redis_client(url, "coordination_url", socket_timeout=ANSWER_SECONDS)
         self._client: Any = client
         self._script = self._client.register_script(SCRIPT)
+        self._budget_script = self._client.register_script(BUDGET_SCRIPT)
+        # Others may have a Redis of their own at the same path.
+        local = url.startswith("unix:")
+        self.identity = (
+            hashlib.sha256(f"{socket.gethostname()} {urlsplit(url).path}".encode()).hexdigest() if local else SHARED
+        )
         self._prefix = f"{_PREFIX}{namespace}:"
 
     async def exchange(self, name: str, claim: dict[str, Any]) -> dict[str, Any]:
+        script = self._budget_script if claim.get("kind") == BUDGET else self._script
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return _grant(await self._script([self._prefix + name], [json.dumps(claim)]))
+                return _grant(await script([self._prefix + name], [json.dumps(claim)]))
         except (self._errors.RedisError, OSError, ValueError) as error:
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
 
@@ -93,6 +121,7 @@ class SocketLedgers(Ledgers):
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.identity = hashlib.sha256(path.encode()).hexdigest()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._gate = asyncio.Lock()
 

@@ -1,4 +1,4 @@
-"""The Lua script of the ledger, which Redis runs for each claim. Redis's clock is the only one that it reads."""
+"""The Lua scripts of the ledgers, which Redis runs for each claim. Redis's clock is the only one that they read."""
 
 from udf_server.coordination.ledger import (
     AHEAD_PARTS,
@@ -9,7 +9,10 @@ from udf_server.coordination.ledger import (
     TURN_SECONDS,
 )
 
-__all__ = ["SCRIPT"]
+__all__ = ["BUDGET_DAYS", "BUDGET_SCRIPT", "SCRIPT"]
+
+BUDGET_DAYS = 7
+"""Redis forgets what a job has spent this long after its last claim."""
 
 _BODY = """
 local claim = cjson.decode(ARGV[1])
@@ -189,10 +192,58 @@ if claim.leave then state.members[me] = nil end
 redis.call('SET', KEYS[1], cjson.encode(state), 'PX', math.ceil((longest + claim.pause) * 1000) + 60000)
 return cjson.encode(grant)
 """
-SCRIPT = _BODY
-for _name, _value in (
-    ("LEASE_SECONDS", LEASE_SECONDS), ("TURN_SECONDS", TURN_SECONDS),
-    ("SLOTS", SLOTS), ("AHEAD_SHARE", AHEAD_SHARE), ("AHEAD_SECONDS", AHEAD_SECONDS), ("AHEAD_PARTS", AHEAD_PARTS),
-):  # fmt: skip
-    SCRIPT = SCRIPT.replace(_name, repr(_value))
+_BUDGET_BODY = """
+local claim = cjson.decode(ARGV[1])
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) - 1700000000 + tonumber(clock[2]) / 1e6
+local raw = redis.call('GET', KEYS[1])
+local state = raw and cjson.decode(raw) or {settings = claim.settings, members = {}}
+if state.settings ~= claim.settings then return cjson.encode({conflict = state.settings}) end
+local old = state.members[claim.member]
+if old and old.turn >= claim.turn then return cjson.encode({stale = true}) end
+local me = {turn = claim.turn, ['until'] = claim.leave and 0 or now + LEASE_SECONDS,
+            rows = claim.rows, failed = claim.failed, units = {}}
+for unit, part in pairs(claim.units) do me.units[unit] = {part.spent, part.held} end
+state.members[claim.member] = me
+local grant, fits = {units = {}, rows = 0, failed = 0}, true
+for unit, part in pairs(claim.units) do
+  local spent, held, elsewhere = 0, 0, 0
+  for id, member in pairs(state.members) do
+    local its = member.units[unit] or {0, 0}
+    spent, held = spent + its[1], held + its[2]
+    if id ~= claim.member and member['until'] > now then elsewhere = elsewhere + its[2] end
+  end
+  local room = part.amount - spent - held
+  grant.units[unit] = {0, spent, elsewhere, room}
+  if part.take ~= 0 and room < part.least * (1 - 1e-9) then fits = false end
+end
+for unit, part in pairs(claim.units) do
+  local room = grant.units[unit][4]
+  if fits and room > 0 then
+    local leased = math.min(part.take, room)
+    leased = leased + math.max(math.min(part.ahead, (room - leased) / AHEAD_SHARE), 0)
+    me.units[unit][2] = me.units[unit][2] + leased
+    grant.units[unit][1] = leased
+  end
+end
+for _, member in pairs(state.members) do
+  grant.rows, grant.failed = grant.rows + member.rows, grant.failed + member.failed
+end
+redis.call('SET', KEYS[1], cjson.encode(state), 'EX', BUDGET_DAYS * 86400)
+return cjson.encode(grant)
+"""
+
+
+def _filled(body: str) -> str:
+    for name, value in (
+        ("LEASE_SECONDS", LEASE_SECONDS), ("TURN_SECONDS", TURN_SECONDS), ("BUDGET_DAYS", BUDGET_DAYS),
+        ("SLOTS", SLOTS), ("AHEAD_SHARE", AHEAD_SHARE), ("AHEAD_SECONDS", AHEAD_SECONDS), ("AHEAD_PARTS", AHEAD_PARTS),
+    ):  # fmt: skip
+        body = body.replace(name, repr(value))
+    return body
+
+
+SCRIPT = _filled(_BODY)
 """Takes the name of the ledger as its key and a claim as JSON. Returns the grant as JSON."""
+BUDGET_SCRIPT = _filled(_BUDGET_BODY)
+"""The same for a BudgetLedger."""

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 from remote_udf.functions import FunctionKind
 from udf_server.base.attempts import is_answered, limited
 from udf_server.base.errors import CircuitOpen, InvalidConfig, InvalidCost, RetryableError
-from udf_server.base.failures import describe
 from udf_server.base.fairness import ANYONE, FairQueue, current_party
 from udf_server.base.functions import Function
-from udf_server.base.spending import Spending, call_deadline, checked_amounts, current_spending
+from udf_server.base.spending import Spending, call_deadline, current_spending
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.limits import Demand, Limits, LocalLimits
 from udf_server.guards.rates import CALLS, amounts_of
@@ -152,22 +151,17 @@ class Guard:
 
     def _costs(self, function: Function) -> Callable[[Sequence[Any]], Sequence[float]] | None:
         """What a call takes of each rate, by its arguments; None if all rates count calls."""
-        estimate, rates, place = function.cost, self._settings.rate, function.context_position
-        if estimate is None or not self._units:
+        rates = self._settings.rate
+        if function.cost is None or not self._units:
             return None
-        source = f"function {self._key}: cost"
 
         def costs(arguments: Sequence[Any]) -> Sequence[float]:
-            if function.context_parameter is not None and place is not None and place < len(arguments):
-                arguments = (*arguments[:place], *arguments[place + 1 :])
-            try:
-                estimated = estimate(*arguments)
-            except Exception as error:
-                raise InvalidCost(f"{source} raised {describe(error)}") from error
-            found = amounts_of(rates, checked_amounts(estimated, source))
+            found = amounts_of(rates, function.estimated(arguments))
             for rate, amount in zip(rates, found, strict=True):
                 if amount > rate.amount:
-                    raise InvalidCost(f"{source}: a call of {amount:g} {rate.unit} never fits the rate {rate}")
+                    raise InvalidCost(
+                        f"function {self._key}: cost: a call of {amount:g} {rate.unit} never fits the rate {rate}"
+                    )
             return found
 
         return costs

@@ -23,6 +23,7 @@ from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.functions import Function
+from udf_server.guards.hedge import Hedge
 from udf_server.hosting.executors import Executors, LoopExecutor, ThreadExecutor
 from udf_server.hosting.load import Load
 from udf_server.hosting.registry import Registry
@@ -83,8 +84,8 @@ class HostedFunction:
         self._opening = asyncio.Lock()
         self.batching: Closing | None = None
         """What merges calls of streams, once a stream has needed it."""
-        self.hedged: Function | None = None
-        """The function with hedged calls, once a stream has needed it."""
+        self.hedge: Hedge | None = None
+        """The hedges of its calls, once a stream has needed them."""
 
     @functools.cached_property
     def hedging(self) -> HostedOptions | None:

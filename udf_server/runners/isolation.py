@@ -14,6 +14,7 @@ from remote_udf.errors import ErrorCode
 from remote_udf.outcomes import RowError
 from udf_server.base.attempts import AttemptTimeout
 from udf_server.base.codecs import Codec
+from udf_server.base.errors import BudgetSpent
 from udf_server.base.failures import describe, row_error
 from udf_server.runners.outputs import Taken, error_bytes
 from udf_server.runners.retries import RetryPolicy
@@ -120,8 +121,9 @@ class Outcomes:
         values = slices[0] if len(slices) == 1 else pa.concat_arrays(slices) if slices else pa.nulls(0, self.codec.type)
         errors = {row - first: self.errors.pop(row) for row in [row for row in self.errors if row < end]}
         parts = {row - first: self.parts.pop(row) for row in [row for row in self.parts if row < end]}
-        calls, retries = self.calls, self.retries
-        self.sent, self.calls, self.retries = end, 0, 0
+        # It is negative if a call was counted before it was refused.
+        calls, retries = max(self.calls, 0), self.retries
+        self.sent, self.calls, self.retries = end, self.calls - calls, 0
         self.bytes = 0 if not self.slices else max(self.bytes - values.nbytes, 0)
         return Taken(first, values, errors, parts, calls, retries)
 
@@ -175,6 +177,10 @@ def isolate(
             assert error is not None
             if isinstance(error, MalformedResult):
                 outcomes.fail_rows(rows, RowError(error.code, str(error), attempt))
+                break
+            if isinstance(error, BudgetSpent):
+                outcomes.calls -= 1
+                outcomes.fail_rows(rows, row_error(error, attempt, retryable=False))
                 break
             hung = isinstance(error, AttemptTimeout)
             delay = retry.delay(error, attempt) if whole or hung or len(rows) == 1 else None

@@ -7,7 +7,7 @@ from random import Random
 from remote_udf.effective_options import ScalarOptions
 from remote_udf.options import RetryStrategy
 from remote_udf.outcomes import RowError
-from udf_server.base.errors import Failure, RetryableError
+from udf_server.base.errors import BudgetSpent, Failure, RetryableError
 from udf_server.base.failures import describe, row_error
 
 __all__ = ["Attempts", "RetryPolicy"]
@@ -24,6 +24,8 @@ class RetryPolicy:
         """Whether `retry-on` names the class of the error or one of its base classes."""
         if isinstance(error, Failure):
             return error.retryable
+        if isinstance(error, BudgetSpent):
+            return False
         wanted = self.options.retry_on
         return any(kind.__name__ in wanted for kind in type(error).__mro__)
 

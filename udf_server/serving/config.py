@@ -19,7 +19,7 @@ from remote_udf.errors import InvalidOption
 from remote_udf.option_values import size, unknown
 from remote_udf.options import HOSTED_OPTIONS, SCALAR_OPTIONS
 from udf_server.base.errors import InvalidConfig
-from udf_server.guards.settings import GuardSettings
+from udf_server.guards.settings import GuardSettings, WithoutCoordination
 from udf_server.hosting.turns import DEFAULT_CALLS
 from udf_server.runners.room import RESULT_BYTES
 
@@ -119,12 +119,18 @@ class ServerConfig:
     )
     coordination_url: str | None = _setting(
         None,
-        "Redis that the servers share, `redis://host:6379/0`: guards then limit all of them together. Without it they "
-        "apply per server: its worker processes share them. Set a URL with a password in the environment.",
+        "Redis that the servers share, `redis://host:6379/0`: guards and budgets then hold for all of them together. "
+        "Without it they apply per server: its worker processes share them. Set a URL with a password in the "
+        "environment.",
         secret=True,
     )
     coordination_namespace: str = _setting(
         "default", "Servers with the same namespace, in the same Redis, share guards. They must have the same settings."
+    )
+    budgets_without_coordination: str = _setting(
+        "fail-closed",
+        "While the Redis of coordination_url is away, calls of jobs with a budget fail (`fail-closed`), or each "
+        "process takes the rest of the budget for its own (`fail-open`).",
     )
     drain_seconds: float = _setting(30.0, "How long open streams may continue after SIGTERM.")
     log_level: str = _setting("info", "debug, info, warning or error.")
@@ -155,7 +161,10 @@ class ServerConfig:
         for name in ("port", "metrics_port"):
             if getattr(self, name) > 65_535:
                 raise InvalidConfig(f"setting {name!r}: {getattr(self, name)} is not a port")
-        for name, choices in (("log_level", ("debug", "info", "warning", "error")), ("log_format", ("text", "json"))):
+        for name, choices in (
+            ("log_level", ("debug", "info", "warning", "error")), ("log_format", ("text", "json")),
+            ("budgets_without_coordination", tuple(WithoutCoordination)),
+        ):  # fmt: skip
             if getattr(self, name) not in choices:
                 raise InvalidConfig(f"setting {name!r}: {getattr(self, name)!r} is not one of {', '.join(choices)}")
         try:

@@ -130,7 +130,7 @@ class Processes:
         self._stopping = threading.Event()
         self._workers: list[_Worker] = []
         self._ledgers: LedgerServer | None = None
-        """Where the workers share guards, unless servers do."""
+        """Where the workers share guards and budgets, unless servers do."""
 
     def start(self) -> dict[str, Any]:
         """Start the workers and wait until every one is ready. Returns the ready line. Raises InvalidConfig."""
@@ -141,9 +141,10 @@ class Processes:
             "--stop-with-stdin", "--port", str(self._port.getsockname()[1]),
             "--metrics-host", "127.0.0.1", "--metrics-port", "0",
         ]  # fmt: skip
-        if config.guards and config.coordination_url is None:
+        if config.coordination_url is None:
             self._ledgers = LedgerServer()
             command += ["--coordination-url", self._ledgers.url]
+        if config.guards and config.coordination_url is None:
             log.info("guards apply per server: no coordination_url is set", extra={"guards": list(config.guards)})
         try:
             for number in range(config.processes):

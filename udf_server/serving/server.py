@@ -24,13 +24,15 @@ from remote_udf.tracing import flush_spans, prepare_tracing
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
+from udf_server.budgets.budgets import Budgets
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.sealing import sealing
 from udf_server.cache.urls import store_from_url
 from udf_server.coordination.coordinator import Coordinator
-from udf_server.coordination.ledgers import ledgers_from_url
+from udf_server.coordination.ledgers import LocalLedgers, ledgers_from_url
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
+from udf_server.guards.settings import WithoutCoordination
 from udf_server.hosting.function_host import FunctionHost, HostedFunction, HostLimits
 from udf_server.hosting.loop_watch import LoopWatch
 from udf_server.hosting.registry import Registry
@@ -89,7 +91,7 @@ class Server:
         limits = HostLimits(config.calls_per_function, config.threads_per_function, config.lost_calls_per_function)
         self._guards = self._make_guards()
         self._host = FunctionHost(registry, limits=limits, defaults=config.functions, guard=self._guarded)
-        self._coordinator = self._make_coordinator()
+        self._coordinator, self._budgets = self._make_coordinator()
         stream_limits = StreamLimits(
             config.max_message_bytes, config.max_stream_rows, config.max_stream_bytes, config.max_stream_result_bytes,
             config.shared_memory,
@@ -108,7 +110,14 @@ class Server:
             callers_differ=self._access.restricted, seal=seal, unseal=unseal,
         )  # fmt: skip
         self._service = UdfService(
-            self._host, self.metrics, stream_limits, self._access, admission, cache=self._cache, alone=not share_port
+            self._host,
+            self.metrics,
+            stream_limits,
+            self._access,
+            admission,
+            cache=self._cache,
+            budgets=self._budgets,
+            alone=not share_port,
         )
         self._health = _Health()
         self._grpc: aio.Server | None = None
@@ -125,9 +134,8 @@ class Server:
         """Listen and become ready. Raises InvalidConfig if the server cannot listen on an address."""
         try:
             await self._cache.open()
-            if self._coordinator is not None:
-                await self._coordinator.open()
-            elif self._guards:
+            await self._coordinator.open()
+            if self._guards and self.config.coordination_url is None:
                 log.info("guards apply per process: no coordination_url is set", extra={"guards": list(self._guards)})
             # OpenTelemetry is imported here so that the first stream does not wait for it.
             prepare_tracing("udf-server")
@@ -142,8 +150,7 @@ class Server:
             if self._http is not None:
                 self._http.close()
             await self._cache.close()
-            if self._coordinator is not None:
-                await self._coordinator.close()
+            await self._coordinator.close()
             self._grpc = self._http = None
             raise
         self._heart = asyncio.create_task(self._beat_on())
@@ -183,8 +190,7 @@ class Server:
             self._watch.stop()
         await self._host.close()
         await self._cache.close()
-        if self._coordinator is not None:
-            await self._coordinator.close()
+        await self._coordinator.close()
         if self._heart is not None:
             self._heart.cancel()
         if self._http is not None:
@@ -213,14 +219,15 @@ class Server:
                 guards[spec.key] = guard
         return guards
 
-    def _make_coordinator(self) -> Coordinator | None:
-        """What shares the guards with other processes; None if nothing is shared. Raises InvalidConfig."""
+    def _make_coordinator(self) -> tuple[Coordinator, Budgets]:
+        """What shares the guards with other processes, and the budgets of jobs. Raises InvalidConfig."""
         url = self.config.coordination_url
-        if url is None:
-            return None
-        ledgers = ledgers_from_url(url, self.config.coordination_namespace)
+        fail_open = self.config.budgets_without_coordination == WithoutCoordination.FAIL_OPEN
+        ledgers = LocalLedgers() if url is None else ledgers_from_url(url, self.config.coordination_namespace)
         sharing = [guard.sharing for guard in self._guards.values() if guard.sharing is not None]
-        return Coordinator(ledgers, sharing, observe=self.metrics.coordinated)
+        observe = (lambda seconds, good: None) if url is None else self.metrics.coordinated
+        coordinator = Coordinator(ledgers, sharing, observe=observe)
+        return coordinator, Budgets(coordinator, ledgers.identity, fail_open=fail_open)
 
     def _guarded(self, function: Function) -> Function:
         """The function with the guards of `[guards.NAME]`."""
@@ -311,6 +318,7 @@ class Server:
             self._service.end_idle_streams()
             self._service.observe()
             self._cache.observe()
+            self._budgets.sweep()
             for hosted in self._host.hosted():
                 labels = hosted.spec.name, hosted.spec.version
                 self.metrics.turns_waiting.labels(*labels).set(hosted.waiting)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from remote_udf.spans import NO_SPAN, Span
 from remote_udf.v1 import message_pb2 as pb
 from udf_server.base.metrics import FunctionMetrics
+from udf_server.budgets.stream_budget import StreamBudget
 from udf_server.runners.outputs import Output
 from udf_server.runners.room import RESULT_BYTES
 from udf_server.runners.runner import InputBatch
@@ -50,12 +51,15 @@ class RowAccounts:
     def __init__(
         self, limits: StreamLimits, metrics: FunctionMetrics, clock: Callable[[], float] = time.monotonic,
         *, admission: Admission | None = None, function: str = "", span: Span = NO_SPAN,
+        budget: StreamBudget | None = None,
     ) -> None:  # fmt: skip
-        """`admission` has the limits that all streams share; it counts the rows of this stream under `function`.
+        """`budget` counts rows that fail.
+
+        `admission` has the limits that all streams share; it counts the rows of this stream under `function`.
 
         `span` is the stream's span, the parent of the batches' spans.
         """
-        self._span = span
+        self._span, self._budget = span, budget
         self._admission = admission or Admission()
         self._function = function
         self._limits = limits
@@ -146,6 +150,8 @@ class RowAccounts:
             pending.span.end()
         self._metrics.rows_answered(ok, failed, output.skipped, output.size)
         self._metrics.called(output.calls, output.retries)
+        if self._budget is not None:
+            self._budget.answered(output.rows, output.codes)
         if any(output.cached):
             self._metrics.cached(*output.cached)
         for code, count in output.codes.items():

@@ -21,6 +21,7 @@ from udf_server.base.fairness import Party
 from udf_server.base.metrics import FunctionMetrics, ServerMetrics
 from udf_server.base.posting import poster
 from udf_server.batching.merged_rows import MergedRows
+from udf_server.budgets.budgets import Budgets
 from udf_server.cache.cached_runner import CachedRunner
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
@@ -73,6 +74,7 @@ class ExecuteStream:
         caller: Caller = ANYBODY,
         admission: Admission | None = None,
         cache: OutcomeCache | None = None,
+        budgets: Budgets | None = None,
         headers: Headers = (),
         clock: Callable[[], float] = time.monotonic,
         random: Random | None = None,
@@ -83,6 +85,7 @@ class ExecuteStream:
         self._caller = caller
         self._admission = admission or Admission()
         self._cache = cache
+        self._budgets = budgets
         self._headers = headers
         self._span: Span = NO_SPAN
         self._began = clock()
@@ -256,7 +259,9 @@ class ExecuteStream:
         )  # fmt: skip
         alive = tasks.create_task(self._heartbeats.send_while_opening())
         try:
-            opening = await open_function(self._host, request, self._server_metrics, self._caller)
+            opening = await open_function(
+                self._host, request, self._server_metrics, self._caller, self._budgets, self._held
+            )
         finally:
             alive.cancel()
         spec = opening.hosted.spec
@@ -264,8 +269,9 @@ class ExecuteStream:
         self._metrics = self._server_metrics.function(spec.name, spec.version)
         self._metrics.stream_opened()
         self._accounts = RowAccounts(
-            self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key, span=self._span
-        )
+            self._limits, self._metrics, self._clock, admission=self._admission, function=spec.key, span=self._span,
+            budget=opening.budget,
+        )  # fmt: skip
         self._held.callback(self._accounts.drop)
         self._span.event("opened")
         party = Party(self._caller.identity, context.job[:200])
@@ -307,7 +313,7 @@ class ExecuteStream:
             clock=self._clock,
             random=self._random,
         )
-        self._runner = self._made_runner(setup)
+        self._runner = self._made_runner(setup, budgeted=opening.budget is not None)
         self._held.callback(self._leave, self._runner)
         self._heartbeats.opened(opening.options.timeout)
         self._spawn(self._heartbeats.watch(self._runner, opening.hosted, self._metrics, self._accounts), tasks)
@@ -318,13 +324,20 @@ class ExecuteStream:
         if self._cache is not None and isinstance(self._runner, CachedRunner):
             self._cache.compare(spec.key, request.cache)
             answer.opened.cache = self._cache.store.identity
+        if self._budgets is not None and opening.budget is not None:
+            answer.opened.budget = self._budgets.identity
         self._outbox.put(answer)
         if self._draining:
             self.drain()
 
-    def _made_runner(self, setup: RunnerSetup) -> Runner:
-        """The runner of the stream's calls, behind the cache if the call has one."""
-        make = MergedRows if setup.hosted.merging is not None else _RUNNERS[setup.function.spec.execution]
+    def _made_runner(self, setup: RunnerSetup, *, budgeted: bool) -> Runner:
+        """The runner of the stream's calls, behind the cache if the call has one.
+
+        Rows of a job with a budget do not join common calls, of which no single job could be refused its part.
+        """
+        make = (
+            MergedRows if setup.hosted.merging is not None and not budgeted else _RUNNERS[setup.function.spec.execution]
+        )
         if self._cache is None or not setup.options.cache_ttl:
             return make(setup)
         return CachedRunner(setup, make, self._cache, self._caller.identity)

@@ -1,9 +1,10 @@
 """Opening checks an Open message against the function that it names, before any row is sent."""
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -24,6 +25,8 @@ from udf_server.base.context import StreamContext
 from udf_server.base.functions import Function
 from udf_server.base.metrics import ServerMetrics
 from udf_server.base.spending import StreamSpending
+from udf_server.budgets.budgets import Budgets
+from udf_server.budgets.stream_budget import StreamBudget
 from udf_server.guards.hedge import Hedge
 from udf_server.hosting.function_host import FunctionHost, HostedFunction
 from udf_server.process.binding import bind_process, checked_process_segments
@@ -54,10 +57,17 @@ class Opening:
     options_text: Mapping[str, str]
     """The options in effect, under the names of the function's kind."""
     arguments: Arguments
+    budget: StreamBudget | None = None
+    """What its calls may spend; None for any amount."""
 
 
-async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMetrics, caller: Caller) -> Opening:
-    """Find the function, check access, version, types and options, and run its `open` hooks.
+async def open_function(
+    host: FunctionHost, request: pb.Open, metrics: ServerMetrics, caller: Caller, budgets: Budgets | None,
+    held: contextlib.ExitStack,
+) -> Opening:  # fmt: skip
+    """Find the function, check access, version, types, options and budget, and run its `open` hooks.
+
+    The stream leaves its budget when `held` is closed.
 
     Raises StreamError if a check fails; its message names the function, what was found and what is expected. Raises
     ProtocolViolation if the schema of the arguments cannot be read.
@@ -77,17 +87,45 @@ async def open_function(host: FunctionHost, request: pb.Open, metrics: ServerMet
             f"function {spec.key} is not what this job was planned with; it is now {spec.signature}. "
             "Look the function up again and restart the job, or give a changed function a new version",
         )
-    spending = StreamSpending(functools.partial(metrics.function(spec.name, spec.version).spent, caller.name))
+    count: Callable[[dict[str, float]], None] = functools.partial(
+        metrics.function(spec.name, spec.version).spent, caller.name
+    )
+    budget = _budget(budgets, hosted, request, caller, held) if request.HasField("budget") else None
+    spending = StreamSpending(count if budget is None else functools.partial(_count_twice, count, budget))
     if request.ByteSize() <= SMALL_BYTES:
-        opened = _bound(hosted, request, metrics, spending)
+        opened = _bound(hosted, request, metrics, spending, budget)
     else:
         # The message has a wide table or much broadcast state, which would block the event loop.
-        opened = await asyncio.get_running_loop().run_in_executor(None, _bound, hosted, request, metrics, spending)
+        opened = await asyncio.get_running_loop().run_in_executor(
+            None, _bound, hosted, request, metrics, spending, budget
+        )
     await hosted.open()
     return opened
 
 
-def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics, spending: StreamSpending) -> Opening:
+def _budget(
+    budgets: Budgets | None, hosted: HostedFunction, request: pb.Open, caller: Caller, held: contextlib.ExitStack
+) -> StreamBudget:
+    if budgets is None:
+        raise _refused(
+            ErrorCode.INVALID_OPTION,
+            f"function {hosted.spec.key}: a budget needs a server; here the function runs in the process of its caller",
+        )
+    # An address is no caller: the executors of a job have several.
+    budget = budgets.join(caller.name, request.budget)
+    held.callback(budgets.leave, budget)
+    return StreamBudget(budget, hosted.spec.key, hosted.executors.clock)
+
+
+def _count_twice(count: Callable[[dict[str, float]], None], budget: StreamBudget, amounts: dict[str, float]) -> None:
+    count(amounts)
+    budget.spent(amounts)
+
+
+def _bound(
+    hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics, spending: StreamSpending,
+    budget: StreamBudget | None,
+) -> Opening:  # fmt: skip
     spec = hosted.spec
     schema = read_schema(request.arguments)
     context = StreamContext.from_proto(spec.name, spec.version, request.context, spending)
@@ -95,10 +133,14 @@ def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics, spe
         for field in schema:
             require_supported(field.type, f"function {spec.key}, argument {field.name!r}")
         if isinstance(hosted.function, Aggregate):
-            return _aggregate(hosted, hosted.function, request, schema, context, metrics)
-        if isinstance(hosted.function, ProcessFunction):
-            return _process(hosted, hosted.function, request, schema, context, metrics)
-        return _scalar(hosted, request, schema, context, metrics)
+            opening = _aggregate(hosted, hosted.function, request, schema, context, metrics)
+        elif isinstance(hosted.function, ProcessFunction):
+            opening = _process(hosted, hosted.function, request, schema, context, metrics)
+        else:
+            return _scalar(hosted, request, schema, context, metrics, budget)
+        if budget is None:
+            return opening
+        return replace(opening, function=budget.wrap(opening.function), budget=budget)
     except UnsupportedType as error:
         raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
     except InvalidOption as error:
@@ -106,29 +148,30 @@ def _bound(hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics, spe
 
 
 def _scalar(
-    hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext, metrics: ServerMetrics
-) -> Opening:
+    hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext, metrics: ServerMetrics,
+    budget: StreamBudget | None,
+) -> Opening:  # fmt: skip
     spec = hosted.spec
     options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
     _ = hosted.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
     if request.second:
         _accept_second(hosted, metrics)
-    limit, function = options.attempt_timeout, _hedged(hosted, metrics)
+    function = hosted.function if budget is None else budget.wrap(hosted.function)
+    limit, function = options.attempt_timeout, _hedged(hosted, function, metrics)
     function = function if limit is None else with_attempt_timeout(function, limit)
-    return Opening(hosted, function, context, options, options.to_text(), arguments)
+    return Opening(hosted, function, context, options, options.to_text(), arguments, budget)
 
 
-def _hedged(hosted: HostedFunction, metrics: ServerMetrics) -> Function:
+def _hedged(hosted: HostedFunction, function: Function, metrics: ServerMetrics) -> Function:
     """The function, with hedged calls if it has them. All streams share the hedges of a function."""
     if (options := hosted.hedging) is None:
-        return hosted.function
-    if hosted.hedged is None:
+        return function
+    if hosted.hedge is None:
         after = None if isinstance(options.hedge_after, str) else options.hedge_after
         count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
-        hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
-        hosted.hedged = hedge.wrap(hosted.function)
-    return hosted.hedged
+        hosted.hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
+    return hosted.hedge.wrap(function)
 
 
 def _accept_second(hosted: HostedFunction, metrics: ServerMetrics) -> None:

@@ -15,6 +15,7 @@ from remote_udf.messages import encode
 from remote_udf.v1 import message_pb2, service_pb2
 from remote_udf.version import __version__
 from udf_server.base.metrics import ServerMetrics
+from udf_server.budgets.budgets import Budgets
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.security.access import Access, Caller
@@ -38,7 +39,8 @@ class UdfService:
 
     def __init__(
         self, host: FunctionHost, metrics: ServerMetrics, limits: StreamLimits, access: Access | None = None,
-        admission: Admission | None = None, *, cache: OutcomeCache | None = None, alone: bool = True,
+        admission: Admission | None = None, *, cache: OutcomeCache | None = None,
+        budgets: Budgets | None = None, alone: bool = True,
         clock: Callable[[], float] = time.monotonic,
         new_random: Callable[[], Random] = Random,
     ) -> None:  # fmt: skip
@@ -51,7 +53,7 @@ class UdfService:
         self._clock, self._new_random = clock, new_random
         self._access = access or Access(None)
         self._admission = admission or Admission()
-        self._cache = cache
+        self._cache, self._budgets = cache, budgets
         self._host = host
         self._metrics = metrics
         self._limits = limits
@@ -131,7 +133,8 @@ class UdfService:
             return
         stream = ExecuteStream(
             self._host, self._metrics, self._limits, caller=caller, admission=self._admission, cache=self._cache,
-            headers=context.invocation_metadata() or (), clock=self._clock, random=self._new_random(),
+            budgets=self._budgets, headers=context.invocation_metadata() or (), clock=self._clock,
+            random=self._new_random(),
         )  # fmt: skip
         self._by_caller[who] += 1
         try:

@@ -15,7 +15,7 @@ from remote_udf.spans import NO_SPAN, Span
 from remote_udf.threads import THREADS, Threads
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.calls import ScalarCall
-from spark_client.base.errors import AccountingMismatch, ServerUnavailable
+from spark_client.base.errors import AccountingMismatch, BudgetExceeded, ServerUnavailable
 from spark_client.base.transport import Transport, TransportLost
 from spark_client.executor.stream.accounts import Accounts
 from spark_client.executor.stream.chunks import Answer, Chunk
@@ -150,15 +150,26 @@ class CallStream:
     def receive(self) -> list[Answer]:
         """Wait for outcomes. The result is empty only if no row is unanswered or the stream was closed.
 
-        Raises StreamError if the server ends the stream permanently, AccountingMismatch, or
+        Raises StreamError if the server ends the stream permanently, BudgetExceeded, AccountingMismatch, or
         ProtocolViolation. If a server is lost, it is replaced. If that fails until the deadline, the
         rows in flight get the error SERVER_UNAVAILABLE.
         """
         while self._pending.rows and not self._done:
             answers = self._receive_one()
             if answers:
+                self._require_budget(answers)
                 return answers
         return []
+
+    def _require_budget(self, answers: Sequence[Answer]) -> None:
+        """Raise BudgetExceeded if a row was not called because the budget is spent, and the session wants that."""
+        budget = self.call.config.budget
+        if budget is None or not budget.fails:
+            return
+        for answer in answers:
+            for error in answer.errors.values():
+                if error.code is ErrorCode.BUDGET_SPENT:
+                    raise BudgetExceeded(f"function {self.call.spec.key}: {error.message}")
 
     def finish(self) -> pb.StreamCounts:
         """End the stream after the last answer and compare the server's counts with those of the client.

@@ -1,14 +1,15 @@
 """Connector tries servers, with pauses, until one accepts the stream or the deadline passes."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from remote_udf.errors import ErrorCode, ErrorKind, StreamError
 from remote_udf.spans import Span
 from spark_client.base.calls import ScalarCall
-from spark_client.base.errors import ServerUnavailable
+from spark_client.base.errors import BudgetNotKept, ServerUnavailable
 from spark_client.base.transport import TransportLost
+from spark_client.executor.stream.budget_ledgers import BudgetLedgers, process_ledgers
 from spark_client.executor.stream.connection import Connection
 
 __all__ = ["BACKOFF_SECONDS", "Connector", "backoff"]
@@ -46,8 +47,11 @@ class Connector:
         sleep: Callable[[float], object],
         span: Span,
         uniform: Callable[[float, float], float] = random.uniform,
+        ledgers: BudgetLedgers | None = None,
     ) -> None:
-        """`servers` returns the current addresses. `sleep` must end when the stream is closed.
+        """`ledgers` remembers where budgets are counted; by default those that this process has seen.
+
+        `servers` returns the current addresses. `sleep` must end when the stream is closed.
 
         `uniform` draws the jitter of pauses.
         """
@@ -58,6 +62,7 @@ class Connector:
         self._sleep = sleep
         self._span = span
         self._uniform = uniform
+        self._ledgers = process_ledgers() if ledgers is None else ledgers
         self._closed = False
         self._opening: Connection | None = None
         """The connection that is being opened."""
@@ -76,7 +81,7 @@ class Connector:
         server may accept what one refuses, the refusal is final only if all servers of a round refuse.
 
         Raises ServerUnavailable after the deadline or `close`, StreamError if the refusal is final or if the function's
-        `open` still fails at the deadline.
+        `open` still fails at the deadline, BudgetNotKept if the servers do not count the budget together.
         """
         function, target = self._call.spec.key, self._call.config.target
         attempts = 0
@@ -96,6 +101,7 @@ class Connector:
                 open_seconds = open_deadline - self._clock()
                 first = open_seconds if len(servers) == 1 else self._share(deadline, len(servers - tried) + 1)
                 connection.open(open_seconds, first)
+                self._require_budget(connection, servers)
                 return connection
             except TransportLost as lost:
                 if connection is not None:
@@ -128,6 +134,15 @@ class Connector:
                 raise ServerUnavailable(f"function {function}: {why}") from None
             self._sleep(pause)
         raise ServerUnavailable(f"function {function}: the stream was closed")
+
+    def _require_budget(self, connection: Connection, servers: Collection[str]) -> None:
+        budget = self._call.config.budget
+        if budget is None:
+            return
+        problem = self._ledgers.problem(budget.job, connection.budget, len(servers))
+        if problem:
+            connection.close(cancel=True)
+            raise BudgetNotKept(f"function {self._call.spec.key}, servers at {self._call.config.target}: {problem}")
 
     def may_change(self) -> bool:
         """Whether several servers are listed, so that a delay that one asks for need not be waited for."""

@@ -96,6 +96,7 @@ class Connection:
             takes_parts=call.takes_parts,
             cache=self._caches.elsewhere(call.config.target, spec.key, self.server),
             second=second,
+            budget=call.config.budget.to_proto() if call.config.budget is not None else None,
         )
         self._call = call
         self._requests.put(encode(pb.ExecuteRequest(open=request)))
@@ -130,6 +131,8 @@ class Connection:
         with self._memory_lock:
             if opened.shared_memory and self._offered is not None:
                 self._shared = self._offered.accepted()
+        self.budget = opened.budget
+        """Where the server counts the budget; empty if it does not."""
         self.second = opened.second if opened.HasField("second") else None
         """When rows of a slow message may be sent to another server too; None for never."""
         self.ordered = self.options.output_mode is OutputMode.ORDERED

@@ -1,0 +1,269 @@
+"""Budgets of jobs: what streams of a job may spend together, on one server and on several."""
+
+import asyncio
+import dataclasses
+import threading
+
+import pyarrow as pa
+import pytest
+
+import udf_server as udf
+from remote_udf.errors import ErrorCode, StreamError
+from spark_client.base.budget import Budget
+from spark_client.base.errors import BudgetExceeded, BudgetNotKept
+from spark_client.executor.stream.budget_ledgers import BudgetLedgers
+from spark_client.executor.stream.transport import transport_for
+from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from udf_server.base.errors import BudgetSpent, RetryableError
+from udf_server.budgets.job_budget import AWAY_SECONDS, JobBudget
+from udf_server.budgets.terms import Terms
+from udf_server.guards.waiting import ThreadWaiter
+
+SPENT = ErrorCode.BUDGET_SPENT
+
+
+@udf.scalar
+async def ask(x: int, context: udf.CallContext) -> int:
+    await asyncio.sleep(0.001)
+    context.spend(usd=0.25)
+    return x
+
+
+@udf.scalar
+def ask_thread(x: int, context: udf.CallContext) -> int:
+    context.spend(usd=0.25)
+    return x
+
+
+@udf.scalar(vectorized=True)
+def ask_all(x: pa.Int64Array) -> pa.Int64Array:
+    return x
+
+
+@udf.scalar(batched=True, max_queue_delay="1 ms")
+async def ask_list(x: list[int]) -> list[int]:
+    return x
+
+
+@udf.scalar
+async def fails(x: int) -> int:
+    if x % 2:
+        raise ValueError("odd")
+    return x
+
+
+def budget(over="on-error", **amounts):
+    return Budget.of(amounts, over)
+
+
+def results(serving, function, values, bound, chunk=10, **options):
+    """The outcomes of the rows by position."""
+    call = call_of(function, getattr(serving, "target", serving), **options)
+    call = dataclasses.replace(call, config=dataclasses.replace(call.config, budget=bound))
+    stream = stream_of(call, transport_for(call.config))
+    try:
+        for first in range(0, len(values), chunk):
+            stream.submit(chunk_of(values[first : first + chunk], first))
+        found = everything(stream)
+        stream.finish()
+        return found, stream.statistics
+    finally:
+        stream.close()
+
+
+def refused(found):
+    return [row for row, value in found.items() if getattr(value, "code", None) is SPENT]
+
+
+@pytest.mark.parametrize("function", [ask, ask_thread], ids=["async", "thread"])
+def test_streams_of_a_job_make_no_more_calls_than_its_budget_has(serve, function):
+    serving, bound, found = serve(function), budget(calls=100), []
+
+    def run():
+        found.append(results(serving, function, list(range(50)), bound))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sum(len(refused(each)) for each, _ in found) == 100
+    assert sum(statistics.calls for _, statistics in found) == 100
+    message = next(each[refused(each)[0]].message for each, _ in found if refused(each))
+    assert message == "the budget of this job is spent: 100 of 100 calls"
+    labels = {"function": function.spec.name, "version": "1", "code": "BUDGET_SPENT"}
+    assert serving.metric("udf_row_errors_total", **labels) == 100
+
+
+def test_all_rows_are_called_if_the_budget_is_just_enough(serve):
+    found, _ = results(serve(ask), ask, list(range(100)), budget(calls=100, usd=25))
+    assert list(found.values()) == list(range(100))
+
+
+def test_the_query_fails_if_the_session_says_so(serve):
+    serving, bound = serve(ask), budget("fail", calls=10)
+    for _ in range(2):  # a task that is repeated fails, too
+        with pytest.raises(BudgetExceeded, match="function ask@1: the budget of this job is spent: 10 of 10 calls"):
+            results(serving, ask, list(range(50)), bound)
+
+
+def test_functions_of_a_job_share_its_budget_and_other_jobs_do_not(serve):
+    serving, bound = serve(ask, ask_thread), budget(calls=60)
+    assert refused(results(serving, ask, list(range(40)), bound)[0]) == []
+    assert len(refused(results(serving, ask_thread, list(range(40)), bound)[0])) == 20
+    assert refused(results(serving, ask, list(range(60)), budget(calls=60))[0]) == []
+
+
+@pytest.mark.parametrize("function", [ask, ask_thread], ids=["async", "thread"])
+def test_what_calls_report_is_bounded_by_what_calls_have_cost_before(serve, function):
+    found, statistics = results(serve(function), function, list(range(200)), budget(usd=10))
+    assert statistics.spent == {"usd": 10.0}
+    assert len(refused(found)) == 160
+
+
+def test_an_estimate_of_the_function_is_held_for_its_calls(serve):
+    @udf.scalar(cost=lambda x: {"tokens": x})
+    async def generate(x: int, context: udf.CallContext) -> int:
+        await asyncio.sleep(0.01)
+        context.spend(tokens=x)
+        return x
+
+    found, statistics = results(serve(generate), generate, [10] * 30, budget(tokens=95))
+    assert statistics.spent == {"tokens": 90.0}
+    assert len(refused(found)) == 21
+    assert "90 of 95 tokens, and a call costs 10" in found[refused(found)[0]].message
+
+
+def test_calls_that_spend_less_than_estimated_leave_the_rest_to_others(serve):
+    @udf.scalar(cost=lambda x: {"tokens": 10})
+    async def generate(x: int, context: udf.CallContext) -> int:
+        await asyncio.sleep(0.01)
+        context.spend(tokens=1)
+        return x
+
+    found, statistics = results(serve(generate), generate, [1] * 40, budget(tokens=60))
+    assert statistics.spent == {"tokens": 40.0}
+    assert refused(found) == []
+
+
+def test_the_first_call_of_unknown_cost_is_made_alone(serve):
+    running, most = 0, []
+
+    @udf.scalar
+    async def dear(x: int, context: udf.CallContext) -> int:
+        nonlocal running
+        running += 1
+        most.append(running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        context.spend(usd=6)
+        return x
+
+    found, statistics = results(serve(dear), dear, list(range(20)), budget(usd=10))
+    assert most == [1]
+    assert statistics.spent == {"usd": 6.0}
+    assert len(refused(found)) == 19
+
+
+def test_a_call_of_a_vectorized_function_is_one_call_and_is_not_halved(serve):
+    found, statistics = results(serve(ask_all), ask_all, list(range(40)), budget(calls=2))
+    assert sorted(refused(found)) == list(range(20, 40))
+    assert statistics.calls == 2
+
+
+def test_rows_of_a_job_with_a_budget_do_not_join_common_calls(serve):
+    found, statistics = results(serve(ask_list), ask_list, list(range(40)), budget(calls=2))
+    assert sorted(refused(found)) == list(range(20, 40))
+    assert statistics.calls == 2
+
+
+@pytest.mark.parametrize(("errors", "why"), [(5, "its budget allows 5"), ("10 %", "its budget allows 10 %")])
+def test_a_job_whose_rows_fail_too_often_stops(serve, errors, why):
+    found, _ = results(serve(fails), fails, list(range(2_000)), budget(errors=errors), buffer_capacity=10)
+    rows = refused(found)
+    assert 1_000 < len(rows) < 2_000
+    assert why in found[rows[0]].message
+    assert "rows of this job have failed" in found[rows[0]].message
+
+
+def test_a_share_of_errors_that_is_allowed_stops_nothing(serve):
+    found, _ = results(serve(fails), fails, list(range(500)), budget(errors="50 %"))
+    assert refused(found) == []
+
+
+def test_equal_rows_of_another_job_are_called_although_the_first_has_spent_its_budget(serve):
+    serving = serve(ask)
+    assert len(refused(results(serving, ask, [1] * 5, budget(usd=0.25), cache_ttl="1 min")[0])) == 0
+    assert len(refused(results(serving, ask, [2, 3], budget(usd=0.25), cache_ttl="1 min")[0])) == 1
+    assert refused(results(serving, ask, [2, 3, 4], budget(usd=9), cache_ttl="1 min")[0]) == []
+
+
+def test_a_second_budget_for_one_job_is_refused(serve):
+    serving, bound = serve(ask), budget(calls=5)
+    results(serving, ask, [1], bound)
+    with pytest.raises(StreamError, match="the job has the budget 5 calls; this stream has 7 calls"):
+        results(serving, ask, [1], dataclasses.replace(bound, amounts={"calls": 7.0}))
+
+
+@pytest.mark.parametrize(
+    ("amounts", "share", "why"),
+    [
+        ({"usd": -1.0}, 0.0, "usd=-1.0 is not a number of at least 0"),
+        ({"usd": 0.0}, 0.0, "usd=0 is not a number of more than 0"),
+        ({"usd": float("nan")}, 0.0, "usd=nan"),
+        ({"usd": float("inf")}, 0.0, "usd=inf"),
+        ({"u" * 200: 1.0}, 0.0, "is no unit"),
+        ({f"u{n}": 1.0 for n in range(50)}, 0.0, "50 units"),
+        ({}, 1.5, "1.5 is not a share"),
+        ({}, float("nan"), "nan is not a share"),
+    ],
+)
+def test_a_server_refuses_terms_that_are_none(serve, amounts, share, why):
+    with pytest.raises(StreamError, match=why):
+        results(serve(ask), ask, [1], Budget(amounts, share, fails=False))
+
+
+def test_servers_that_count_apart_are_refused(serve):
+    targets = f"{serve(ask).target},{serve(ask).target}"
+    with pytest.raises(BudgetNotKept, match="2 servers are listed, and each would keep a budget of its own"):
+        results(targets, ask, [1], budget(calls=5))
+
+
+def test_a_server_that_has_forgotten_what_was_spent_is_refused():
+    ledgers = BudgetLedgers()
+    assert ledgers.problem("a", "one", 1) == ""
+    assert ledgers.problem("a", "one", 1) == ""
+    assert "has restarted" in ledgers.problem("a", "two", 1)
+    assert ledgers.problem("b", "two", 1) == ledgers.problem("b", "shared", 3) == ""
+    assert "too old" in ledgers.problem("b", "", 1)
+
+
+# A process whose claims are not answered.
+
+
+def waiting():
+    return ThreadWaiter(())
+
+
+@pytest.mark.parametrize("fail_open", [False, True])
+def test_without_coordination_calls_fail_or_this_process_takes_the_rest(fail_open):
+    now = [0.0]
+    job = JobBudget("b", Terms((("calls", 3.0),)), fail_open=fail_open, clock=lambda: now[0])
+    spender = job.spender("f@1")
+    waiter = job.take(spender, {}, waiting)
+    assert isinstance(waiter, ThreadWaiter)
+    job.claim()
+    job.failed("Redis does not answer")
+    assert not waiter.event.is_set()
+    now[0] = AWAY_SECONDS + 1
+    job.claim()
+    job.failed("Redis does not answer")
+    assert waiter.event.is_set()
+    if not fail_open:
+        with pytest.raises(RetryableError, match="the budget of this job is not coordinated: Redis does not answer"):
+            job.begun(waiter)
+        return
+    assert job.begun(waiter) == [1.0]
+    assert [job.take(spender, {}, waiting) for _ in range(2)] == [[1.0]] * 2
+    with pytest.raises(BudgetSpent, match="3 of 3 calls"):
+        job.take(spender, {}, waiting)

@@ -1,0 +1,105 @@
+"""StreamBudget is the budget of a job for the calls of one stream: it wraps the function that the stream calls."""
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from remote_udf.errors import ErrorCode
+from udf_server.base.attempts import limited
+from udf_server.base.fairness import current_party
+from udf_server.base.functions import Function
+from udf_server.base.spending import Spending, budgeted_spending, call_deadline
+from udf_server.budgets.job_budget import JobBudget
+from udf_server.guards.waiting import TaskWaiter, ThreadWaiter
+
+__all__ = ["StreamBudget"]
+
+POLL_SECONDS = 0.05
+"""How often a thread that waits checks whether its stream has ended."""
+
+
+class StreamBudget:
+    """What the calls of one function for one job may spend. Safe to use from any thread."""
+
+    def __init__(self, budget: JobBudget, function: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.budget = budget
+        self._function, self._clock = function, clock
+        self._spender = budget.spender(function)
+
+    def spent(self, amounts: Mapping[str, float]) -> None:
+        """Count what a call has reported."""
+        self.budget.spent(amounts)
+
+    def answered(self, rows: int, codes: Mapping[str, int]) -> None:
+        """Count rows that have an outcome, with the number of failed ones by code."""
+        refused = codes.get(ErrorCode.BUDGET_SPENT, 0)
+        self.budget.answered(rows - refused, sum(codes.values()) - refused)
+
+    def wrap(self, function: Function) -> Function:
+        """The function whose calls take what they cost from the budget, or raise BudgetSpent."""
+        wrapped = self._async(function) if function.is_async else self._plain(function)
+        return replace(function, call=functools.wraps(function.call)(wrapped), guarded=True)
+
+    def _async(self, function: Function) -> Callable[..., Any]:
+        budget, spender, call = self.budget, self._spender, function.call
+
+        async def budgeted(*arguments: Any, **keywords: Any) -> Any:
+            taken = budget.take(spender, function.estimated(arguments), _task_waiter)
+            costs = await self._wait(taken) if isinstance(taken, TaskWaiter) else taken
+            good, spending = False, Spending()
+            token = budgeted_spending.set(spending)
+            try:
+                called = call(*arguments, **keywords)
+                result = await (called if function.guarded else limited(called))
+                good = True
+                return result
+            finally:
+                budgeted_spending.reset(token)
+                budget.ended(spender, costs, spending.amounts, good=good)
+
+        return budgeted
+
+    async def _wait(self, waiter: TaskWaiter) -> Sequence[float]:
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            self.budget.forget(self._spender, waiter)
+            raise
+        return self.budget.begun(waiter)
+
+    def _plain(self, function: Function) -> Callable[..., Any]:
+        budget, spender, call = self.budget, self._spender, function.call
+
+        def budgeted(*arguments: Any, **keywords: Any) -> Any:
+            taken = budget.take(spender, function.estimated(arguments), _thread_waiter)
+            costs = self._wait_on_thread(taken) if isinstance(taken, ThreadWaiter) else taken
+            good, spending = False, Spending()
+            token = budgeted_spending.set(spending)
+            try:
+                result = call(*arguments, **keywords)
+                good = True
+                return result
+            finally:
+                budgeted_spending.reset(token)
+                budget.ended(spender, costs, spending.amounts, good=good)
+
+        return budgeted
+
+    def _wait_on_thread(self, waiter: ThreadWaiter) -> Sequence[float]:
+        party, deadline = current_party.get(), call_deadline.get()
+        while not waiter.event.wait(min(POLL_SECONDS, max(deadline - self._clock(), 0.0))):
+            if self._clock() >= deadline or party.closed:
+                self.budget.forget(self._spender, waiter)
+                raise TimeoutError(f"function {self._function}: the budget did not allow the call before its deadline")
+        return self.budget.begun(waiter)
+
+
+def _task_waiter() -> TaskWaiter:
+    return TaskWaiter(())
+
+
+def _thread_waiter() -> ThreadWaiter:
+    return ThreadWaiter(())

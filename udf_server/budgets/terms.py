@@ -1,0 +1,58 @@
+"""Terms are what the client has asked for: the amounts that a job may spend, by unit."""
+
+import math
+from dataclasses import dataclass
+
+from remote_udf.amounts import MOST_UNITS
+from remote_udf.errors import ErrorCode, ErrorKind, StreamError
+from remote_udf.v1 import message_pb2 as pb
+from udf_server.base.errors import InvalidCost
+from udf_server.base.spending import checked_amounts
+
+__all__ = ["CALLS", "ERRORS", "RATE_FROM_ROWS", "Terms"]
+
+CALLS, ERRORS = "calls", "errors"
+"""The units that the server itself counts."""
+RATE_FROM_ROWS = 100
+"""With fewer rows, a share of failed rows is not meaningful."""
+JOB_LENGTH = 200
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The budget of a job."""
+
+    amounts: tuple[tuple[str, float], ...]
+    """Maximum amounts by unit, without errors."""
+    errors: float | None = None
+    """Maximum number of failed rows."""
+    error_share: float | None = None
+    """Maximum share of failed rows."""
+
+    @classmethod
+    def from_proto(cls, message: pb.Budget) -> "Terms":
+        """Raises StreamError if an amount is not a number of more than 0, or if there are too many."""
+        try:
+            if not 0 < len(message.job) <= JOB_LENGTH:
+                raise InvalidCost(
+                    f"budget: the id of the job has {len(message.job)} characters; expected 1 to {JOB_LENGTH}"
+                )
+            if len(message.amounts) > MOST_UNITS:
+                raise InvalidCost(f"budget: {len(message.amounts)} units; at most {MOST_UNITS} are possible")
+            amounts = checked_amounts(dict(message.amounts), "budget")
+            for unit, amount in amounts.items():
+                if not amount:
+                    raise InvalidCost(f"budget: {unit}=0 is not a number of more than 0")
+            share = message.error_share
+            if not 0 <= share <= 1 or math.isnan(share):
+                raise InvalidCost(f"budget: {share!r} is not a share of errors from 0 to 1")
+        except InvalidCost as error:
+            raise StreamError(ErrorKind.PROTOCOL, ErrorCode.INVALID_OPTION, str(error)) from None
+        errors = amounts.pop(ERRORS, None)
+        return cls(tuple(sorted(amounts.items())), errors, share or None)
+
+    def __str__(self) -> str:
+        parts = [f"{amount:.15g} {unit}" for unit, amount in self.amounts]
+        parts += [f"{self.errors:.15g} errors"] if self.errors is not None else []
+        parts += [f"{100 * self.error_share:.15g} % errors"] if self.error_share is not None else []
+        return ", ".join(parts)
