@@ -1,4 +1,4 @@
-"""The suite of the fleet: how exactly servers keep limits that they share by a Redis, and what sharing costs."""
+"""The suite of the fleet: how exactly servers keep limits and budgets that they share by a Redis, and the cost."""
 
 import contextlib
 import os
@@ -16,6 +16,7 @@ from benchmarks.fleet_functions import LOOKUP_SECONDS
 from benchmarks.results import Results
 from benchmarks.server import server_process
 from benchmarks.timing import alternating
+from spark_client.base.budget import Budget
 
 __all__ = ["run_fleet"]
 
@@ -43,6 +44,7 @@ def run_fleet(results: Results, quick: bool) -> None:
     """Measures without Spark: the client of its Python workers sends the rows."""
     with redis_server() as url, tempfile.TemporaryDirectory() as folder:
         _measure_limits(results, quick, url, Path(folder))
+        _measure_budgets(results, quick, url, Path(folder))
         _measure_cost(results, quick, url, Path(folder))
 
 
@@ -70,6 +72,25 @@ def _measure_limits(results: Results, quick: bool, url: str, folder: Path) -> No
         results.add("concurrency_used", used, "time of calls over the time that max-concurrency allows meanwhile")
 
 
+def _measure_budgets(results: Results, quick: bool, url: str, folder: Path) -> None:
+    """Send twice the rows that a budget has: of calls, whose cost is known, and of money, whose cost is reported."""
+    worst: dict[str, float] = {}
+    least = 1.0
+    calls = 2_000 if quick else 20_000
+    for name, amount in (("calls", float(calls)), ("usd", calls / 1_000)):
+        for number in range(1 if quick else 3):
+            place = f"{name}{number}"
+            with _servers(SERVERS, "", url, folder, place, coordinated=True) as targets:
+                _stream(targets, "priced", 2 * calls // STREAMS, Budget.of({name: amount}, "on-error"))
+            amounts = [float(line) for line in _lines(folder, place)]
+            spent = sum(amounts) if name == "usd" else len(amounts)
+            worst[name] = max(worst.get(name, 0.0), spent / amount - 1)
+            least = min(least, spent / amount)
+    note = f"what was spent over the budget, less 1; worst of calls and usd; {SERVERS} servers, {STREAMS} streams"
+    results.add("budget_overshoot", max(*worst.values(), 0.0), note)
+    results.add("budget_used", least, "what was spent of the budget; the least of all runs")
+
+
 def _measure_cost(results: Results, quick: bool, url: str, folder: Path) -> None:
     rows, options = _cut(range((20 if quick else 200) * IN_FLIGHT)), {"buffer-capacity": str(IN_FLIGHT)}
     with _servers(1, "", url, folder) as without, _servers(1, COST_GUARD, url, folder) as shared:
@@ -82,9 +103,9 @@ def _measure_cost(results: Results, quick: bool, url: str, folder: Path) -> None
         results.add("guard_cost", times["without"] / times["shared"], note)
 
 
-def _stream(targets: Sequence[str], function: str, rows: int) -> None:
+def _stream(targets: Sequence[str], function: str, rows: int, budget: Budget | None = None) -> None:
     """Send rows over 64 streams at once, in turn to each server."""
-    clients = [Client(target) for target in targets]
+    clients = [Client(target, budget) for target in targets]
     chosen = [clients[number % len(clients)] for number in range(STREAMS)]
     with ThreadPoolExecutor(STREAMS) as threads:
         list(threads.map(lambda client: client.seconds(function, _cut(range(rows))), chosen))
@@ -109,11 +130,13 @@ def _cut(numbers: range) -> list[pa.RecordBatch]:
 
 
 @contextlib.contextmanager
-def _servers(count: int, guards: str, url: str, folder: Path, times: str = "") -> Iterator[list[str]]:
-    """Servers that share the guards by the Redis. They write the times of calls to files with this name."""
+def _servers(
+    count: int, guards: str, url: str, folder: Path, times: str = "", *, coordinated: bool = False
+) -> Iterator[list[str]]:
+    """Servers that share guards and budgets by the Redis. They write about calls to files with this name."""
     path = folder / "server.toml"
     path.write_text(guards)
-    settings = ["--config", str(path), *(["--coordination-url", url] if guards else [])]
+    settings = ["--config", str(path), *(["--coordination-url", url] if guards or coordinated else [])]
     with contextlib.ExitStack() as stack:
         if times:
             os.environ["FLEET_TIMES"] = str(folder / times)

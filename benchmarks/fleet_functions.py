@@ -8,6 +8,8 @@ from pathlib import Path
 import udf_server as udf
 
 LOOKUP_SECONDS = 0.01
+PRICES = (0.0005, 0.001, 0.001, 0.0015)
+"""What calls of `priced` cost, in turn."""
 _PATH = os.environ.get("FLEET_TIMES")
 _FILE = Path(f"{_PATH}.{os.getpid()}").open("w", buffering=1) if _PATH else None  # noqa: SIM115 - it stays open
 
@@ -37,7 +39,18 @@ async def counted(x: int) -> int:
     return x
 
 
+@udf.scalar(timeout="10 min")
+async def priced(x: int, context: udf.CallContext) -> int:
+    """A look-up that costs money, more or less."""
+    await asyncio.sleep(LOOKUP_SECONDS)
+    amount = PRICES[x % len(PRICES)]
+    context.spend(usd=amount)
+    if _FILE is not None:
+        _FILE.write(f"{amount}\n")
+    return x
+
+
 @udf.hookimpl
 def udf_functions() -> list[udf.Function]:
     """The functions of the suite."""
-    return [lookup, limited, counted]
+    return [lookup, limited, counted, priced]
