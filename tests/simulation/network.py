@@ -195,6 +195,7 @@ class ClientStream:
         self.to_client = Path(scheduler, self.link, 1, network.process)
         self._inbox = threads.queue()
         self._ended: Exception | None = None
+        self._callbacks: list[Callable[[], None]] = []
         self._room = WINDOW
         self._read = 0
         """Messages that were read, and of which the server was not told."""
@@ -227,6 +228,12 @@ class ClientStream:
     def is_active(self) -> bool:
         return self._ended is None
 
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Call this when the stream ends. Returns False if it has ended already."""
+        if self._ended is None:
+            self._callbacks.append(callback)
+        return self._ended is None
+
     def cancel(self) -> None:
         if self._ended is None:
             self.end(RpcLost(grpc.StatusCode.CANCELLED, "cancelled"))
@@ -241,6 +248,8 @@ class ClientStream:
         self._inbox.put(error)
         self._has_room.set()
         self.link.streams.pop(self, None)
+        for callback in self._callbacks:
+            callback()
 
     def receive(self, message: bytes) -> None:
         if self._ended is None and self._threads.process.alive:
