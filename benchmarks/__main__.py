@@ -13,6 +13,7 @@ from benchmarks.charts import write_chart
 from benchmarks.fleet import run_fleet
 from benchmarks.growth import run_growth
 from benchmarks.limits import run_limits
+from benchmarks.models import run_models
 from benchmarks.parquet import run_parquet
 from benchmarks.peers.suite import run_peers
 from benchmarks.planning import run_planning
@@ -35,6 +36,7 @@ SUITES: dict[str, Callable[[Results, bool], None]] = {
     "cache": run_cache,
     "batching": run_batching,
     "fleet": run_fleet,
+    "models": run_models,
     "udfbench": run_udfbench,
 }
 

@@ -51,6 +51,10 @@ PROMISED_OF_PEERS = {
     "vs_blocking_udf",
     "vs_arrow_concurrency_level",
 }
+PROMISED_OF_MODELS = {
+    "bare_1000_in_flight_share_of_ideal", "complete_1000_in_flight_share_of_ideal", "complete_server_cpu",
+    "kill_and_rerun_calls",
+}  # fmt: skip
 PROMISED_OF_BATCHING = {
     "merged_vs_per_stream",
     "merged_share_of_ideal",
@@ -159,6 +163,14 @@ def test_the_suite_of_common_calls_writes_its_numbers(tmp_path: Path):
     numbers = json.loads((tmp_path / "batching.json").read_text())
     assert set(numbers) >= PROMISED_OF_BATCHING
     assert numbers["merged_vs_per_stream"] > 2
+
+
+def test_the_suite_of_models_writes_its_numbers(tmp_path: Path):
+    done = run("--suite", "models", "--quick", "--output", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((tmp_path / "models.json").read_text())
+    assert set(numbers) >= PROMISED_OF_MODELS
+    assert 1 <= numbers["kill_and_rerun_calls"] <= 1.02
 
 
 def test_the_suite_of_planning_writes_its_numbers(tmp_path: Path):
