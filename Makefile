@@ -25,8 +25,11 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 # Tests without Spark wait more than they compute.
 UNIT_WORKERS ?= 4
-# Compiling a query takes Spark longer than a few rows are worth; `make test-all` compiles them, as jobs do.
-INTERPRET := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false
+# Compiling a query takes Spark longer than a few rows are worth. Its usual files of checkpoints, for which it asks by
+# FileContext, cost about ten processes each, `readlink` and `chmod`. `make test-all` has both, as jobs do.
+FILES := org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
+QUICK := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false \
+	--conf spark.sql.streaming.checkpointFileManagerClass=$(FILES)
 TESTS ?=
 # What `make check` runs of them; CI: TEST=test-all.
 TEST ?= test
@@ -59,7 +62,7 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 
 .PHONY: test
 test: jdk build/spark.jsa ## the tests but the long ones; TESTS=tests/spark for some of them
-	@PYSPARK_SUBMIT_ARGS='$(INTERPRET) pyspark-shell' \
+	@PYSPARK_SUBMIT_ARGS='$(QUICK) pyspark-shell' \
 		$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
 
 .PHONY: test-all

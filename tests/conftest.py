@@ -38,7 +38,8 @@ def _nothing_outlives_its_stream() -> Iterator[None]:
 
 
 # Short queries in many short-lived JVMs: the optimizing compiler takes more CPU time than it saves.
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Hadoop starts `chmod` for each file that it writes: VFORK starts it without a helper between.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 # `make test` makes it, see class_archive.py. A JVM that finds none, or one that does not fit, starts as usual.
 ARCHIVE = Path(__file__).parents[1] / "build/spark.jsa"
 if " " not in str(ARCHIVE) and ARCHIVE.exists():
