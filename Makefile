@@ -61,16 +61,21 @@ demo: jdk $(VENV)/.run-stamp ## a PySpark job on real data, timed; DEMO_INPUT=fi
 	@$(RUN) -m examples.demo
 
 .PHONY: test
-test: jdk build/spark.jsa ## the tests but the long ones; TESTS=tests/spark for some of them
+test: jdk prepared ## the tests but the long ones; TESTS=tests/spark for some of them
 	@PYSPARK_SUBMIT_ARGS='$(QUICK) pyspark-shell' \
 		$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
 
 .PHONY: test-all
-test-all: jdk build/spark.jsa ## the tests and the long ones; names the slowest
+test-all: jdk prepared ## the tests and the long ones; names the slowest
 	@$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=40 $(TESTS)
 
+# Both at once: an installation keeps one core busy.
+.PHONY: prepared
+prepared:
+	@$(MAKE) -s -j 2 $(VENV)/.dev-stamp build/spark.jsa
+
 # What Spark's JVM loads, which then starts with half of the CPU time. A JVM that cannot write it is no failure.
-build/spark.jsa: $(VENV)/.dev-stamp tests/class_archive.py
+build/spark.jsa: $(VENV)/.run-stamp tests/class_archive.py
 	@mkdir -p $(@D)
 	@$(RUN) -m tests.class_archive $@ >build/spark-jsa.log 2>&1 || echo 'the tests start Spark without an archive of its classes'
 
@@ -192,12 +197,12 @@ jdk:
 		(Debian, Ubuntu: apt-get install default-jdk-headless), or set JAVA_HOME))
 	@:
 
-# What the demo needs; the tests need more.
+# What the demo needs; the tests need more. Python compiles the few modules that it imports, pip would compile all.
 $(VENV)/.run-stamp: pyproject.toml constraints.txt $(PLUGINS)
 	$(if $(PYTHON),,$(error no Python 3.11 or later: install one, or name it: make PYTHON=...))
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV), once'
-	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
+	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo]' $(PLUGINS:%/pyproject.toml=-e %)
 	@touch $@
 
 $(BUILD)/.stamp: pyproject.toml constraints.txt
@@ -208,5 +213,5 @@ $(BUILD)/.stamp: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev-stamp: $(VENV)/.run-stamp
-	@$(RUN) -m pip install -q -c constraints.txt -e '.[server,spark,demo,dev,tracing]'
+	@$(RUN) -m pip install -q --no-compile -c constraints.txt -e '.[server,spark,demo,dev,tracing]'
 	@touch $@
