@@ -4,10 +4,14 @@ import dataclasses
 import math
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import udf_server as udf
 from remote_udf.errors import ErrorCode
+from remote_udf.options import OnError
 from spark_client.base.config import ClientConfig
 from spark_client.executor.engine.planned_calls import PlannedCall, equal_calls
 from spark_client.executor.engine.policy import error_array
@@ -75,6 +79,35 @@ def test_calls_that_may_differ_are_made_each(different):
         engine = through(transport, (one, (0,)), (other, (0,)))
         assert all_outcomes(engine, iter([pa.record_batch({"x": [1.5]})])) == [(1.5, "1.5", "1.5")]
     assert calls == [1.5, 1.5]
+
+
+POLICIES = st.sampled_from([OnError.NULL, OnError.COLUMN])
+
+
+@given(st.lists(POLICIES, min_size=2, max_size=3), st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=2)))
+def test_each_of_equal_calls_passes_failed_rows_on_by_its_own_policy(policies, outer):
+    """Calls of the values of equal calls get what they get if each call is made alone."""
+    made = []
+
+    @udf.scalar
+    def even(x: int) -> int:
+        made.append(x)
+        if x % 2:
+            raise ValueError(f"{x} is odd")
+        return x
+
+    @udf.scalar(vectorized=True)
+    def known(x: pa.Int64Array, y: pa.Int64Array) -> pa.Int64Array:
+        return pc.add(pc.cast(pc.is_valid(x), pa.int64()), pc.cast(pc.is_valid(y), pa.int64()))
+
+    inner = [(call_of(even, policy={"on_error": policy}), (0,)) for policy in policies]
+    calls = [(call_of(known, arguments=2), (1 + one, 1 + other)) for one, other in outer]
+    with LocalTransport(even, known) as transport:
+        found = all_outcomes(through(transport, *inner, *calls), iter([pa.record_batch({"x": [0, 1]})]))
+    failed = ErrorCode.FUNCTION_ERROR
+    passed = [0 if {policies[one], policies[other]} == {OnError.NULL} else failed for one, other in outer]
+    assert found == [(0, *[0] * len(inner), *[2] * len(outer)), (1, *[failed] * len(inner), *passed)]
+    assert sorted(made) == [0, 1]
 
 
 # Rows that another call's error blocks.

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from remote_udf.options import OnError
 from remote_udf.outcomes import RowError
 from spark_client.executor.engine.groups import Group
 from spark_client.executor.engine.planned_calls import PlannedCall
@@ -66,7 +65,7 @@ class Nested:
         for call, inner in self._inner.items():
             if inner == [answered]:
                 values = {answered: answer.values}
-                yield self._rows(call, group, answer.rows, values, self._blocking(answered, answer.errors))
+                yield self._rows(call, group, answer.rows, values, self._blocking(call, answered, answer.errors))
             elif answered in inner:
                 yield from self._together(call, inner, answered, answer, group)
 
@@ -75,16 +74,20 @@ class Nested:
     ) -> Iterator[ReadyRows]:
         missing = self._missing.get(call, group.rows * len(inner)) - len(answer.rows)
         self._missing[call] = missing
-        for index, error in self._blocking(answered, answer.errors).items():
+        for index, error in self._blocking(call, answered, answer.errors).items():
             # If several inner calls failed, the error of the first that answered is used.
             self._errors.setdefault(call, {}).setdefault(int(answer.rows[index]), error)
         if not missing:
             values = {each: group.values(each) for each in inner}
             yield self._rows(call, group, range(group.rows), values, dict(sorted(self._errors.pop(call, {}).items())))
 
-    def _blocking(self, call: int, errors: Mapping[int, RowError]) -> dict[int, RowError]:
-        """The errors with which a row is not sent on. With on-error `null` the row is sent with a null."""
-        return {} if self._calls[call].call.policy.on_error is OnError.NULL else dict(sorted(errors.items()))
+    def _blocking(self, call: int, answered: int, errors: Mapping[int, RowError]) -> dict[int, RowError]:
+        """The errors with which a row is not sent on to `call`. With on-error `null` the row is sent with a null.
+
+        Equal calls share their outcomes, but each has its own policy.
+        """
+        inner = (value for value in self._calls[call].values(self._width) if self._sources[value] == answered)
+        return {} if all(self._calls[value].sends_nulls for value in inner) else dict(sorted(errors.items()))
 
     def _rows(
         self, call: int, group: Group, rows: Rows, values: dict[int, pa.Array], blocked: dict[int, RowError]

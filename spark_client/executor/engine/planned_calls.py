@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from remote_udf.options import OnError
 from spark_client.base.calls import ScalarCall
 
 __all__ = ["PlannedCall", "equal_calls"]
@@ -24,6 +25,11 @@ class PlannedCall:
     columns: tuple[int, ...]
     errors: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+
+    @property
+    def sends_nulls(self) -> bool:
+        """Whether a call of its value gets a null for a row that failed. Otherwise it does not get the row."""
+        return self.call.policy.on_error is OnError.NULL
 
     def values(self, width: int) -> list[int]:
         """The calls whose values are among the arguments. `width` is the number of columns of the input."""
@@ -50,7 +56,7 @@ def equal_calls(calls: Sequence[PlannedCall], table: pa.Table) -> list[int]:
                 _same_call(earlier.call, planned.call)
                 and len(earlier.columns) == len(planned.columns)
                 and len(others) == len(inputs)
-                and all(_equal(table, sources, one, two) for one, two in zip(others, inputs, strict=True))
+                and all(_equal(table, calls, sources, one, two) for one, two in zip(others, inputs, strict=True))
             ):
                 sources.append(other)
                 break
@@ -64,14 +70,19 @@ def _same_call(one: ScalarCall, other: ScalarCall) -> bool:
     return same and one.spec.deterministic
 
 
-def _equal(table: pa.Table, sources: Sequence[int], one: int, other: int) -> bool:
+def _equal(table: pa.Table, calls: Sequence[PlannedCall], sources: Sequence[int], one: int, other: int) -> bool:
     """Whether two columns have the same values for any function. `sources` are those of the calls before."""
     if one == other:
         return True
     width = table.num_columns
     if one >= width or other >= width:
-        # Values of calls are not known yet. They are equal if the calls are.
-        return one >= width and other >= width and sources[one - width] == sources[other - width]
+        # Values of calls are not known yet. They are equal if the calls are, and if failed rows become the same.
+        return (
+            one >= width
+            and other >= width
+            and sources[one - width] == sources[other - width]
+            and calls[one - width].sends_nulls == calls[other - width].sends_nulls
+        )
     column, another = table.column(one), table.column(other)
     # For Arrow, 0.0 equals -0.0, but a function may distinguish them.
     return column.equals(another) and (not _has_floats(column.type) or _bits(column) == _bits(another))
