@@ -1,7 +1,10 @@
 """Parts of `read_parquet` that need no Spark: types, calendars, row groups, splits and file systems."""
 
+import datetime
+
 import fsspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -129,6 +132,22 @@ def test_a_batch_of_wide_rows_has_few_of_them(tmp_path):
     batches = list(read_splits(plan, iter([pa.record_batch({"id": [0]})])))
     assert sum(batch.num_rows for batch in batches) == 200
     assert max(batch.nbytes for batch in batches) < 10 << 20
+
+
+@pytest.mark.parametrize("day", [datetime.date(1500, 1, 1), datetime.date(1500, 1, 10), datetime.date(2020, 1, 1)])
+def test_a_filter_of_dates_does_not_skip_the_refusal_of_old_ones(tmp_path, day):
+    path = tmp_path / "x.parquet"
+    days = pa.table({"day": pa.array([datetime.date(1500, 1, 10)])})
+    with pq.ParquetWriter(path, days.schema, store_schema=False) as writer:
+        writer.write_table(days)
+        writer.add_key_value_metadata({"org.apache.spark.version": "2.4.5"})
+    plan = ScanPlan(
+        pa.table({"path": [path.as_uri()], "size": [path.stat().st_size]}), ((Split(0, 0, path.stat().st_size),),),
+        (ScanColumn("day", pa.date32()),), (0,), Calendars(datetimes=True, int96=True), False,
+        pc.field("day") == pa.scalar(day), (0,),
+    )  # fmt: skip
+    with pytest.raises(ReadFailed, match="hybrid calendar"):
+        read(plan)
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "text"])

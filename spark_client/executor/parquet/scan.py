@@ -129,9 +129,13 @@ class _Reading:
         plan, schema = self._plan, file.schema_arrow
         if plan.condition is None or not groups:
             return groups
+        # The statistics are in the calendar of the file. Its rows are read, so that old ones are refused.
+        old = columns_in_old_calendar(file, plan.calendars)
         for column in (plan.columns[position] for position in plan.condition_columns):
             index = schema.get_field_index(column.name)
             if index < 0 or schema.field(index).type != column.type:
+                return groups
+            if column.name in old and pa.types.is_temporal(column.type):
                 return groups
         fragment = ds.ParquetFileFormat().make_fragment(path, filesystem=system, row_groups=groups)
         return [group.id for group in fragment.subset(plan.condition, schema=schema).row_groups]
