@@ -8,10 +8,10 @@ import contextlib
 import uuid
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_client.base.ipython import ipython_shell
+from spark_client.base.job_tags import JobTags
 
 __all__ = ["cancel_on_interrupt"]
 
@@ -23,11 +23,11 @@ def cancel_on_interrupt(spark: SparkSession) -> None:
     shell = ipython_shell()
     if shell is None:
         return
-    # Wrappers of one Spark, such as those of `newSession`, share its jobs, so one handler is enough.
-    owner = spark.sparkContext if isinstance(spark, SparkSession) else spark
+    tags = JobTags(spark)
+    # Wrappers of one Spark share its jobs, so one handler is enough.
     known: dict[object, _Cells] = vars(shell).setdefault(_ATTRIBUTE, {})
-    if owner not in known:
-        cells = known[owner] = _Cells(owner)
+    if tags.owner not in known:
+        cells = known[tags.owner] = _Cells(tags)
         shell.events.register("pre_run_cell", cells.begin)
         shell.events.register("post_run_cell", cells.end)
         cells.begin(None)  # the cell that connects has begun
@@ -36,25 +36,21 @@ def cancel_on_interrupt(spark: SparkSession) -> None:
 class _Cells:
     """Tags the jobs of each cell. Jobs that an earlier cell started, such as those of streams, have another tag."""
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, tags: JobTags) -> None:
         self._tag = ""
-        if isinstance(owner, SparkContext):
-            # The tags of a classic session belong to a thread of the JVM, and an interrupt gives Python another one.
-            self._add, self._remove, self._cancel = owner.addJobTag, owner.removeJobTag, owner.cancelJobsWithTag
-        else:
-            self._add, self._remove, self._cancel = owner.addTag, owner.removeTag, owner.interruptTag
+        self._tags = tags
 
     def begin(self, info: object) -> None:
         self._tag = f"remote-udf-cell-{uuid.uuid4().hex}"
         # Whatever Spark raises: the session may have been stopped, and a cell must run also then.
         with contextlib.suppress(Exception):
-            self._add(self._tag)
+            self._tags.add(self._tag)
 
     def end(self, result: Any) -> None:
         with contextlib.suppress(Exception):
             if _is_interrupt(result.error_in_exec):
-                self._cancel(self._tag)
-            self._remove(self._tag)
+                self._tags.cancel(self._tag)
+            self._tags.remove(self._tag)
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

@@ -2,7 +2,9 @@
 
 import os
 import random
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +17,8 @@ from pyspark.sql import functions as F
 import udf_server as udf
 from spark_client import PlanError
 from spark_client.base.errors import WriteFailed
-from spark_client.executor.parquet.committing import begin, commit
+from spark_client.base.interrupts import _is_interrupt
+from spark_client.executor.parquet.committing import abort, begin, commit
 from spark_client.executor.parquet.output import OutputFile
 from spark_client.planning.operators import apply_after_operator
 from spark_client.planning.parquet import writing
@@ -256,6 +259,63 @@ def test_an_interrupt_of_the_first_job_does_not_block_the_path(remote, spark, tm
             session.write_parquet(spark.range(3), path)
     assert everything_in(tmp_path) == []
     session.write_parquet(spark.range(3), path)
+
+
+@pytest.mark.connect
+def test_an_interrupt_ends_the_tasks_before_it_cleans_up(remote, spark, tmp_path):
+    session, path, world = remote(one_more), tmp_path / "out", tmp_path / "world"
+    world.mkdir()
+
+    def hangs(batches):
+        for batch in batches:
+            name = batch.column(0)[0].as_py()
+            (world / f"begun-{name}").touch()
+            until = time.monotonic() + 15
+            while time.monotonic() < until:
+                time.sleep(0.05)
+            (world / f"ended-{name}").touch()
+            yield batch
+
+    def interrupt():
+        until = time.monotonic() + 60
+        while not any(world.iterdir()) and time.monotonic() < until:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # The handler of ipykernel while a cell runs; that of PySpark cancels all jobs.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    user = threading.Thread(target=interrupt)
+    try:
+        user.start()
+        with pytest.raises(BaseException) as error:  # noqa: PT011 - Py4J may fail while it handles it
+            session.write_parquet(spark.range(0, 8, 1, 8).mapInArrow(hangs, "id long"), str(path))
+    finally:
+        user.join()
+        signal.signal(signal.SIGINT, before)
+    assert _is_interrupt(error.value)
+    assert not any(each.name.startswith("ended") for each in world.iterdir())
+    assert everything_in(path) == []
+    session.write_parquet(spark.range(3), str(path))
+    assert spark.read.parquet(str(path)).count() == 3
+
+
+@pytest.mark.parametrize("second", [KeyboardInterrupt, RuntimeError])
+def test_a_second_interrupt_says_that_the_next_write_says_what_to_do(remote, spark, tmp_path, monkeypatch, second):
+    session, path, run_once = remote(one_more), str(tmp_path / "out"), writing._run_once
+
+    def interrupted(spark, run, plan):
+        if run is abort:
+            raise second
+        run_once(spark, run, plan)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patches:
+        patches.setattr(writing, "_run_once", interrupted)
+        with pytest.raises(KeyboardInterrupt) as error:
+            session.write_parquet(spark.range(3), path)
+    assert ("was interrupted" in str(getattr(error.value, "__notes__", ""))) == (second is KeyboardInterrupt)
+    with pytest.raises(WriteFailed, match=r"has not ended: .* Delete the files below that path with"):
+        session.write_parquet(spark.range(3), path)
 
 
 def test_of_two_writers_one_is_refused(remote, spark, tmp_path):

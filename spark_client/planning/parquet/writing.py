@@ -8,7 +8,7 @@ files.
 import contextlib
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar, get_args
 
@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from remote_udf.errors import UnsupportedType
 from spark_client.base.errors import PlanError, WriteFailed
 from spark_client.base.identifiers import identifiers_of
+from spark_client.base.job_tags import JobTags
 from spark_client.base.types import arrow_type, spark_type
 from spark_client.executor.parquet.committing import BeginPlan, CommitPlan, Replaced, abort, begin, commit
 from spark_client.executor.parquet.output import FILE_COLUMNS, OutputFile, WritePlan, write_files
@@ -74,10 +75,13 @@ def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOption
     staging = Staging(_checked_path(path), uuid.uuid4().hex)
     plan = _plan(spark, frame, staging, options)
     committing = False
+    tags, tag = JobTags(spark), f"remote-udf-write-{staging.write}"
     try:
-        answer = _run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
+        with _tagged(tags, tag):
+            answer = _run_once(spark, begin, BeginPlan(staging, options.mode in ("error", "ignore")))
+            if answer == "ready":
+                rows = apply_after_operator(frame, write_files, plan, FILES).collect()
         if answer == "ready":
-            rows = apply_after_operator(frame, write_files, plan, FILES).collect()
             files = tuple(OutputFile(*row) for row in rows)
             committing = True
             _run_once(spark, commit, CommitPlan(plan, files, _replaced(spark, options)))
@@ -89,9 +93,7 @@ def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOption
                 f"write to {path!r} is refused, its message says what to do."
             )
             raise
-        # The reason of the failure is more useful than that of a failed clean-up.
-        with contextlib.suppress(Exception):
-            _run_once(spark, abort, staging)
+        _clean_up(spark, staging, tags, tag)
         raise
     if answer == "exists" and options.mode == "ignore":
         return []
@@ -103,6 +105,34 @@ def write(spark: SparkSession, frame: DataFrame, path: str, options: WriteOption
     with contextlib.suppress(Exception):
         spark.catalog.refreshByPath(path)
     return [ParquetFile(f"{file.folder}/{file.name}".lstrip("/"), file.rows, file.bytes) for file in files]
+
+
+@contextlib.contextmanager
+def _tagged(tags: JobTags, tag: str) -> Iterator[None]:
+    """The jobs of the block have the tag."""
+    tags.add(tag)
+    try:
+        yield
+    finally:
+        # Spark may have been stopped meanwhile, and the reason is more useful.
+        with contextlib.suppress(Exception):
+            tags.remove(tag)
+
+
+def _clean_up(spark: SparkSession, staging: Staging, tags: JobTags, tag: str) -> None:
+    """End a write that has failed. The reason of its failure is more useful than that of a failed clean-up."""
+    try:
+        # After an interrupt its tasks may go on, and hold all places that the task of the clean-up can have.
+        with contextlib.suppress(Exception):
+            tags.cancel(tag)
+        with contextlib.suppress(Exception):
+            _run_once(spark, abort, staging)
+    except BaseException as error:
+        error.add_note(
+            f"write_parquet: the clean-up of {staging.write} was interrupted. If the next write to {staging.path!r} is "
+            "refused, its message says what to do."
+        )
+        raise
 
 
 def _run_once(spark: SparkSession, run: Callable[[Plan, Batches], Batches], plan: Plan) -> str:
