@@ -219,6 +219,29 @@ def test_a_writer_that_meets_the_end_of_another_one_is_not_told_to_delete_its_fi
     assert began(second) == f"another write to {path!r}, {first.staging.write}, has ended meanwhile. Write again"
 
 
+@pytest.mark.parametrize("partitions", [(), ((1, "p"),)], ids=["flat", "partitioned"])
+@pytest.mark.parametrize("ids", [[1], []], ids=["rows", "no rows"])
+@pytest.mark.parametrize("replaced", [Replaced.NONE, Replaced.ALL])
+def test_a_commit_without_its_marker_fails_unless_it_had_committed(path, partitions, ids, replaced):
+    old = plan_in(path)
+    began(old)
+    committed(old, attempt(old, [5]))
+    plan = plan_in(path, partitions=partitions)
+    began(plan)
+    (rows,) = write_files(plan, iter([pa.record_batch({"id": pa.array(ids, pa.int64()), "p": ["a"] * len(ids)})]))
+    files = tuple(OutputFile(*row.values()) for row in rows.to_pylist())
+    system, staged = plan.staging.files()
+    system.delete_file(f"{staged}.json")
+    if files or not partitions or replaced is Replaced.ALL:
+        with pytest.raises(WriteFailed, match="nothing was published"):
+            committed(plan, files, replaced)
+    assert visible(path) == [5]
+    system.open_output_stream(f"{staged}.json").close()
+    committed(plan, files, replaced)
+    committed(plan, files, replaced)
+    assert visible(path) == [*ids, *([5] if replaced is Replaced.NONE else [])]
+
+
 def test_a_writer_whose_marker_was_deleted_publishes_nothing(path):
     plan = plan_in(path)
     began(plan)

@@ -129,7 +129,7 @@ class _Commit:
     def run(self) -> None:
         staging, system = self._staging, self._system
         if not staging.claimed():
-            if self._missing(self._plan.files):
+            if not self._has_committed():
                 raise WriteFailed(
                     f"write_parquet: the marker of this write in {staging.path!r} was deleted, so another writer "
                     "may have begun; nothing was published. Write again"
@@ -151,6 +151,15 @@ class _Commit:
             pass
         staging.release()
 
+    def _has_committed(self) -> bool:
+        """Whether what an earlier attempt of this task publishes is there, although the marker is gone."""
+        if self._plan.files:
+            return not self._missing(self._plan.files)
+        if not self._plan.write.partitions:
+            return is_file(self._system, posixpath.join(self._base, self._empty_name()))
+        # There is nothing to publish: what is left to do is to delete replaced files.
+        return is_file(self._system, self._success) and not self._replaced()
+
     def _publish_all(self) -> None:
         files = list(self._plan.files)
         if not files and not self._plan.write.partitions:
@@ -165,10 +174,13 @@ class _Commit:
         if missing:
             raise WriteFailed(f"write_parquet: {missing[0].name} was written, and is not in {self._staging.path!r}")
 
+    def _empty_name(self) -> str:
+        return f"part-00000-{self._staging.write}-empty.parquet"
+
     def _empty_file(self) -> OutputFile:
         """A file without rows, which has the types of a result without rows."""
         plan = self._plan.write
-        name = f"part-00000-{self._staging.write}-empty.parquet"
+        name = self._empty_name()
         make_directory(self._system, self._staged)
         with self._system.open_output_stream(posixpath.join(self._staged, name)) as sink:
             parquet_writer(sink, plan).close()
