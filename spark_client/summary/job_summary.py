@@ -111,7 +111,11 @@ class JobSummary:
         self._began, self._ended = self._clock(), 0.0
         self._collector.open(self)
         if self._progress is not None:
-            self._progress.start()
+            try:
+                self._progress.start()
+            except BaseException:
+                self._collector.close(self)
+                raise
         return self
 
     def __exit__(
@@ -119,10 +123,10 @@ class JobSummary:
     ) -> None:
         self._ended = self._clock()
         # An error while reports are read must not replace the error that the block raised.
-        with contextlib.suppress(*[Exception] if kind else []):
+        with contextlib.suppress(*[Exception] if kind else []), contextlib.ExitStack() as ends:
+            if self._progress is not None:
+                ends.callback(self._progress.stop)
             self._collector.close(self)
-        if self._progress is not None:
-            self._progress.stop()
 
     @property
     def seconds(self) -> float:

@@ -1,5 +1,6 @@
 """Progress: shows a line every few seconds while a job runs, with the rows that servers have answered."""
 
+import logging
 import sys
 import threading
 import time
@@ -13,6 +14,8 @@ from spark_client.summary.display import Display, display_for
 from spark_client.summary.live_rows import Answered, LiveRows
 
 __all__ = ["PROGRESS_SECONDS", "Progress"]
+
+log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 10.0
 
@@ -95,5 +98,9 @@ class Progress:
             self._print()
 
     def _print(self) -> None:
-        if self._display is not None:
+        if self._display is None:
+            return
+        try:
             self._display.show(f"remote-udf: {self.line()}")
+        except Exception as error:  # of Spark, which may be gone, or of what shows the line: no reason to fail the job
+            log.warning("a line of progress cannot be shown: %s", error)

@@ -2,6 +2,8 @@
 
 import io
 import pickle
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -214,6 +216,55 @@ def test_progress_prints_on_and_on():
     while out.getvalue().count("\n") < 3:
         pass
     progress.stop()
+
+
+class Gone(Tracker):
+    """The tracker of a Spark whose JVM has ended."""
+
+    def getActiveStageIds(self):
+        raise ConnectionRefusedError("no JVM")
+
+
+def test_a_job_s_own_error_is_not_hidden_by_a_line_of_progress(collector, caplog):
+    summary = JobSummary(None, SimpleNamespace(statusTracker=Gone), collector, progress=60)
+    with pytest.raises(LookupError, match="of the job"), summary:
+        raise LookupError("of the job")
+    assert "a line of progress cannot be shown: no JVM" in caplog.text
+    collector.take([report()])
+    assert summary.total()[0] == 0
+
+
+def test_progress_goes_on_after_a_line_that_fails():
+    out, tracker = io.StringIO(), Gone()
+    progress = Progress(lambda: (0, Statistics()), tracker, 0.001, out)
+    tracked, seen = tracker.getActiveStageIds, threading.Event()
+
+    def fails_once():
+        if not seen.is_set():
+            seen.set()
+            return tracked()
+        return []
+
+    tracker.getActiveStageIds = fails_once
+    progress.start()
+    until = time.monotonic() + 20
+    while "remote-udf:" not in out.getvalue() and time.monotonic() < until:
+        time.sleep(0.002)
+    assert "remote-udf:" in out.getvalue()
+    progress.stop()
+
+
+def test_a_summary_whose_progress_does_not_start_counts_nothing(collector):
+    def refuses():
+        raise OSError("no terminal")
+
+    summary = JobSummary(
+        None, SimpleNamespace(statusTracker=Tracker), collector, progress=60, live=SimpleNamespace(start=refuses)
+    )
+    with pytest.raises(OSError, match="no terminal"), summary:
+        pass
+    collector.take([report()])
+    assert summary.total()[0] == 0
 
 
 def test_progress_needs_seconds():
