@@ -41,12 +41,15 @@ class Progress:
         self._thread: threading.Thread | None = None
         self._began = self._then = clock()
         self._rows = 0
+        self._since: dict[int, float] = {}
+        """The time of the last line without each stage that is active now."""
 
     def start(self) -> None:
         """Start printing."""
         self._stopped.clear()
         self._began = self._then = self._clock()
         self._rows = 0
+        self._since = {}
         if self._live is not None:
             self._live.start()
         self._display = display_for(self._out or sys.stderr)
@@ -73,25 +76,29 @@ class Progress:
         retries = max(statistics.retries, answered.retries)
         now = self._clock()
         rate = (rows - self._rows) / max(now - self._then, 1e-9)
-        self._then, self._rows = now, rows
+        before, self._then, self._rows = self._then, now, rows
         parts = [
             f"{now - self._began:.0f} s",
             f"{rows:,} rows ({rate:,.0f} rows/s)",
             f"{failed:,} failed",
             f"{retries:,} retries",
         ]
-        return ", ".join([*parts, *self._stages(now - self._began, tasks)])
+        return ", ".join([*parts, *self._stages(before, now, tasks)])
 
-    def _stages(self, seconds: float, ended: int) -> list[str]:
+    def _stages(self, before: float, now: float, ended: int) -> list[str]:
         if self._tracker is None:
             return [f"{ended:,} tasks have ended"]
         found = [(stage, self._tracker.getStageInfo(stage)) for stage in self._tracker.getActiveStageIds()]
         stages = [(stage, info) for stage, info in found if info is not None]
+        self._since = {stage: self._since.get(stage, before) for stage, _ in stages}
         lines = [f"stage {stage}: {info.numCompletedTasks} of {info.numTasks} tasks" for stage, info in stages]
-        done = sum(info.numCompletedTasks for _, info in stages)
-        left = sum(info.numTasks for _, info in stages) - done
-        # Tasks are similar, as a rule, so the rest takes as long as what has ended did.
-        return [*lines, f"about {seconds * left / done:.0f} s left"] if done and left else lines
+        # Tasks of a stage are similar, as a rule, so the rest takes as long as what has ended did.
+        left = [
+            (now - self._since[stage]) * (info.numTasks - info.numCompletedTasks) / info.numCompletedTasks
+            for stage, info in stages
+            if info.numCompletedTasks
+        ]
+        return [*lines, f"about {max(left):.0f} s left"] if any(left) else lines
 
     def _run(self) -> None:
         while not self._stopped.wait(self._seconds):

@@ -107,6 +107,21 @@ def test_a_line_has_the_live_rows_until_tasks_report_more():
     )
 
 
+def test_the_time_left_is_that_of_the_stages_that_run():
+    now, tracker = [0.0], Tracker()
+    progress = Progress(lambda: (0, Statistics()), tracker, 10, io.StringIO(), lambda: now[0])
+
+    def line(seconds, **stages):
+        now[0] += seconds
+        tracker.stages = {int(name[1:]): done for name, done in stages.items()}
+        return progress.line().rpartition("tasks, ")[2]
+
+    assert line(990, s1=(198, 200)) == "about 10 s left"
+    assert line(10, s1=(200, 200), s2=(0, 200)).endswith("stage 2: 0 of 200 tasks")
+    assert line(10, s2=(1, 200)) == "about 3980 s left"
+    assert line(10, s2=(50, 200), s3=(1, 10)) == "about 90 s left"
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
