@@ -20,6 +20,8 @@ __all__ = ["LookUps"]
 
 LOOKED_UP_ROWS = 2_048
 """Maximum number of rows of one look-up, so that the event loop does other work in between."""
+PAUSE_SECONDS = 0.001
+"""The time between look-ups of rows that miss. Meanwhile calls end, which need the interpreter's lock too."""
 SMALL_BYTES = 32 << 10
 """Entries of at most this size together are read on the event loop: passing them to a thread would take longer."""
 COPIED_BYTES = 256 << 10
@@ -80,6 +82,8 @@ class LookUps:
             if self._answers.closed:
                 return
             missed.append(self._shared.own(batch, part, batch.keys_of(part)))
+            if len(part) and start + LOOKED_UP_ROWS < len(keyed):
+                await asyncio.sleep(PAUSE_SECONDS)
         rows = np.concatenate(missed)
         if not self._cache.store.shared or self._refresh:
             self._shared.call(batch, rows if not len(uncached) else np.sort(np.concatenate([rows, uncached])))

@@ -219,11 +219,11 @@ class RowBatch:
 
     def fresh_outputs(self, writer: OutputWriter) -> list[Output]:
         """The Results of the rows that got their outcome since the last call. For unordered output."""
-        indexes = [self.fresh.popleft() for _ in range(len(self.fresh))]
+        indexes = [taken() for taken in itertools.repeat(self.fresh.popleft, len(self.fresh))]
         self.results.leave(len(indexes) - self._uncalled(indexes))
         if not indexes:
             return []
-        values = [self.values[index] for index in indexes]
+        values = list(map(self.values.__getitem__, indexes))
         errors = {}
         if self.errors:
             errors = {place: self.errors.pop(index) for place, index in enumerate(indexes) if index in self.errors}

@@ -255,7 +255,8 @@ class CoroutinePool:
                         batch.results.add(batch.error_bytes(index))
                     if unordered:
                         batch.fresh.append(index)
-                        sender.flush_soon()
+                        if not sender.flushes:
+                            sender.flush_soon()
                     if done == interval:
                         break
                 worker.index = -1

@@ -33,6 +33,8 @@ class Sender:
         self._turns, self._post = turns, post
         self._ordered = runner.options.output_mode is OutputMode.ORDERED
         self._flush: asyncio.TimerHandle | None = None
+        self.flushes = False
+        """Whether sending of all completed rows is scheduled."""
         self._held_up = False
         self._closed = False
 
@@ -64,6 +66,7 @@ class Sender:
     def flush_soon(self) -> None:
         """Schedule sending of all completed rows after FLUSH_SECONDS. Has an effect with unordered output only."""
         if self._flush is None and not self._ordered:
+            self.flushes = True
             self._flush = asyncio.get_running_loop().call_later(
                 FLUSH_SECONDS, self._turns.do, self._setup.party, self._flush_now
             )
@@ -83,7 +86,7 @@ class Sender:
             self._write(batch.ready_outputs if self._ordered else batch.fresh_outputs)
 
     def _flush_now(self) -> None:
-        self._flush = None
+        self._flush, self.flushes = None, False
         for batch in list(self.unfinished):
             self._write(batch.fresh_outputs)
 
