@@ -26,7 +26,7 @@ WORKERS ?= 2
 # Tests without Spark wait more than they compute.
 UNIT_WORKERS ?= 4
 # Compiling a query takes Spark longer than a few rows are worth. Its usual files of checkpoints, for which it asks by
-# FileContext, cost about ten processes each, `readlink` and `chmod`. `make test-all` has both, as jobs do.
+# FileContext, start about five processes each, `readlink` and `chmod`. `make test-all` has both, as jobs do.
 FILES := org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
 QUICK := --conf spark.ui.enabled=false --conf spark.sql.codegen.wholeStage=false \
 	--conf spark.sql.streaming.checkpointFileManagerClass=$(FILES)
