@@ -25,6 +25,7 @@ from tests.simulation.world import run
 from udf_server.batching.attempt import Attempt
 from udf_server.batching.dynamic_batcher import Batchers
 from udf_server.batching.merged_call import MergedCall
+from udf_server.batching.merged_rows import MergedRows
 from udf_server.hosting.executors import ThreadExecutor
 from udf_server.hosting.registry import Registry
 from udf_server.runners.async_rows import AsyncRows
@@ -186,8 +187,8 @@ def _keeps_instance(original: Any) -> Any:
 
 
 def _reversed_values(original: Any) -> Any:
-    def settle(self: Any, piece: Any, rows: Any, values: Any, errors: Any) -> None:
-        original(self, piece, rows, values.take([*reversed(range(len(values)))]), errors)
+    def settle(self: Any, part: Any, rows: Any, values: Any, *rest: Any) -> None:
+        original(self, part, rows, values.take([*reversed(range(len(values)))]), *rest)
 
     return settle
 
@@ -222,7 +223,7 @@ MUTANTS = (
     Mutant("an error becomes a null", RowBatch, "fail", _null_instead),
     Mutant("after halving, values are one row late", Outcomes, "settle", _one_row_late),
     Mutant("the server counts failed rows as good", Output, "failed", zero),
-    Mutant("values of a common call go to other rows of their stream", MergedCall, "_settle", _reversed_values),
+    Mutant("values of a common call go to other rows of their stream", MergedRows, "settle", _reversed_values),
     Mutant("a common call goes on after its streams were lost", MergedCall, "left", nothing),
     Mutant("deadlines of common calls are not checked", MergedCall, "check", nothing),
     Mutant("a cancelled attempt of a common call keeps its instance", Attempt, "cancel", _keeps_instance),
