@@ -1,5 +1,7 @@
 """Displays of a line that changes: redrawn on a terminal and in a notebook, line after line in a log."""
 
+import os
+import shutil
 from typing import Any, Protocol, TextIO
 
 from spark_client.base.ipython import ipython_shell
@@ -36,12 +38,21 @@ class _Terminal:
         self._out = out
 
     def show(self, line: str) -> None:
-        self._out.write(f"\r\x1b[K{line}")  # to the first column, and clear to the end
+        # A longer line would wrap, and only its last part would be redrawn.
+        shown = line[: max(_columns(self._out) - 1, 1)]
+        self._out.write(f"\r\x1b[K{shown}")  # to the first column, and clear to the end
         self._out.flush()
 
     def end(self) -> None:
         self._out.write("\n")
         self._out.flush()
+
+
+def _columns(out: TextIO) -> int:
+    try:
+        return os.get_terminal_size(out.fileno()).columns or shutil.get_terminal_size().columns
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
 
 
 class _Notebook:

@@ -1,6 +1,11 @@
 """Lines of progress: live rows of servers, and displays that redraw."""
 
+import fcntl
 import io
+import os
+import pty
+import struct
+import termios
 
 import pytest
 from hypothesis import given
@@ -136,6 +141,19 @@ def test_a_terminal_redraws_one_line_and_a_log_gets_lines(out, written):
     display.show("two")
     display.end()
     assert out.getvalue() == written
+
+
+def test_a_line_is_cut_to_the_width_of_its_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    out = Terminal()
+    display_for(out).show("x" * 20)
+    assert out.getvalue() == "\r\x1b[K" + "x" * 19
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 5, 12, 0, 0))
+    with os.fdopen(slave, "w") as terminal:
+        display_for(terminal).show("y" * 40)
+        assert os.read(master, 1_000).decode() == "\r\x1b[K" + "y" * 11
+    os.close(master)
 
 
 def test_a_notebook_redraws_one_output(monkeypatch):
