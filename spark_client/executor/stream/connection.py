@@ -133,7 +133,7 @@ class Connection:
                 self._shared = self._offered.accepted()
         self.budget = opened.budget
         """Where the server counts the budget; empty if it does not."""
-        self.second = opened.second if opened.HasField("second") else None
+        self.second = _checked(opened.second) if opened.HasField("second") else None
         """When rows of a slow message may be sent to another server too; None for never."""
         self.ordered = self.options.output_mode is OutputMode.ORDERED
         result = read_schema(opened.result)
@@ -241,3 +241,14 @@ class Connection:
 def _until_none(requests: "queue.SimpleQueue[bytes | None]") -> Iterator[bytes]:
     while (message := requests.get()) is not None:
         yield message
+
+
+def _checked(second: pb.SecondSending) -> pb.SecondSending:
+    after = second.after.ToNanoseconds() if second.HasField("after") else None
+    if not 0.0 <= second.share <= 1.0 or (after is not None and after <= 0):  # not a number is not in between
+        found = "a learned delay" if after is None else f"a delay of {after / 1e9} s"
+        raise ProtocolViolation(
+            f"the server announced second messages with a share of {second.share} and {found}; expected a share from "
+            "0 to 1 and a delay above zero"
+        )
+    return second
