@@ -5,14 +5,18 @@ import threading
 import time
 from collections.abc import Container, Iterator
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 import udf_server as udf
 from remote_udf.hedging import LEARN_CALLS, HedgeBudget
+from remote_udf.threads import THREADS
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.transport import TransportLost
-from spark_client.executor.stream.hedging import Budgets
+from spark_client.executor.stream import hedging
+from spark_client.executor.stream.hedging import Budgets, Hedger
+from spark_client.executor.stream.pending import Pending
 from spark_client.testing import LocalTransport
 from tests.leftovers import Leftovers
 from tests.spark_client.scripted import (
@@ -461,3 +465,55 @@ def test_every_row_has_one_outcome_whichever_server_is_slow(ordered, request):
     assert found == {row: row + 1 for row in range(3_000)}
     assert (stream.statistics.rows, stream.statistics.ok) == (3_000, 3_000)
     assert 0 < stream.statistics.hedges_won <= stream.statistics.hedges
+
+
+def hedger_of(budget, new, pending):
+    """A hedger of a stream whose first server answers nothing."""
+    return Hedger(
+        budget, new, threading.Lock(), lambda: pending, lambda: SimpleNamespace(server="first", ordered=True),
+        lambda: None, time.monotonic, THREADS,
+    )  # fmt: skip
+
+
+def test_the_last_message_is_sent_again_when_other_streams_have_learned_the_delay(monkeypatch):
+    monkeypatch.setattr(hedging, "REFUSED_SECONDS", 0.01)
+    budget, pending, tried = HedgeBudget(None, 1.0), Pending(), threading.Event()
+
+    def new(**_):
+        tried.set()
+        raise TransportLost("no other server")
+
+    chunk = chunk_of([1])
+    chunk.sent_last = time.monotonic()
+    pending.add(chunk)
+    hedger = hedger_of(budget, new, pending)
+    hedger.submitted(first=True)
+    wait_for(lambda: not hedger._changed.is_set())
+    for _ in range(LEARN_CALLS):
+        budget.ended(0.001)
+    assert tried.wait(20)
+    hedger.stop()
+
+
+def test_a_second_connection_that_opens_after_the_end_of_its_stream_is_closed():
+    budget, pending, closed = HedgeBudget(0.001, 1.0), Pending(), threading.Event()
+
+    def open_(seconds):
+        # As if `stop` had looked for the connection just before it was there.
+        hedger._second, second = None, hedger._second
+        hedger.stop()
+        hedger._second = second
+
+    def new(**_):
+        # Nothing is sent with it: it has no payload.
+        return SimpleNamespace(
+            server="second", ordered=True, open=open_, close=lambda cancel: closed.set() if cancel else None
+        )
+
+    chunk = chunk_of([1])
+    chunk.sent_last = time.monotonic()
+    pending.add(chunk)
+    hedger = hedger_of(budget, new, pending)
+    hedger.submitted(first=True)
+    assert closed.wait(20)
+    assert hedger._second is None or wait_for(lambda: hedger._second is None)

@@ -26,7 +26,7 @@ MOST_FUNCTIONS = 1_000
 OPEN_SECONDS = 10.0
 """How long another server may take to accept the rows."""
 REFUSED_SECONDS = 1.0
-"""A message for which the budget had no hedge is looked at again after this time."""
+"""A message for which the budget had no hedge, or no delay yet, is looked at again after this time."""
 
 
 class Budgets:
@@ -152,8 +152,12 @@ class Hedger:
     def _due(self) -> tuple[Chunk | None, float | None]:
         """The message to be sent again now; otherwise in how many seconds to look again, None for the next message."""
         after = self._budget.after
-        if after is None or self._won is not None:
+        if self._won is not None:
             return None, None
+        if after is None:
+            # Other streams of the process may learn the delay, even after the last message of this one was sent.
+            waits = next(self._pending().waiting(), None) is not None
+            return None, REFUSED_SECONDS if waits else None
         for chunk in self._pending().waiting():
             wait = chunk.sent_last + after - self._clock()
             if wait > 0:
@@ -202,7 +206,8 @@ class Hedger:
             return None
         second.open(OPEN_SECONDS)
         with self._lock:
-            if self._chunk is not chunk or second.ordered != first.ordered:
+            # `stop` takes no lock, so it may have missed the second connection.
+            if self._chunk is not chunk or self._stopped or second.ordered != first.ordered:
                 return None
             copy = chunk.unanswered_rows()
         payload = second.payload(copy)
