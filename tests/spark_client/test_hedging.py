@@ -15,7 +15,7 @@ from remote_udf.threads import THREADS
 from remote_udf.v1 import message_pb2 as pb
 from spark_client.base.transport import TransportLost
 from spark_client.executor.stream import hedging
-from spark_client.executor.stream.hedging import Budgets, Hedger
+from spark_client.executor.stream.hedging import MOST_FUNCTIONS, Budgets, Hedger
 from spark_client.executor.stream.pending import Pending
 from spark_client.testing import LocalTransport
 from tests.leftovers import Leftovers
@@ -338,6 +338,15 @@ def test_messages_that_follow_a_hedge_count_as_sent_twice(share):
         budget.begun()
         more += 1
     assert more == 9 / share - 8
+
+
+def test_of_too_many_functions_the_budgets_used_last_are_kept():
+    budgets, second = Budgets(), agreed()
+    often, once = budgets.of("host:1", "often", second), budgets.of("host:1", "once", second)
+    for number in range(MOST_FUNCTIONS):
+        budgets.of("host:1", f"other-{number}", second)
+        assert budgets.of("host:1", "often", second) is often
+    assert budgets.of("host:1", "once", second) is not once
 
 
 def test_messages_that_are_sent_again_after_a_loss_allow_no_more_hedges():

@@ -2,6 +2,7 @@
 
 import collections
 import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,19 +31,23 @@ REFUSED_SECONDS = 1.0
 
 
 class Budgets:
-    """The budgets of functions, which streams of one process share. Safe to use from any thread."""
+    """The budgets of functions, which streams of one process share; of too many, those used last. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._budgets: collections.OrderedDict[tuple[Any, ...], HedgeBudget] = collections.OrderedDict()
 
     def of(self, target: str, function: str, agreed: pb.SecondSending) -> HedgeBudget:
         """The budget of a function of this target, as agreed with the server."""
         after = agreed.after.ToNanoseconds() / 1e9 if agreed.HasField("after") else None
         key = target, function, after, agreed.share
-        while len(self._budgets) > MOST_FUNCTIONS:
-            self._budgets.popitem(last=False)
-        return self._budgets.setdefault(key, HedgeBudget(after, agreed.share, self._clock))
+        with self._lock:
+            budget = self._budgets.setdefault(key, HedgeBudget(after, agreed.share, self._clock))
+            self._budgets.move_to_end(key)
+            while len(self._budgets) > MOST_FUNCTIONS:
+                self._budgets.popitem(last=False)
+        return budget
 
 
 _PROCESS = Budgets()
