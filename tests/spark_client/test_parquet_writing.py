@@ -408,6 +408,19 @@ def test_a_staged_file_that_is_gone_fails_the_commit_and_after_the_abort_nothing
     assert "_SUCCESS" in names(path)
 
 
+@pytest.mark.parametrize("existed", [True, False])
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_write_that_fails_deletes_only_the_directory_that_it_made(tmp_path, existed, attempts):
+    out = tmp_path / "out"
+    if existed:
+        out.mkdir()
+    plan = plan_in(str(out))
+    for _ in range(attempts):
+        assert began(plan) == "ready"
+    list(abort(plan.staging, iter(ONE)))
+    assert list(tmp_path.rglob("*")) == ([out] if existed else [])
+
+
 def test_files_are_copied_where_nothing_can_be_renamed(tmp_path):
     class WithoutRename(fs.SubTreeFileSystem):
         def move(self, source: str, target: str) -> None:

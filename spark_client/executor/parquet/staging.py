@@ -14,6 +14,7 @@ import posixpath
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -65,10 +66,13 @@ class Staging:
         """
         system, base = self.located()
         folder = posixpath.join(base, _FOLDER)
+        made = system.get_file_info(base).type == fs.FileType.NotFound
         make_directory(system, folder)
-        text = {"host": socket.gethostname(), "since": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds")}
-        with system.open_output_stream(self._marker()) as sink:
-            sink.write(json.dumps(text).encode())
+        # Another attempt of this task finds the directory that the first one made, so it leaves its marker.
+        if not self.claimed():
+            since = datetime.datetime.now(datetime.UTC).isoformat("T", "seconds")
+            with system.open_output_stream(self._marker()) as sink:
+                sink.write(json.dumps({"host": socket.gethostname(), "since": since, "made": made}).encode())
         entries = system.get_file_info(fs.FileSelector(folder))
         markers = {info.base_name.removesuffix(".json") for info in entries if info.base_name.endswith(".json")}
         for other in sorted(markers - {self.write}):
@@ -110,9 +114,11 @@ class Staging:
         delete_empty(system, posixpath.dirname(directory))
 
     def release_path(self) -> None:
-        """Like `release`, and delete the local directory of the result if it is empty."""
+        """Like `release`, and delete the local directory of the result if `claim` made it and it is empty."""
+        made = self._made_the_path()
         self.release()
-        delete_empty(*self.located())
+        if made:
+            delete_empty(*self.located())
 
     @contextlib.contextmanager
     def naming_the_path(self) -> Iterator[None]:
@@ -129,16 +135,25 @@ class Staging:
         _, directory = self.files()
         return f"{directory}.json"
 
-    def _describe(self, other: str) -> str:
-        system, base = self.located()
-        marker = posixpath.join(base, _FOLDER, f"{other}.json")
+    def _read_marker(self) -> Any:
+        system, _ = self.located()
+        with system.open_input_stream(self._marker()) as source:
+            return json.loads(source.read(1 << 16))
+
+    def _made_the_path(self) -> bool:
+        """Whether there was no directory of the result before this write. False if its marker does not say so."""
         try:
-            with system.open_input_stream(marker) as source:
-                found = json.loads(source.read(1 << 16))
+            return self._read_marker()["made"] is True
+        except (OSError, pa.ArrowException, ValueError, LookupError, TypeError):
+            return False
+
+    def _describe(self, other: str) -> str:
+        writer = Staging(self.path, other)
+        try:
+            found = writer._read_marker()
             who = f"since {found['since']} from {found['host']}"
         except (OSError, pa.ArrowException, ValueError, LookupError):
             who = "for an unknown time"
-        writer = Staging(self.path, other)
         completed = writer.completed()
         if not writer.claimed():
             return f"another write to {self.path!r}, {other}, has ended meanwhile. Write again"
