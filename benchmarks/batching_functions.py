@@ -83,7 +83,7 @@ def in_place(x: pa.Int64Array) -> pa.Int64Array:
     return _of_server(x)
 
 
-@udf.scalar(vectorized=True, idempotent=True, hedge_elsewhere="100 ms")
+@udf.scalar(vectorized=True, idempotent=True, hedge_elsewhere="100 ms", hedge_share="20%")
 def elsewhere(x: pa.Int64Array) -> pa.Int64Array:
     """A second server takes the messages that take long here."""
     return _of_server(x)
