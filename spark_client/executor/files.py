@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -10,10 +11,15 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 from pyarrow import fs
 
+from remote_udf.errors import RemoteUdfError, capped
+
 __all__ = [
-    "delete_empty", "delete_file", "file_system", "is_file", "located", "located_directory", "make_directory",
-    "move_file",
+    "delete_empty", "delete_file", "file_system", "is_file", "located", "located_directory",
+    "make_directory", "move_file", "naming",
 ]  # fmt: skip
+
+PROBLEM_LIMIT = 1_000
+"""The maximum number of characters of a file system's error message."""
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*)")
@@ -57,6 +63,20 @@ def located_directory(path: str) -> tuple[fs.FileSystem, str]:
     Raises as `located`.
     """
     return located(quote(path, safe="/:@+") if _URI.match(path) else path)
+
+
+@contextlib.contextmanager
+def naming(what: str, failed: type[RemoteUdfError]) -> Iterator[None]:
+    """Raise errors of the block as `failed`, with `what` could not be done. Those of this project are kept.
+
+    The packages of fsspec raise errors of many classes of their own, which are not OSErrors.
+    """
+    try:
+        yield
+    except RemoteUdfError:
+        raise
+    except Exception as error:
+        raise failed(f"{what}: {capped(str(error) or type(error).__name__, PROBLEM_LIMIT)}") from error
 
 
 def make_directory(system: fs.FileSystem, path: str) -> None:

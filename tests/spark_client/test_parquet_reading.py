@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -158,3 +159,27 @@ def test_a_damaged_file_is_named(tmp_path, damage):
     path.write_bytes({"empty": b"", "cut": whole[:-10], "text": b"PAR1 is not enough PAR1"}[damage])
     with pytest.raises(ReadFailed, match=rf"file file://{tmp_path}/x.parquet cannot be read: "):
         read(plan_of(path.as_uri(), path.stat().st_size))
+
+
+def test_a_scheme_that_nothing_knows_is_named_with_its_file():
+    with pytest.raises(ReadFailed, match=r"file nowhere://bucket/x\.parquet cannot be read: .*nowhere"):
+        read(plan_of("nowhere://bucket/x.parquet", 8))
+
+
+def test_errors_of_packages_of_fsspec_name_the_file():
+    class Refused(Exception):
+        pass
+
+    class Refusing(MemoryFileSystem):
+        protocol = "refusing"
+        cachable = False
+
+        def isfile(self, path):
+            return True
+
+        def _open(self, path, *args, **kwargs):
+            raise Refused("no such account")
+
+    fsspec.register_implementation("refusing", Refusing, clobber=True)
+    with pytest.raises(ReadFailed, match=r"file refusing://bucket/x\.parquet cannot be read: .*no such account"):
+        read(plan_of("refusing://bucket/x.parquet", 8))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from spark_client.base.errors import ReadFailed
-from spark_client.executor.files import located
+from spark_client.executor.files import located, naming
 from spark_client.executor.parquet.conform import conformed, named, require_one_calendar
 from spark_client.executor.parquet.footers import Calendars, columns_in_old_calendar, row_groups
 
@@ -20,8 +20,6 @@ __all__ = ["ScanColumn", "ScanPlan", "Split", "over_files", "read_splits"]
 BATCH_ROWS = 65_536
 BATCH_BYTES = 4 << 20
 """The size of a batch, by the average row of a file."""
-PROBLEM_LIMIT = 1_000
-"""The maximum number of characters of a file system's error message."""
 
 
 class Split(NamedTuple):
@@ -199,12 +197,11 @@ class _Reading:
 
     @contextlib.contextmanager
     def _naming_the_file(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise ReadFailed(
-                f"file {self._path} is gone; it was there when read_parquet listed it, so call read_parquet again. "
-                "If it exists, it is not on this machine: workers read files themselves, so all need access to them"
-            ) from None
-        except (OSError, pa.ArrowException, ImportError) as error:
-            raise ReadFailed(f"file {self._path} cannot be read: {str(error)[:PROBLEM_LIMIT]}") from None
+        with naming(f"file {self._path} cannot be read", ReadFailed):
+            try:
+                yield
+            except FileNotFoundError:
+                raise ReadFailed(
+                    f"file {self._path} is gone; it was there when read_parquet listed it, so call read_parquet again. "
+                    "If it exists, it is not on this machine: workers read files themselves, so all need access to them"
+                ) from None

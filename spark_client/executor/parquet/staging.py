@@ -12,23 +12,19 @@ import datetime
 import json
 import posixpath
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
-from remote_udf.errors import capped
 from spark_client.base.errors import WriteFailed
-from spark_client.executor.files import delete_empty, delete_file, is_file, located_directory, make_directory
+from spark_client.executor.files import delete_empty, delete_file, is_file, located_directory, make_directory, naming
 
 __all__ = ["Staging"]
 
 _FOLDER = "_remote_udf"
 _COMPLETE = ".complete"
-PROBLEM_LIMIT = 1_000
-"""The maximum number of characters of a file system's error message."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +116,9 @@ class Staging:
         if made:
             delete_empty(*self.located())
 
-    @contextlib.contextmanager
-    def naming_the_path(self) -> Iterator[None]:
+    def naming_the_path(self) -> contextlib.AbstractContextManager[None]:
         """Turn errors of the file system into WriteFailed, which names the path."""
-        try:
-            yield
-        except WriteFailed:
-            raise
-        except (OSError, pa.ArrowException, ImportError, ValueError) as error:
-            problem = capped(str(error), PROBLEM_LIMIT)
-            raise WriteFailed(f"write_parquet: cannot write to {self.path!r}: {problem}") from error
+        return naming(f"write_parquet: cannot write to {self.path!r}", WriteFailed)
 
     def _marker(self) -> str:
         _, directory = self.files()

@@ -3,17 +3,17 @@
 import contextlib
 import posixpath
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from remote_udf.errors import capped
 from remote_udf.outcomes import RowError
 from remote_udf.types import TIMESTAMP
 from spark_client.base.errors import DeadLetterFailed
 from spark_client.executor.engine.policy import ERROR_TYPE, error_array
+from spark_client.executor.files import naming
 from spark_client.executor.scalar.earlier_letters import EarlierLetters, delete_if_there
 from spark_client.executor.stream.runtime import RUNTIME, Runtime
 
@@ -33,8 +33,6 @@ LETTER_COLUMNS = pa.schema(
 written, and its run, micro-batch (null outside of streaming queries) and partition."""
 SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 """The key in the metadata of a Parquet file under which Spark stores its own schema."""
-PROBLEM_LIMIT = 1_000
-"""The maximum number of characters of a file system's error message."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +133,5 @@ class DeadLetterWriter:
     def _delete_temporary(self) -> None:
         self._system.delete_file(self._temporary)
 
-    @contextlib.contextmanager
-    def _naming_the_path(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, pa.ArrowException) as error:
-            problem = capped(str(error), PROBLEM_LIMIT)
-            raise DeadLetterFailed(f"option dead-letter: cannot write to {self._path!r}: {problem}") from error
+    def _naming_the_path(self) -> contextlib.AbstractContextManager[None]:
+        return naming(f"option dead-letter: cannot write to {self._path!r}", DeadLetterFailed)
