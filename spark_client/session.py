@@ -250,8 +250,8 @@ class RemoteSession:
         """Write a DataFrame to Parquet files from Spark's Python workers: `remote.write_parquet(df, "/data/out")`.
 
         If the frame is the result of `with_columns` or `select`, the worker that makes the calls also writes their
-        results, so these rows do not pass through the JVM. All other frames are sent to workers by Spark. The files
-        appear after all of them have been written. If the query fails, none does.
+        results, so these rows do not pass through the JVM. All other frames are sent to workers by Spark. Files
+        appear only after all have been written; publishing is not atomic, so a reader may then see some of them.
 
         Args:
             frame: A table.
