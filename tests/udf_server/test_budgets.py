@@ -16,6 +16,7 @@ from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from udf_server.base.errors import BudgetSpent, RetryableError
 from udf_server.budgets.job_budget import AWAY_SECONDS, JobBudget
+from udf_server.budgets.spender import Spender
 from udf_server.budgets.terms import Terms
 from udf_server.guards.waiting import ThreadWaiter
 
@@ -163,6 +164,53 @@ def test_the_first_call_of_unknown_cost_is_made_alone(serve):
     assert most == [1]
     assert statistics.spent == {"usd": 6.0}
     assert len(refused(found)) == 19
+
+
+@pytest.mark.parametrize("free", [1, 3])
+@pytest.mark.parametrize("fail", [False, True], ids=["free", "failed"])
+def test_calls_that_spend_nothing_do_not_remove_the_bound(serve, free, fail):
+    free = free * 10 if fail else free
+
+    @udf.scalar
+    async def later(x: int, context: udf.CallContext) -> int:
+        await asyncio.sleep(0.005)
+        if x < free:
+            if fail:
+                raise ValueError("no service")
+            return x
+        context.spend(usd=1)
+        return x
+
+    found, statistics = results(serve(later), later, list(range(300)), budget(usd=10), chunk=300)
+    assert statistics.spent == {"usd": 10.0}
+    assert len(refused(found)) == 300 - 10 - free
+
+
+def test_calls_that_never_spend_a_unit_do_not_stay_alone(serve):
+    running = most = 0
+
+    @udf.scalar
+    async def free(x: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+        return x
+
+    found, _ = results(serve(free), free, list(range(300)), budget(usd=10), chunk=300)
+    assert refused(found) == []
+    assert most > 16
+
+
+def test_a_function_that_spends_seldom_is_bounded_by_its_calls_that_did():
+    spender = Spender(["usd"])
+    for amount in [2.0, *[0.0] * 500]:
+        assert spender.costs({}) is not None
+        spender.running += 1
+        spender.ended({"usd": amount}, good=True)
+    spender.running = 1
+    assert spender.costs({}) == [10.0]  # one call says little about the next
 
 
 def test_a_call_of_a_vectorized_function_is_one_call_and_is_not_halved(serve):
