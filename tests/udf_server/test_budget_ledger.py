@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from udf_server.base.errors import BudgetSpent
+from udf_server.base.fairness import ANYONE
 from udf_server.budgets.job_budget import JobBudget
+from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.terms import Terms
 from udf_server.coordination.budget_ledger import BudgetLedger
 from udf_server.coordination.ledger import LEASE_SECONDS
@@ -135,7 +137,9 @@ class World:
         price, spender = self.price * (1 + function), self.functions[place][function]
         self.usd += price
         self.jobs[place].spent({"usd": price})
-        self.jobs[place].ended(spender, costs, {"usd": price}, good=True)
+        call = RunningCall(spender, costs, ANYONE, 0.0)
+        call.spending.add({"usd": price})
+        self.jobs[place].ended(call, good=True)
 
     def exchange(self, job):
         given = {"leave": False, **job.claim()}

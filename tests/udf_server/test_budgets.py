@@ -15,9 +15,12 @@ from spark_client.executor.stream.budget_ledgers import BudgetLedgers
 from spark_client.executor.stream.transport import transport_for
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from udf_server.base.errors import BudgetSpent, RetryableError
+from udf_server.base.fairness import Party
 from udf_server.budgets.job_budget import AWAY_SECONDS, JobBudget
+from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.spender import Spender
 from udf_server.budgets.terms import Terms
+from udf_server.coordination.budget_ledger import BudgetLedger
 from udf_server.guards.waiting import ThreadWaiter
 
 SPENT = ErrorCode.BUDGET_SPENT
@@ -207,7 +210,6 @@ def test_a_function_that_spends_seldom_is_bounded_by_its_calls_that_did():
     spender = Spender(["usd"])
     for amount in [2.0, *[0.0] * 500]:
         assert spender.costs({}) is not None
-        spender.running += 1
         spender.ended({"usd": amount}, good=True)
     spender.running = 1
     assert spender.costs({}) == [10.0]  # one call says little about the next
@@ -284,6 +286,78 @@ def test_a_server_that_has_forgotten_what_was_spent_is_refused():
     assert "has restarted" in ledgers.problem("a", "two", 1)
     assert ledgers.problem("b", "two", 1) == ledgers.problem("b", "shared", 3) == ""
     assert "too old" in ledgers.problem("b", "", 1)
+
+
+# Calls that never end.
+
+
+@pytest.mark.parametrize("ends", ["row", "stream"])
+def test_no_call_waits_for_one_that_may_never_end_and_what_it_took_is_spent_until_it_ends(ends):
+    now, party = [0.0], Party()
+    ledger = BudgetLedger()
+    job = JobBudget("b", Terms((("usd", 10.0),)), clock=lambda: now[0])
+
+    def exchange():
+        job.granted(ledger.exchange({"leave": False, **job.claim()}, now[0]))
+
+    def begin():
+        taken = job.take(spender, {}, waiting)
+        if isinstance(taken, ThreadWaiter):
+            exchange()
+            if not taken.admitted:
+                return taken
+            taken = job.begun(taken)
+        call = RunningCall(spender, taken, party, timeout=5.0)
+        job.runs(call)
+        return call
+
+    def spend(call, usd):
+        call.spending.add({"usd": usd})
+        job.spent({"usd": usd})
+
+    spender = job.spender("f@1")
+    first = begin()
+    second = begin()
+    assert isinstance(second, ThreadWaiter)
+    party.closed = ends == "stream"
+    for _ in range(2 if ends == "stream" else 4):
+        now[0] += 2.0
+        exchange()
+    assert second.admitted
+    # A call whose cost is known: what it took is spent when it is written off, until it ends.
+    second = RunningCall(spender, job.begun(second), Party(), timeout=1.0)
+    job.runs(second)
+    spend(second, 4.0)
+    job.ended(second, good=True)
+    third = begin()
+    assert third.costs == [4.0]
+    for _ in range(4):
+        now[0] += 2.0
+        exchange()
+    assert job.claim()["units"]["usd"]["spent"] == 8.0
+    spend(third, 1.0)
+    job.ended(third, good=True)
+    job.ended(first, good=True)
+    assert job.claim()["units"]["usd"]["spent"] == 5.0
+
+
+def test_a_thread_that_was_written_off_does_not_stop_its_function_for_the_job(serve):
+    release = threading.Event()
+
+    @udf.scalar
+    def hangs(x: int, context: udf.CallContext) -> int:
+        if x < 0:
+            release.wait(60)
+        context.spend(usd=1)
+        return x
+
+    serving, bound = serve(hangs), budget(usd=10)
+    try:
+        found, _ = results(serving, hangs, [-1], bound, timeout="300 ms")
+        assert found[0].code is ErrorCode.TIMEOUT
+        assert results(serving, hangs, [1, 2], bound, timeout="30 s")[0] == {0: 1, 1: 2}
+    finally:
+        release.set()
 
 
 # A process whose claims are not answered.

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from udf_server.base.errors import BudgetSpent, RetryableError
+from udf_server.base.fairness import ANYONE
+from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.spender import Spender
 from udf_server.budgets.terms import CALLS, RATE_FROM_ROWS, Terms
 from udf_server.coordination.budget_ledger import BUDGET
@@ -23,6 +25,8 @@ BUSY_SECONDS, IDLE_SECONDS = 0.05, 1.5
 """Longest time between two claims while calls run or wait, and otherwise."""
 ASK_SECONDS = (0.01, 0.1)
 """Time between two claims while calls wait for what the ledger does not have: it doubles."""
+LOOK_SECONDS = 0.5
+"""How often running calls are looked at that may never end."""
 FORGOTTEN = 1e-6
 """If a process spends a smaller share of the budget, it asks for nothing ahead."""
 ENOUGH = 1 - 1e-9
@@ -65,6 +69,8 @@ class JobBudget:
         self._over = ""
         """Why no call may begin any more; empty before that."""
         self._spenders: dict[str, Spender] = {}
+        self._running: set[RunningCall] = set()
+        self._looked = clock()
         self._waiting: dict[Spender, collections.deque[tuple[Waiter, Mapping[str, float]]]] = {}
         self._claimed = [0.0] * len(self._units)
         """What was spent when the last claim was made."""
@@ -85,7 +91,7 @@ class JobBudget:
     ) -> "Sequence[float] | WaiterT":
         """Begin a call. Returns what it has taken, or a waiter that is woken. Raises BudgetSpent, or RetryableError.
 
-        Call `begun` for a waiter that was woken, and `ended` after each call that began.
+        Call `begun` for a waiter that was woken, `runs` for a call that began, and `ended` after it.
         """
         with self._lock:
             self._refuse_if_over()
@@ -112,15 +118,23 @@ class JobBudget:
             waiter.leave()
             admitted = waiter.admitted
         if admitted:
-            self.ended(spender, waiter.costs, {}, good=False)
+            self.ended(RunningCall(spender, waiter.costs, ANYONE, 0.0), good=False)
 
-    def ended(self, spender: Spender, costs: Sequence[float], spent: Mapping[str, float], *, good: bool) -> None:
-        """Note that a call has ended, which had taken these costs, and what it has spent by unit."""
+    def runs(self, call: RunningCall) -> None:
+        """Note that a call runs. If it does not end in time, what it has taken is spent, and nothing waits for it."""
         with self._lock:
-            for index, unit in enumerate(self._units):
-                if unit != CALLS:
-                    self._reserved[index] = max(self._reserved[index] - costs[index], 0.0)
-            spender.ended(spent, good=good)
+            call.begins(self._clock())
+            self._running.add(call)
+
+    def ended(self, call: RunningCall, *, good: bool) -> None:
+        """Note that a call has ended, and whether it has a result. It may have been written off."""
+        with self._lock:
+            self._running.discard(call)
+            if call.lost is None:
+                self._give_back(call)
+            else:
+                self._spent = [spent - lost for spent, lost in zip(self._spent, call.lost, strict=True)]
+            call.spender.ended(call.spending.amounts, good=good)
             if self._waiting:
                 self._admit()
 
@@ -159,6 +173,8 @@ class JobBudget:
         """The claim for what the calls of this process need."""
         with self._lock:
             now = self._clock()
+            if now >= self._looked + LOOK_SECONDS:
+                self._write_off(now)
             elapsed = max(now - self._sent, ASK_SECONDS[0])
             wanted, least = self._wanted()
             units, waits = {}, any(wanted)
@@ -261,6 +277,27 @@ class JobBudget:
                 self._reserved[index] += cost
         spender.running += 1
         return costs
+
+    def _give_back(self, call: RunningCall) -> None:
+        """Hold nothing for a call any more."""
+        call.spender.running -= 1
+        for index, unit in enumerate(self._units):
+            if unit != CALLS:
+                self._reserved[index] = max(self._reserved[index] - call.costs[index], 0.0)
+
+    def _write_off(self, now: float) -> None:
+        """Count what calls have taken as spent that may never end, so that others do not wait for them."""
+        self._looked = now
+        for call in [call for call in self._running if call.is_written_off(now)]:
+            self._running.discard(call)
+            self._give_back(call)
+            call.lost = [
+                0.0 if unit == CALLS else max(cost - call.spending.amounts.get(unit, 0.0), 0.0)
+                for unit, cost in zip(self._units, call.costs, strict=True)
+            ]
+            self._spent = [spent + lost for spent, lost in zip(self._spent, call.lost, strict=True)]
+        self._look()
+        self._admit()
 
     def _admit(self) -> None:
         """Let waiting calls begin."""

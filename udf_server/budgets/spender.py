@@ -35,6 +35,7 @@ class Spender:
         self._good = self._failed = 0
         """Number of calls that have ended: those that were good or have spent anything, and the others."""
         self.running = 0
+        """Number of calls that run and may end. The budget counts them."""
 
     def costs(self, estimate: Mapping[str, float]) -> Sequence[float] | None:
         """What to hold for a call of each unit; None if that is unknown and the call has to wait.
@@ -60,7 +61,6 @@ class Spender:
 
     def ended(self, spent: Mapping[str, float], *, good: bool) -> None:
         """Note what a call has spent. One that failed and has spent nothing says little about the others."""
-        self.running -= 1
         if good or any(spent.values()):
             self._good += 1
         else:

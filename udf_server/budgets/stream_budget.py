@@ -11,8 +11,9 @@ from remote_udf.errors import ErrorCode
 from udf_server.base.attempts import limited
 from udf_server.base.fairness import current_party
 from udf_server.base.functions import Function
-from udf_server.base.spending import Spending, budgeted_spending, call_deadline
+from udf_server.base.spending import budgeted_spending, call_deadline
 from udf_server.budgets.job_budget import JobBudget
+from udf_server.budgets.running_call import RunningCall
 from udf_server.guards.waiting import TaskWaiter, ThreadWaiter
 
 __all__ = ["StreamBudget"]
@@ -38,19 +39,23 @@ class StreamBudget:
         refused = codes.get(ErrorCode.BUDGET_SPENT, 0)
         self.budget.answered(rows - refused, sum(codes.values()) - refused)
 
-    def wrap(self, function: Function) -> Function:
-        """The function whose calls take what they cost from the budget, or raise BudgetSpent."""
-        wrapped = self._async(function) if function.is_async else self._plain(function)
+    def wrap(self, function: Function, timeout: float) -> Function:
+        """The function whose calls take what they cost from the budget, or raise BudgetSpent.
+
+        `timeout` is the time of a row or segment. The budget does not wait for calls that exceed it.
+        """
+        wrapped = self._async(function, timeout) if function.is_async else self._plain(function, timeout)
         return replace(function, call=functools.wraps(function.call)(wrapped), guarded=True)
 
-    def _async(self, function: Function) -> Callable[..., Any]:
+    def _async(self, function: Function, timeout: float) -> Callable[..., Any]:
         budget, spender, call = self.budget, self._spender, function.call
 
         async def budgeted(*arguments: Any, **keywords: Any) -> Any:
             taken = budget.take(spender, function.estimated(arguments), _task_waiter)
             costs = await self._wait(taken) if isinstance(taken, TaskWaiter) else taken
-            good, spending = False, Spending()
-            token = budgeted_spending.set(spending)
+            running, good = RunningCall(spender, costs, current_party.get(), timeout), False
+            budget.runs(running)
+            token = budgeted_spending.set(running.spending)
             try:
                 called = call(*arguments, **keywords)
                 result = await (called if function.guarded else limited(called))
@@ -58,7 +63,7 @@ class StreamBudget:
                 return result
             finally:
                 budgeted_spending.reset(token)
-                budget.ended(spender, costs, spending.amounts, good=good)
+                budget.ended(running, good=good)
 
         return budgeted
 
@@ -70,21 +75,22 @@ class StreamBudget:
             raise
         return self.budget.begun(waiter)
 
-    def _plain(self, function: Function) -> Callable[..., Any]:
+    def _plain(self, function: Function, timeout: float) -> Callable[..., Any]:
         budget, spender, call = self.budget, self._spender, function.call
 
         def budgeted(*arguments: Any, **keywords: Any) -> Any:
             taken = budget.take(spender, function.estimated(arguments), _thread_waiter)
             costs = self._wait_on_thread(taken) if isinstance(taken, ThreadWaiter) else taken
-            good, spending = False, Spending()
-            token = budgeted_spending.set(spending)
+            running, good = RunningCall(spender, costs, current_party.get(), timeout), False
+            budget.runs(running)
+            token = budgeted_spending.set(running.spending)
             try:
                 result = call(*arguments, **keywords)
                 good = True
                 return result
             finally:
                 budgeted_spending.reset(token)
-                budget.ended(spender, costs, spending.amounts, good=good)
+                budget.ended(running, good=good)
 
         return budgeted
 

@@ -140,7 +140,7 @@ def _bound(
             return _scalar(hosted, request, schema, context, metrics, budget)
         if budget is None:
             return opening
-        return replace(opening, function=budget.wrap(opening.function), budget=budget)
+        return replace(opening, function=budget.wrap(opening.function, opening.options.timeout), budget=budget)
     except UnsupportedType as error:
         raise _refused(ErrorCode.ARGUMENT_TYPE, str(error)) from error
     except InvalidOption as error:
@@ -157,7 +157,7 @@ def _scalar(
     arguments = Arguments(schema, spec.check_arguments(schema.types))
     if request.second:
         _accept_second(hosted, metrics)
-    function = hosted.function if budget is None else budget.wrap(hosted.function)
+    function = hosted.function if budget is None else budget.wrap(hosted.function, options.timeout)
     limit, function = options.attempt_timeout, _hedged(hosted, function, metrics)
     function = function if limit is None else with_attempt_timeout(function, limit)
     return Opening(hosted, function, context, options, options.to_text(), arguments, budget)
