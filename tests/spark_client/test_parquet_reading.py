@@ -11,11 +11,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_client.base.errors import ReadFailed
+from spark_client.base.errors import PlanError, ReadFailed
 from spark_client.executor.files import located
 from spark_client.executor.parquet.conform import conformed
 from spark_client.executor.parquet.footers import Calendars, row_groups
 from spark_client.executor.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
+from spark_client.planning.parquet.reading import plan_scan
 from spark_client.planning.parquet.splits import SplitSizes, tasks_of
 
 
@@ -183,3 +184,10 @@ def test_errors_of_packages_of_fsspec_name_the_file():
     fsspec.register_implementation("refusing", Refusing, clobber=True)
     with pytest.raises(ReadFailed, match=r"file refusing://bucket/x\.parquet cannot be read: .*no such account"):
         read(plan_of("refusing://bucket/x.parquet", 8))
+
+
+@pytest.mark.parametrize("path", ["s3://key:secret@bucket/in", "s3://bucket/in?secret_key=secret"])
+def test_a_path_with_credentials_is_refused_before_spark_sees_it(path):
+    with pytest.raises(PlanError, match="read_parquet: the path has credentials") as caught:
+        plan_scan(None, ["/data/in", path])
+    assert "secret@" not in str(caught.value) and "secret_key" not in str(caught.value)

@@ -2,7 +2,8 @@
 
 A DataFrame of Spark has a scan beside it, by which workers read its files.
 
-reading    plans the scan: files, columns, and the settings of Spark that concern them
-splits     divides files among tasks, as Spark does
-writing    plans and runs a write, and commits it
+credentials  refuses paths that have some
+reading      plans the scan: files, columns, and the settings of Spark that concern them
+splits       divides files among tasks, as Spark does
+writing      plans and runs a write, and commits it
 """

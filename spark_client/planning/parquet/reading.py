@@ -20,6 +20,7 @@ from spark_client.base.types import arrow_type
 from spark_client.executor.parquet.footers import Calendars
 from spark_client.executor.parquet.scan import ScanColumn, ScanPlan
 from spark_client.planning.key_columns import sorts
+from spark_client.planning.parquet.credentials import require_no_credentials
 from spark_client.planning.parquet.splits import SplitSizes, tasks_of
 from spark_client.planning.passed_columns import passed_type
 from spark_client.planning.scans import RowFilter, Scan, remember_scan
@@ -44,6 +45,8 @@ _FEWEST, _PARALLELISM = "spark.sql.files.minPartitionNum", "spark.sql.leafNodeDe
 
 def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | None = None) -> DataFrame:
     """Return Spark's DataFrame of the files, and record its scan. Raises PlanError, and any error of Spark."""
+    for path in paths:
+        require_no_credentials(path, "read_parquet")
     frame = spark.read.parquet(*paths)
     schema = frame.schema
     if condition is not None:

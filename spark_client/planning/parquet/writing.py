@@ -26,6 +26,7 @@ from spark_client.executor.parquet.committing import BeginPlan, CommitPlan, Repl
 from spark_client.executor.parquet.output import FILE_COLUMNS, OutputFile, WritePlan, write_files
 from spark_client.executor.parquet.staging import Staging
 from spark_client.planning.operators import Batches, apply_after_operator, apply_operator
+from spark_client.planning.parquet.credentials import require_no_credentials
 from spark_client.planning.passed_columns import passed_type
 
 __all__ = ["FILES", "Mode", "ParquetFile", "WriteOptions", "write"]
@@ -42,7 +43,6 @@ _CODEC_SETTING, _OVERWRITE_SETTING = "spark.sql.parquet.compression.codec", "spa
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
 """The names of pyarrow for codecs that Spark names differently."""
 _WRITTEN_CODECS = ("none", "snappy", "gzip", "zstd", "lz4", "brotli")
-_PASSWORD = re.compile(r"[A-Za-z0-9+.-]+://[^/@]*:[^/@]*@|.*[?&](access_key|secret_key|password|token)=", re.IGNORECASE)
 _PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:(//[^/]*(?=/)|(?!//)))?/+[^/].*")
 _IN_NAMES = (T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType, T.DateType)
 """The types of partition columns: those whose values have one text."""
@@ -142,8 +142,7 @@ def _run_once(spark: SparkSession, run: Callable[[Plan, Batches], Batches], plan
 
 
 def _checked_path(path: str) -> str:
-    if _PASSWORD.match(path):
-        raise PlanError("write_parquet: the path has credentials; set them in the environment of the workers instead")
+    require_no_credentials(path, "write_parquet")
     if not _PATH.fullmatch(path):
         raise PlanError(f"write_parquet: path {path!r}: expected an absolute path, or a URI such as s3://bucket/folder")
     return path.rstrip("/")
