@@ -99,10 +99,45 @@ def test_rows_that_are_used_stay_although_their_chunk_is_evicted():
     assert len(store) > 900, "rows that were moved leave no room unused"
 
 
-def test_values_are_not_part_of_a_larger_array():
-    store, large = MemoryStore(64 << 20), pa.array(np.arange(1_000_000))
-    store.keep_values("f@1", [b"a", b"b"], large.slice(10, 2), 60, 0.0)
-    assert sum(chunk.rows.values.get_total_buffer_size() for chunk in store._chunks) < 1_000
+async def test_values_are_not_part_of_a_larger_array():
+    large = pa.array(np.arange(1_000_000))
+
+    @udf.scalar(vectorized=True, cache_ttl="1 h")
+    def f(a: pa.Int64Array) -> pa.Int64Array:
+        return large.slice(10, len(a))
+
+    cache = OutcomeCache(store := MemoryStore(64 << 20), ServerMetrics())
+    async with FunctionEnvironment(cache=cache) as environment:
+        assert (await environment.run(f, [1, 2])).to_pylist() == [10, 11]
+    assert 0 < sum(chunk.rows.values.get_total_buffer_size() for chunk in store._chunks) < 1_000
+    await cache.close()
+
+
+async def test_a_function_may_reuse_the_memory_of_its_values():
+    memory = np.zeros(10, np.int64)
+
+    @udf.scalar(vectorized=True, cache_ttl="1 h")
+    def f(a: pa.Int64Array) -> pa.Int64Array:
+        memory[: len(a)] = a.to_numpy() * 2
+        return pa.array(memory[: len(a)])
+
+    cache = OutcomeCache(MemoryStore(64 << 20), ServerMetrics())
+    async with FunctionEnvironment(cache=cache) as environment:
+        for first in (0, 100, 0, 100):
+            rows = range(first, first + 10)
+            assert (await environment.run(f, rows)).to_pylist() == [2 * row for row in rows]
+    await cache.close()
+
+
+async def test_rows_may_be_cleared_while_they_are_read():
+    store = MemoryStore(1 << 20)
+    for _ in kept(store, 100, size=10):
+        pass
+    found = store.recall("f@1", [b"000003", b"000004"])
+    await store.clear("f@1")
+    store.used(found)
+    assert (len(store), store.bytes) == (0, 0)
+    check(store)
 
 
 def test_values_of_another_type_and_too_old_ones_are_misses():

@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -63,6 +64,31 @@ async def test_every_kind_of_function_of_many_rows_can_be_merged(environment, ki
     assert [result.to_pylist() for result in results] == [values for (values,) in streams]
     assert max(sizes) <= 8
     assert len(sizes) < 14  # there are 16 batches
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_function_may_reuse_the_memory_of_its_values(environment, is_async):
+    memory = np.zeros(16, np.int64)
+
+    def doubled(a: pa.Array) -> pa.Array:
+        memory[: len(a)] = a.to_numpy() * 2
+        return pa.array(memory[: len(a)])
+
+    code: Any
+    if is_async:
+
+        async def code(a: pa.Int64Array) -> pa.Int64Array:
+            return doubled(a)
+    else:
+
+        def code(a: pa.Int64Array) -> pa.Int64Array:
+            return doubled(a)
+
+    # The next call is ready before the values of this one are sent.
+    function = udf.scalar(vectorized=True, max_queue_delay=DELAY, batch_rows=16, name="f")(code)
+    rows = [[*range(first, first + 800)] for first in (0, 10_000)]
+    results = await environment.run_streams(function, [(each,) for each in rows])
+    assert [result.to_pylist() for result in results] == [[2 * row for row in each] for each in rows]
 
 
 async def test_a_call_has_no_more_bytes_than_batch_bytes(environment):

@@ -301,9 +301,9 @@ class MergedCall:
         except RowErrors as refused:
             return self._calling.named(refused, len(rows), called=False)
         try:
-            return self._calling.returned(self._result(arguments, call, rows), len(rows))
+            return _owned(self._calling.returned(self._result(arguments, call, rows), len(rows)))
         except RowErrors as named:
-            return self._calling.named(named, len(rows))
+            return _owned(self._calling.named(named, len(rows)))
 
     async def _evaluate_async(self, call: Call, rows: Sequence[int]) -> Returned:
         try:
@@ -311,13 +311,18 @@ class MergedCall:
         except RowErrors as refused:
             return self._calling.named(refused, len(rows), called=False)
         try:
-            return self._calling.returned(await self._result(arguments, call, rows), len(rows))
+            return _owned(self._calling.returned(await self._result(arguments, call, rows), len(rows)))
         except RowErrors as named:
-            return self._calling.named(named, len(rows))
+            return _owned(self._calling.named(named, len(rows)))
 
 
 def _list(rows: "range | Indexes") -> Sequence[int]:
     return rows if isinstance(rows, range) else rows.tolist()
+
+
+def _owned(returned: Returned) -> Returned:
+    """What was returned, with a copy of the values: the next call begins before they are sent, and may change them."""
+    return returned if returned.values is None else returned._replace(values=pa.concat_arrays([returned.values]))
 
 
 def _spread(returned: Returned, made: Sequence[int], rows: Sequence[int]) -> Returned:

@@ -14,9 +14,6 @@ __all__ = ["Chunk", "Recalled", "Rows"]
 
 Times = np.ndarray[Any, np.dtype[np.float64]]
 
-COPIED_PART = 2
-"""An array whose buffers have more than this many times its bytes is copied: it is a part of a larger one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -50,12 +47,6 @@ class Rows:
             self.function, [*map(self.keys.__getitem__, places.tolist())], self.values.take(pa.array(places)),
             self.written[places], self.until[places], self.entries,
         )  # fmt: skip
-
-    def owned(self) -> "Rows":
-        """The same rows, without the rest of a larger array that their values are a part of."""
-        if self.values.get_total_buffer_size() <= COPIED_PART * self.values.nbytes + 1_024:
-            return self
-        return self.take(np.arange(len(self.keys)))
 
 
 class Chunk:

@@ -52,6 +52,8 @@ class CollectingWriter(OutputWriter):
     def write(self, batch: int, taken: Taken, rows: Sequence[int] | None = None) -> list[Output]:
         assert rows is not None, "rows are collected as they complete"
         indexes = np.array(rows, np.int64) - batch
+        # They outlive the call, whose function may reuse the memory of its array, or return a part of a large one.
+        taken = taken._replace(values=pa.concat_arrays([taken.values]))
         collected = Collected(
             b"", batch, len(indexes), 0, {}, taken.values.nbytes, taken.calls, taken.retries, taken=taken,
             indexes=indexes, kept=self._kept(batch, taken, indexes),

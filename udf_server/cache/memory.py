@@ -93,8 +93,8 @@ class MemoryStore(Store):
         for part in recalled:
             if part.chunk.end > recent:
                 continue
-            rows, places = part.taken(), self._places[part.chunk.rows.function]
-            # Meanwhile rows may have been replaced or evicted; and a key may have been looked up twice.
+            rows, places = part.taken(), self._places.get(part.chunk.rows.function, {})
+            # Meanwhile rows may have been replaced, evicted or cleared; and a key may have been looked up twice.
             still = np.fromiter(map(places.get, rows.keys, itertools.repeat(-1)), np.int64, len(rows.keys))
             _, first = np.unique(part.numbers, return_index=True)
             first = np.sort(first[still[first] == part.numbers[first]])
@@ -116,7 +116,10 @@ class MemoryStore(Store):
     def keep_values(
         self, function: str, keys: Sequence[bytes], values: pa.Array, seconds: float, written: float
     ) -> None:
-        """Keep values by key, without making entries of them. They were written at `written`, since 1970."""
+        """Keep values by key, without making entries of them. They were written at `written`, since 1970.
+
+        The array must not be a part of a larger one, which would be kept with it, and nobody else may change it.
+        """
         self._keep(function, keys, values, seconds, written, entries=False)
 
     async def stats(self) -> list[Stored]:
@@ -152,14 +155,15 @@ class MemoryStore(Store):
             self._remove(function, keys)
         until = np.full(count, self._clock() + seconds)
         rows = Rows(function, keys, values, np.full(count, written), until, entries)
-        self._append(rows.owned())
+        self._append(rows)
         self._make_room()
 
     def _append(self, rows: Rows, moved: int = 0) -> None:
         """Give rows the next numbers. `moved` of them have a number already."""
-        places, count = self._places[rows.function], len(rows.keys)
+        count = len(rows.keys)
         if not count:
             return
+        places = self._places[rows.function]
         before = len(places)
         places.update(zip(rows.keys, range(self._next, self._next + count), strict=True))
         live = len(places) - before + moved  # of equal keys, the last one counts
