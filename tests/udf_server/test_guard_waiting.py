@@ -1,8 +1,15 @@
-"""Waiters of a guard: when the first one tries again."""
+"""Waiters of a guard: when the first one tries again, and what is left of those that never begin."""
 
 import asyncio
 
+import pytest
+
+import udf_server as udf
 from tests.udf_server.streams import eventually
+from udf_server.base.metrics import ServerMetrics
+from udf_server.guards.guard import Guard
+from udf_server.guards.guard_metrics import GuardMetrics
+from udf_server.guards.settings import GuardSettings
 from udf_server.guards.waiting import TaskWaiter
 
 
@@ -82,3 +89,52 @@ async def test_a_thread_sets_the_timer_on_the_loop_of_the_waiter():
     await asyncio.to_thread(waiter.try_after, 0.0, lambda: tried.append(asyncio.get_running_loop()))
     await eventually(lambda: tried)
     assert tried == [asyncio.get_running_loop()]
+
+
+class Guarded:
+    """A guarded function that returns its argument, or waits for ever for a negative one. The test moves the clock."""
+
+    def __init__(self, **settings):
+        @udf.scalar(name="f")
+        async def f(x: int) -> int:
+            if x < 0:
+                await asyncio.get_running_loop().create_future()
+            return x
+
+        self.now = 100.0
+        self.guard = Guard(
+            "f@1", GuardSettings.parse("f", settings), GuardMetrics(ServerMetrics(), "f", "1"), lambda: self.now
+        )
+        self.call = self.guard.wrap(f).call
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "run", "never"])
+def test_what_a_call_took_that_was_admitted_on_a_loop_that_was_replaced_is_returned(ends):
+    """The call waits; its turn comes while its loop is blocked; then its function gets another loop."""
+    guarded = Guarded(rate="1/second")
+    blocked, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def one_waits():
+        await guarded.call(1)
+        waiting = asyncio.ensure_future(guarded.call(2))
+        await asyncio.sleep(0)
+        return waiting
+
+    try:
+        waiting = blocked.run_until_complete(one_waits())
+        guarded.now += 1.0
+        guarded.guard._retry()
+        assert other.run_until_complete(asyncio.wait_for(guarded.call(3), 5)) == 3
+        if ends == "cancelled":
+            waiting.cancel()
+        if ends != "never":
+            blocked.run_until_complete(asyncio.wait([waiting]))
+        guarded.now += 1.0
+        assert other.run_until_complete(asyncio.wait_for(guarded.call(4), 5)) == 4
+        assert guarded.guard._limits.take((1.0,)) > 0, "the last call counts"
+        if ends == "never":
+            waiting.cancel()
+            blocked.run_until_complete(asyncio.wait([waiting]))
+    finally:
+        blocked.close()
+        other.close()

@@ -66,6 +66,8 @@ class Guard:
         self._first: Waiter | None = None
         """The waiting call whose turn it is; it has left the queue."""
         self._first_party = ANYONE
+        self._admitted: dict[Waiter, None] = {}
+        """The calls on this loop that were admitted with costs and have not begun yet."""
         self._tester: Waiter | None = None
         """The call that waits until other processes have answered whether it may test the service."""
         self._in_use = 0
@@ -172,6 +174,9 @@ class Guard:
         """Take a place and tokens, or queue for them. Returns None, or a waiter that is woken."""
         with self._lock:
             if self._loop is not loop:
+                # The calls that were admitted on a loop that blocks may never begin.
+                for admitted in list(self._admitted):
+                    self._return(admitted)
                 self._loop, self._in_use, self._waiting, self._first = loop, 0, FairQueue(), None
             self._refuse_if_unavailable()
             free = self._first is None and self._in_use < self._limits.places and not len(self._waiting)
@@ -212,8 +217,20 @@ class Guard:
         began = self._clock()
         if waiter.costs:
             with self._lock:
-                self._limits.begin(waiter.costs, waiter.taken)
+                if waiter in self._admitted:
+                    del self._admitted[waiter]
+                    self._limits.begin(waiter.costs, waiter.taken)
+                else:  # its loop was replaced, and what it took was returned
+                    self._limits.settle(waiter.costs, began)
         return began
+
+    def _return(self, waiter: Waiter) -> None:
+        """Return what an admitted call took, unless it has begun or that was done before."""
+        if waiter in self._admitted:
+            del self._admitted[waiter]
+            began = self._clock()
+            self._limits.begin(waiter.costs, waiter.taken)
+            self._limits.settle([-cost for cost in waiter.costs], began)
 
     def _refuse(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
         """Raise the reason for which a waiter was woken without being admitted."""
@@ -232,9 +249,8 @@ class Guard:
             waiter.leave()
             if self._loop is loop:
                 if waiter.admitted:
-                    began = self._clock()
-                    self._limits.begin(waiter.costs, waiter.taken)
-                    self._give_back(waiter.costs, began)
+                    self._return(waiter)
+                    self._in_use -= 1
                 self._admit()
 
     def _ask(
@@ -350,6 +366,8 @@ class Guard:
                 return
             self._in_use += 1
             self._first = None
+            if waiter.costs:
+                self._admitted[waiter] = None
             waiter.admit(self._clock())
 
     def _next(self) -> Waiter | None:
