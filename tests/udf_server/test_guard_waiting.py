@@ -7,6 +7,7 @@ import pytest
 import udf_server as udf
 from tests.udf_server.streams import eventually
 from udf_server.base.metrics import ServerMetrics
+from udf_server.coordination.ledger import Ledger
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings
@@ -94,7 +95,7 @@ async def test_a_thread_sets_the_timer_on_the_loop_of_the_waiter():
 class Guarded:
     """A guarded function that returns its argument, or waits for ever for a negative one. The test moves the clock."""
 
-    def __init__(self, **settings):
+    def __init__(self, *, shared=False, **settings):
         @udf.scalar(name="f")
         async def f(x: int) -> int:
             if x < 0:
@@ -103,8 +104,9 @@ class Guarded:
 
         self.now = 100.0
         self.guard = Guard(
-            "f@1", GuardSettings.parse("f", settings), GuardMetrics(ServerMetrics(), "f", "1"), lambda: self.now
-        )
+            "f@1", GuardSettings.parse("f", settings), GuardMetrics(ServerMetrics(), "f", "1"), lambda: self.now,
+            shared=shared,
+        )  # fmt: skip
         self.call = self.guard.wrap(f).call
 
 
@@ -138,3 +140,33 @@ def test_what_a_call_took_that_was_admitted_on_a_loop_that_was_replaced_is_retur
     finally:
         blocked.close()
         other.close()
+
+
+@pytest.mark.parametrize("ends", ["begins", "cancelled"])
+async def test_a_call_settles_with_the_limits_that_it_took_from_although_others_replaced_them(ends):
+    """Its turn comes while the process is alone; before it begins the process is coordinated again."""
+    guarded, ledger = Guarded(shared=True, rate="1/second", **{"without-coordination": "fail-open"}), Ledger()
+    sharing = guarded.guard.sharing
+
+    def exchange():
+        claim = {**sharing.claim(), "member": "a", "fresh": "e1", "leave": False}
+        sharing.granted(ledger.exchange(claim, guarded.now))
+        return claim
+
+    exchange()
+    guarded.now += 5.0
+    sharing.failed("no answer")
+    await guarded.call(1)
+    waiting = asyncio.ensure_future(guarded.call(2))
+    await asyncio.sleep(0)
+    guarded.now += 1.0
+    guarded.guard._retry()
+    exchange()
+    if ends == "cancelled":
+        waiting.cancel()
+    await asyncio.wait([waiting])
+    guarded.now += 0.1
+    assert [exchange()["rates"][0][name] for name in ("settled", "back")] == [0.0, []], "the ledger has granted nothing"
+    guarded.now += 5.0
+    sharing.failed("no answer")
+    assert await asyncio.wait_for(guarded.call(3), 5) == 3

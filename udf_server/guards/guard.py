@@ -101,10 +101,11 @@ class Guard:
             costs = costs_of(arguments) if costs_of else self._calls_only
             loop = asyncio.get_running_loop()
             began = clock()
-            waiter = self._take(costs, TaskWaiter, loop)
+            waiter, source = self._take(costs, TaskWaiter, loop)
             if waiter is not None:
                 began = await self._wait(waiter, loop)
-            if not self._limits.closed and (waiter := self._ask(costs, TaskWaiter, began, loop)) is not None:
+                source = waiter.source
+            if not self._limits.closed and (waiter := self._ask(costs, TaskWaiter, began, source, loop)) is not None:
                 began = await self._hear(waiter, loop)
             spending = Spending() if costs_of else None
             if spending:
@@ -116,7 +117,7 @@ class Guard:
                 failure = error
                 raise
             finally:
-                leave(failure, began, costs, spending, loop)
+                leave(failure, began, costs, source, spending, loop)
                 failure = None
 
         return guarded
@@ -131,10 +132,11 @@ class Guard:
         def guarded(*arguments: Any, **keywords: Any) -> Any:
             costs = costs_of(arguments) if costs_of else self._calls_only
             began = clock()
-            waiter = self._take(costs, ThreadWaiter, None)
+            waiter, source = self._take(costs, ThreadWaiter, None)
             if waiter is not None:
                 began = self._wait_on_thread(waiter)
-            if not self._limits.closed and (waiter := self._ask(costs, ThreadWaiter, began, None)) is not None:
+                source = waiter.source
+            if not self._limits.closed and (waiter := self._ask(costs, ThreadWaiter, began, source, None)) is not None:
                 began = self._hear_on_thread(waiter)
             spending = Spending() if costs_of else None
             if spending:
@@ -146,7 +148,7 @@ class Guard:
                 failure = error
                 raise
             finally:
-                leave(failure, began, costs, spending, None)
+                leave(failure, began, costs, source, spending, None)
                 failure = None
 
         return guarded
@@ -170,8 +172,8 @@ class Guard:
 
     def _take(
         self, costs: Sequence[float], make: Callable[[Sequence[float]], WaiterT], loop: asyncio.AbstractEventLoop | None
-    ) -> WaiterT | None:
-        """Take a place and tokens, or queue for them. Returns None, or a waiter that is woken."""
+    ) -> tuple[WaiterT | None, Limits]:
+        """Take a place and tokens, or queue for them. Returns None or a waiter that is woken, and where it took them."""
         with self._lock:
             if self._loop is not loop:
                 # The calls that were admitted on a loop that blocks may never begin.
@@ -180,16 +182,17 @@ class Guard:
                 self._loop, self._in_use, self._waiting, self._first = loop, 0, FairQueue(), None
             self._refuse_if_unavailable()
             free = self._first is None and self._in_use < self._limits.places and not len(self._waiting)
-            if free and not self._limits.take(costs):
-                self._limits.begin(costs, self._clock() if costs else 0.0)
+            source = self._limits.source
+            if free and not source.take(costs):
+                source.begin(costs, self._clock() if costs else 0.0)
                 self._in_use += 1
-                return None
+                return None, source
             waiter = make(costs)
             self._waiting.push(current_party.get(), waiter)
             self._admit()
             if not waiter.admitted:
                 self._limits.starved()
-            return waiter
+            return waiter, source
 
     async def _wait(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> float:
         """Returns the time at which the call begins."""
@@ -219,9 +222,9 @@ class Guard:
             with self._lock:
                 if waiter in self._admitted:
                     del self._admitted[waiter]
-                    self._limits.begin(waiter.costs, waiter.taken)
+                    waiter.source.begin(waiter.costs, waiter.taken)
                 else:  # its loop was replaced, and what it took was returned
-                    self._limits.settle(waiter.costs, began)
+                    waiter.source.settle(waiter.costs, began)
         return began
 
     def _return(self, waiter: Waiter) -> None:
@@ -229,8 +232,8 @@ class Guard:
         if waiter in self._admitted:
             del self._admitted[waiter]
             began = self._clock()
-            self._limits.begin(waiter.costs, waiter.taken)
-            self._limits.settle([-cost for cost in waiter.costs], began)
+            waiter.source.begin(waiter.costs, waiter.taken)
+            waiter.source.settle([-cost for cost in waiter.costs], began)
 
     def _refuse(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
         """Raise the reason for which a waiter was woken without being admitted."""
@@ -258,6 +261,7 @@ class Guard:
         costs: Sequence[float],
         make: Callable[[Sequence[float]], WaiterT],
         began: float,
+        source: Limits,
         loop: asyncio.AbstractEventLoop | None,
     ) -> WaiterT | None:
         """Ask the breaker, which is the last: after it allows the only test call, that call must be made.
@@ -271,9 +275,9 @@ class Guard:
                 return None
             if self._tester is None and self._limits.asking:
                 self._tester = waiter = make(costs)
-                waiter.taken = began
+                waiter.taken, waiter.source = began, source
                 return waiter
-            self._leave_unused(costs, began, loop)
+            self._leave_unused(costs, began, source, loop)
         raise self._circuit_open(wait)
 
     async def _hear(self, waiter: TaskWaiter, loop: asyncio.AbstractEventLoop) -> float:
@@ -283,7 +287,7 @@ class Guard:
         except asyncio.CancelledError:
             with self._lock:
                 self._tester = None if self._tester is waiter else self._tester
-                self._leave_unused(waiter.costs, waiter.taken, loop)
+                self._leave_unused(waiter.costs, waiter.taken, waiter.source, loop)
             raise
         return self._ask_again(waiter, loop)
 
@@ -297,31 +301,31 @@ class Guard:
             wait = self._limits.ask()
             if not wait:
                 began = self._clock()
-                self._limits.begin(waiter.costs, waiter.taken)  # perhaps it begins late
+                waiter.source.begin(waiter.costs, waiter.taken)  # perhaps it begins late
                 return began
-            self._leave_unused(waiter.costs, waiter.taken, loop)
+            self._leave_unused(waiter.costs, waiter.taken, waiter.source, loop)
         raise self._circuit_open(wait)
 
-    def _leave_unused(self, costs: Sequence[float], began: float, loop: asyncio.AbstractEventLoop | None) -> None:
+    def _leave_unused(
+        self, costs: Sequence[float], began: float, source: Limits, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        """Return what a call has taken that is not made."""
         if self._loop is loop:
-            self._give_back(costs, began)
+            self._in_use -= 1
+            if costs:
+                source.settle([-cost for cost in costs], began)
             self._admit()
 
     def _circuit_open(self, wait: float) -> CircuitOpen:
         self._metrics.circuit_refused()
         return CircuitOpen(f"function {self._key}: too many calls in a row failed", retry_after=wait)
 
-    def _give_back(self, costs: Sequence[float], began: float) -> None:
-        """Return what a call has taken that is not made."""
-        self._in_use -= 1
-        if costs:
-            self._limits.settle([-cost for cost in costs], began)
-
     def _leave(
         self,
         failure: BaseException | None,
         began: float,
         costs: Sequence[float],
+        source: Limits,
         spending: Spending | None,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
@@ -337,7 +341,7 @@ class Guard:
             if spending is not None and spending.amounts:
                 rates = self._settings.rate
                 spent = ((spending.amounts.get(rate.unit), cost) for rate, cost in zip(rates, costs, strict=True))
-                self._limits.settle([0.0 if actual is None else actual - cost for actual, cost in spent], began)
+                source.settle([0.0 if actual is None else actual - cost for actual, cost in spent], began)
             after = failure.retry_after if isinstance(failure, RetryableError) else None
             if after and self._settings.rate and 0 < after < math.inf:
                 self._limits.pause(min(after, PAUSE_MOST_SECONDS))
@@ -357,7 +361,8 @@ class Guard:
                 self._first = None
             return
         while self._in_use < self._limits.places and (waiter := self._next()) is not None:
-            if wait := self._limits.take(waiter.costs):
+            source = self._limits.source
+            if wait := source.take(waiter.costs):
                 if not waiter.delayed:
                     waiter.delayed = True
                     self._metrics.rate_waited()
@@ -368,7 +373,7 @@ class Guard:
             self._first = None
             if waiter.costs:
                 self._admitted[waiter] = None
-            waiter.admit(self._clock())
+            waiter.admit(self._clock(), source)
 
     def _next(self) -> Waiter | None:
         while True:

@@ -43,6 +43,14 @@ class Limits(ABC):
         """Why no call may begin and none should wait; empty otherwise."""
         return ""
 
+    @property
+    def source(self) -> "Limits":
+        """The limits that calls take from now: these, or those that replace them.
+
+        Call `begin` and `settle` of those from which the call has taken, whatever replaces them meanwhile.
+        """
+        return self
+
     @abstractmethod
     def take(self, costs: Sequence[float]) -> float:
         """Take an amount of each rate. Returns 0.0, or the seconds to wait: infinity if calls are told when to try.

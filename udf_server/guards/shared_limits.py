@@ -102,11 +102,13 @@ class SharedLimits(Limits):
     def closed(self) -> bool:
         return self._alone.closed if self._is_alone else self._open_until == 0.0
 
+    @property
+    def source(self) -> Limits:
+        return self._alone if self._is_alone else self
+
     def take(self, costs: Sequence[float]) -> float:
         if not self._tokens:
             return 0.0
-        if self._is_alone:
-            return self._alone.take(costs)
         now = self._clock()
         if now < self._resume:
             return self._resume - now
@@ -117,17 +119,11 @@ class SharedLimits(Limits):
         return 0.0
 
     def begin(self, costs: Sequence[float], taken: float) -> None:
-        if self._is_alone:
-            self._alone.begin(costs, taken)
-            return
         now = self._clock()
         for tokens, cost in zip(self._tokens, costs, strict=True):
             tokens.begin(cost, taken, now)
 
     def settle(self, amounts: Sequence[float], began: float) -> None:
-        if self._is_alone:
-            self._alone.settle(amounts, began)
-            return
         for tokens, amount in zip(self._tokens, amounts, strict=True):
             tokens.settle(amount, began)
 

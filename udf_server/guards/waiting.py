@@ -5,6 +5,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+from udf_server.guards.limits import Limits
+
 __all__ = ["TaskWaiter", "ThreadWaiter", "Waiter"]
 
 TIMER_SECONDS = (0.001, 1.0)
@@ -19,6 +21,8 @@ class Waiter(ABC):
         self.admitted = False
         self.taken = 0.0
         """When it was admitted."""
+        self.source: Limits
+        """What it took from when it was admitted."""
         self._gone = False
         self.delayed = False
         """Whether its wait for a rate was counted."""
@@ -32,9 +36,9 @@ class Waiter(ABC):
         """Wait no more."""
         self._gone = True
 
-    def admit(self, now: float) -> None:
-        """Let the call begin."""
-        self.admitted, self.taken = True, now
+    def admit(self, now: float, source: Limits) -> None:
+        """Let the call begin, which has taken its costs from `source`."""
+        self.admitted, self.taken, self.source = True, now, source
         self.wake()
 
     @abstractmethod
