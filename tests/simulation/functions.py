@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import udf_server as udf
 from tests.simulation.threads import SimulatedThreads
-from udf_server.base.attempts import is_answered
+from udf_server.base.attempts import is_decided
 from udf_server.base.fairness import Party, current_party
 
 __all__ = ["MANY_ROWS", "SCALAR_FUNCTIONS", "Behaviour", "Rows", "active", "drawn_behaviour", "later", "value_of"]
@@ -96,7 +96,7 @@ async def slow(x: int) -> int:
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        went_well = None if party.closed or is_answered.get()() else False
+        went_well = None if party.closed or is_decided.get()() else False
         raise
     finally:
         rows.ended(x, loop, party, began, went_well)

@@ -16,6 +16,7 @@ from udf_server.base.errors import DeclarationError
 from udf_server.base.metrics import ServerMetrics
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
+from udf_server.guards.hedge import Hedge
 from udf_server.guards.settings import GuardSettings
 from udf_server.hosting.function_host import FunctionHost
 from udf_server.hosting.registry import Registry
@@ -223,6 +224,25 @@ async def test_the_guard_does_not_count_the_call_that_lost_as_a_failure():
             result = (await talk.receive()).result
             answers, failed = answers + result.rows, failed + result.errors
     assert failed == b""
+
+
+async def test_the_guard_does_not_count_a_second_call_as_a_failure_if_the_first_one_raises_an_error():
+    calls: list[int] = []
+
+    @udf.scalar(name="f", **HEDGED)
+    async def f(x: int) -> int:
+        calls.append(x)
+        await asyncio.sleep(0.05 if len(calls) == 1 else 3600)
+        raise ValueError("of the row")
+
+    settings = GuardSettings.parse("f", {"breaker-failures": 1})
+    metrics = ServerMetrics()
+    guarded = Guard("f@1", settings, GuardMetrics(metrics, "f", "1")).wrap(f)
+    with pytest.raises(ValueError, match="of the row"):
+        await Hedge(0.01, 1.0, lambda outcome: None, lambda: 0).wrap(guarded).call(1)
+    await asyncio.sleep(0)  # the second call ends
+    assert len(calls) == 2
+    assert metrics.registry.get_sample_value("udf_circuit_open", {"function": "f", "version": "1"}) == 0.0
 
 
 async def test_the_delay_is_learned(environment):

@@ -10,10 +10,10 @@ from typing import Any
 from remote_udf.durations import format_seconds
 from udf_server.base.functions import Function
 
-__all__ = ["AttemptTimeout", "call_begins", "is_answered", "limited", "with_attempt_timeout"]
+__all__ = ["AttemptTimeout", "call_begins", "is_decided", "limited", "with_attempt_timeout"]
 
-is_answered: ContextVar[Callable[[], bool]] = ContextVar("is_answered", default=lambda: False)
-"""Whether another call for the same rows has answered, so that this one is cancelled although it did not fail."""
+is_decided: ContextVar[Callable[[], bool]] = ContextVar("is_decided", default=lambda: False)
+"""Whether another call for the same rows has given their outcome, so that this one is cancelled but has not failed."""
 
 call_begins: ContextVar[Callable[[], object]] = ContextVar("call_begins", default=lambda: None)
 """What is called when the guards of a function let a call of this task pass."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from remote_udf.functions import FunctionKind
-from udf_server.base.attempts import is_answered, limited
+from udf_server.base.attempts import is_decided, limited
 from udf_server.base.errors import CircuitOpen, InvalidConfig, InvalidCost, RetryableError
 from udf_server.base.fairness import ANYONE, FairQueue, current_party
 from udf_server.base.functions import Function
@@ -41,7 +41,7 @@ class Guard:
 
     A guard counts a call as failed if it raises RetryableError, TimeoutError or OSError, or if its deadline cancels
     it. Any other exception concerns the row only. A call that is cancelled because its client is gone, or
-    because a second call (`hedge-after`) has answered, does not count.
+    because the other one of two calls (`hedge-after`) has given the outcome, does not count.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Guard:
     def _take(
         self, costs: Sequence[float], make: Callable[[Sequence[float]], WaiterT], loop: asyncio.AbstractEventLoop | None
     ) -> tuple[WaiterT | None, Limits]:
-        """Take a place and tokens, or queue for them. Returns None or a waiter that is woken, and where it took them."""
+        """Take a place and tokens, or queue for them. Returns None or a waiter, and where the tokens were taken."""
         with self._lock:
             if self._loop is not loop:
                 # The calls that were admitted on a loop that blocks may never begin.
@@ -335,7 +335,7 @@ class Guard:
                 return
             opened = False
             # A call that was cancelled for another reason than its deadline is no failure of the service.
-            needless = current_party.get().closed or is_answered.get()()
+            needless = current_party.get().closed or is_decided.get()()
             if not (needless and isinstance(failure, asyncio.CancelledError)):
                 opened = self._limits.ended(failure is None, goal is None or seconds <= goal, self._in_use)
             if spending is not None and spending.amounts:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from remote_udf.hedging import HedgeBudget
-from udf_server.base.attempts import call_begins, is_answered
+from udf_server.base.attempts import call_begins, is_decided
 from udf_server.base.errors import RetryableError
 from udf_server.base.functions import Function
 
@@ -50,14 +50,14 @@ class Hedge:
         assert task is not None
         loop, cancelling, began = asyncio.get_running_loop(), task.cancelling(), self._clock()
         race = _Race(self, task, call)
-        tokens = is_answered.set(race.is_answered), call_begins.set(race.begins)
+        tokens = is_decided.set(race.is_decided), call_begins.set(race.begins)
         if not guarded:
             self.begun()
         after = self._budget.after
         timer = loop.call_later(after, race.start) if after is not None else None
         try:
             answer = await call()
-            race.answered = True
+            race.decided = True
             return answer
         except asyncio.CancelledError:
             if not race.cancelled:
@@ -68,6 +68,7 @@ class Hedge:
             assert race.second is not None
             return race.second.result()
         except BaseException as error:
+            race.decided = isinstance(error, Exception)
             self.failed(error)
             raise
         finally:
@@ -77,7 +78,7 @@ class Hedge:
                 # The call has suppressed the cancellation, or has ended at the same moment.
                 task.uncancel()
             race.close()
-            is_answered.reset(tokens[0])
+            is_decided.reset(tokens[0])
             call_begins.reset(tokens[1])
             self._budget.ended(self._clock() - began)
 
@@ -111,11 +112,12 @@ class _Race:
         self.second: asyncio.Task[Any] | None = None
         self.won = self.cancelled = False
         """Whether the hedge was the first to answer; whether the first call was cancelled because of that."""
-        self.answered = False
+        self.decided = False
+        """Whether one of the calls has given the outcome."""
         self._closed = False
 
-    def is_answered(self) -> bool:
-        return self.answered
+    def is_decided(self) -> bool:
+        return self.decided
 
     def begins(self) -> None:
         """The guard lets the first call or its hedge pass."""
@@ -136,7 +138,7 @@ class _Race:
         if self._closed:
             return
         if error is None and not second.cancelled():
-            self.won = self.cancelled = self.answered = True
+            self.won = self.cancelled = self.decided = True
             self._task.cancel()
 
     def close(self) -> None:
