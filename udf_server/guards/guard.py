@@ -373,7 +373,8 @@ class Guard:
             self._first = None
             if waiter.costs:
                 self._admitted[waiter] = None
-            waiter.admit(self._clock(), source)
+            waiter.source = source
+            waiter.admit(self._clock())
 
     def _next(self) -> Waiter | None:
         while True:

@@ -22,7 +22,7 @@ class Waiter(ABC):
         self.taken = 0.0
         """When it was admitted."""
         self.source: Limits
-        """What it took from when it was admitted."""
+        """The limits that it took from, if a guard has admitted it."""
         self._gone = False
         self.delayed = False
         """Whether its wait for a rate was counted."""
@@ -36,9 +36,9 @@ class Waiter(ABC):
         """Wait no more."""
         self._gone = True
 
-    def admit(self, now: float, source: Limits) -> None:
-        """Let the call begin, which has taken its costs from `source`."""
-        self.admitted, self.taken, self.source = True, now, source
+    def admit(self, now: float) -> None:
+        """Let the call begin."""
+        self.admitted, self.taken = True, now
         self.wake()
 
     @abstractmethod
