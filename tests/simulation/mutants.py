@@ -43,7 +43,7 @@ from udf_server.streams.outbox import Outbox
 
 __all__ = ["MOST_SEEDS", "MUTANTS", "found_at"]
 
-MOST_SEEDS = 200
+MOST_SEEDS = 500
 """Each mutant is found within this number of seeds of both modes."""
 MOST_CPU_SECONDS = 30.0
 
