@@ -76,7 +76,8 @@ def naming(what: str, failed: type[RemoteUdfError]) -> Iterator[None]:
     except RemoteUdfError:
         raise
     except Exception as error:
-        raise failed(f"{what}: {capped(str(error) or type(error).__name__, PROBLEM_LIMIT)}") from error
+        # The errors of a package, which would be shown in full if they were the cause, may be long.
+        raise failed(f"{what}: {capped(str(error) or type(error).__name__, PROBLEM_LIMIT)}") from None
 
 
 def make_directory(system: fs.FileSystem, path: str) -> None:

@@ -16,7 +16,7 @@ GRACE_SECONDS = 1.0
 
 @dataclass(eq=False)
 class RunningCall:
-    """The budget uses it with its lock held. A call may run for ever: on a thread that its stream has written off."""
+    """The budget uses it with its lock held. A call may run forever, on a thread that its stream has written off."""
 
     spender: Spender
     costs: Sequence[float]

@@ -18,8 +18,8 @@ class Spender:
     """The calls of one function for one job. The budget uses it with its lock held.
 
     A call reports what it spends while it runs. Until it has ended, the budget holds an estimate for it: the function's
-    own (`cost`), else what earlier calls have cost. A call that spends nothing of a unit says nothing about those that
-    do. So until one has reported the unit, at most as many calls run at once as have ended before, and one more: the
+    own (`cost`), else what earlier calls have cost. A call that spends nothing of a unit does not tell what others
+    spend. So until one has reported the unit, at most as many calls run at once as have ended before, and one more: the
     first one is alone. After that, if a call is the only one, the mean is held for it, and otherwise the most that one
     of the latest calls has cost: many calls that run at once could exceed the budget together. What is not spent is
     free again when the call ends.
