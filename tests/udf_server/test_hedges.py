@@ -67,6 +67,19 @@ async def test_a_row_gets_the_answer_of_its_second_call_if_that_is_first(environ
     assert hedges(environment) == {"sent": 20, "won": 20, "wasted": 0}
 
 
+async def test_an_error_that_a_call_makes_of_its_cancellation_does_not_replace_the_answer(environment):
+    @udf.scalar(**HEDGED)
+    async def f(x: int) -> int:
+        try:
+            return await service(x)
+        except asyncio.CancelledError:
+            raise OSError("connection closed") from None
+
+    service = Service(3600.0, 0.0)
+    assert (await environment.run(f, range(5))).to_pylist() == [10 * x + 2 for x in range(5)]
+    assert hedges(environment) == {"sent": 5, "won": 5, "wasted": 0}
+
+
 async def test_a_second_call_that_is_slower_is_cancelled(environment):
     service = Service(0.1, 3600.0)
 

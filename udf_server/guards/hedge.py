@@ -59,15 +59,16 @@ class Hedge:
             answer = await call()
             race.decided = True
             return answer
-        except asyncio.CancelledError:
-            if not race.cancelled:
-                raise
-            race.cancelled = False
-            if task.uncancel() > cancelling:
-                raise  # its deadline has passed at the same moment
-            assert race.second is not None
-            return race.second.result()
         except BaseException as error:
+            if race.cancelled and isinstance(error, (asyncio.CancelledError, Exception)):
+                # Libraries turn cancellation into errors of their own, such as a closed connection.
+                race.cancelled = False
+                if task.uncancel() > cancelling:
+                    raise  # its deadline has passed at the same moment
+                assert race.second is not None
+                return race.second.result()
+            if isinstance(error, asyncio.CancelledError):
+                raise
             race.decided = isinstance(error, Exception)
             self.failed(error)
             raise
