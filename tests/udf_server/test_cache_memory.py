@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import udf_server as udf
 from udf_server.base.metrics import ServerMetrics
 from udf_server.cache import memory
-from udf_server.cache.entries import Entries, packed
+from udf_server.cache.entries import _ERROR, _HEADER, _MARK, Entries, packed
 from udf_server.cache.memory import MemoryStore
 from udf_server.cache.outcome_cache import OutcomeCache
 from udf_server.cache.store import ENTRY_BYTES, LARGEST_ENTRY
@@ -151,6 +152,14 @@ def test_values_of_another_type_and_too_old_ones_are_misses():
         found = entries.of_recalled(store.recall("f@1", [b"a", b"b", b"c", b"d"]), [b""] * 4, (age, 0.0), damaged)
         assert dict(zip(found.rows.tolist(), found.values.to_pylist(), strict=True)) == values
         assert damaged == [3]
+
+
+@pytest.mark.parametrize("row", [b'["FUNCTION_ERROR", "m", Infinity]', b"[" * 200_000])
+def test_an_error_that_no_server_has_written_is_damaged(row):
+    entries, damaged = Entries(pa.int64(), lambda: 100.0), []
+    [entry] = entries._sealed([_HEADER.pack(_MARK, _ERROR, zlib.crc32(row), 100.0) + row], [b"key"])
+    assert entries.read([entry], [b"key"], (60.0, 60.0), damaged).errors == {}
+    assert damaged == [0]
 
 
 @pytest.mark.parametrize("size", [LARGEST_ENTRY // 2, LARGEST_ENTRY + 1])

@@ -148,5 +148,5 @@ def _error(payload: bytes) -> RowError | None:
     try:
         code, message, attempts = json.loads(payload)
         return RowError(ErrorCode(code), str(message), int(attempts))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):  # `Infinity` attempts, or a list in lists
         return None
