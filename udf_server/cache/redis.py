@@ -20,6 +20,8 @@ KEYS_AT_ONCE = 1_000
 """Maximum number of keys of one command, because Redis answers nobody else meanwhile."""
 CONNECTIONS = 16
 """Operations beyond this number wait for a connection."""
+ANSWER_SECONDS = 5.0
+"""A command without an answer in this time has failed. Versions of redis-py have different defaults, even none."""
 CLAIM_MILLISECONDS = 24 * 3_600_000
 """A claim is removed after this time in any case."""
 _PREFIX, _CLAIM, _SERVER = b"udf:entry:", b"udf:claim:", b"udf:server:"
@@ -62,7 +64,7 @@ class RedisStore(Store):
 
     def __init__(self, url: str) -> None:
         """Raises InvalidConfig if redis-py is not installed, or if the URL is not valid. The message has no secret."""
-        client, self._errors = redis_client(url, "cache_url")
+        client, self._errors = redis_client(url, "cache_url", socket_timeout=ANSWER_SECONDS)
         self._client: Any = client
         self._claims = self._client.register_script(_CLAIM_SCRIPT)
         self._puts = self._client.register_script(_PUT_SCRIPT)
