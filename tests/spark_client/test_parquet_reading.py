@@ -16,7 +16,7 @@ from spark_client.executor.files import located
 from spark_client.executor.parquet.conform import conformed
 from spark_client.executor.parquet.footers import Calendars, row_groups
 from spark_client.executor.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
-from spark_client.planning.parquet.reading import plan_scan
+from spark_client.planning.parquet.reading import byte_setting, plan_scan
 from spark_client.planning.parquet.splits import SplitSizes, tasks_of
 
 
@@ -86,6 +86,29 @@ def test_splits_cover_every_byte_once(sizes, parallelism, open_cost):
         assert [split.start for split in own] == [0, *(split.end for split in own[:-1])]
         assert own[-1].end == size
     assert all(task for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0), ("7", 7), ("134217728b", 1 << 27), (" 128MB ", 1 << 27), ("3k", 3 << 10), ("3KB", 3 << 10),
+        ("3m", 3 << 20), ("3mb", 3 << 20), ("3g", 3 << 30), ("3gb", 3 << 30), ("3t", 3 << 40), ("3tb", 3 << 40),
+        ("1p", 1 << 50), ("1PB", 1 << 50),
+    ],
+)  # fmt: skip
+def test_sizes_are_read_with_the_units_that_spark_has(text, expected):
+    assert byte_setting("spark.sql.files.openCostInBytes", text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "p", "1.5g", "1e", "1kk", "1bb", "-1", "1 g", "\u0663", "9" * 5_000])
+def test_a_size_that_spark_does_not_read_is_refused_by_name(text):
+    with pytest.raises(PlanError, match=r"files\.openCostInBytes=.* is not a size of at least 0 bytes"):
+        byte_setting("spark.sql.files.openCostInBytes", text)
+
+
+def test_no_size_of_a_task_is_zero():
+    with pytest.raises(PlanError, match=r"maxPartitionBytes='0k' is not a size of at least 1 bytes"):
+        byte_setting("spark.sql.files.maxPartitionBytes", "0k", 1)
 
 
 def test_every_row_group_belongs_to_one_split(tmp_path):

@@ -5,6 +5,7 @@ read the files by pyarrow.
 """
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
@@ -25,7 +26,7 @@ from spark_client.planning.parquet.splits import SplitSizes, tasks_of
 from spark_client.planning.passed_columns import passed_type
 from spark_client.planning.scans import RowFilter, Scan, remember_scan
 
-__all__ = ["plan_scan"]
+__all__ = ["byte_setting", "plan_scan"]
 
 _LISTED = ("path", "modificationTime", "length", "content")
 """The columns of Spark's source `binaryFile`, which has a row per file."""
@@ -39,7 +40,11 @@ _MUST_BE_FALSE = (
 _IN_METADATA = ("__CHAR_VARCHAR_TYPE_STRING", "EXISTS_DEFAULT")
 """Metadata by which Spark changes the values of a column: it pads CHAR, and fills in default values."""
 _REBASE, _REBASE_INT96 = "spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead"
-_MOST, _OPEN_COST = "spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes"
+_SIZES = (("spark.sql.files.maxPartitionBytes", 1), ("spark.sql.files.openCostInBytes", 0))
+"""Settings of sizes, and the least that they may be."""
+_BYTES = re.compile(r"([0-9]{1,19})([kmgtp])?b?")
+"""A number of bytes, as Spark's JavaUtils.byteStringAs reads it."""
+_UNITS = ("", "k", "m", "g", "t", "p")
 _FEWEST, _PARALLELISM = "spark.sql.files.minPartitionNum", "spark.sql.leafNodeDefaultParallelism"
 
 
@@ -65,7 +70,7 @@ def plan_scan(spark: SparkSession, paths: Sequence[str], condition: RowFilter | 
     _require_no_such_partition(files, schema.names, identifiers)
     columns = _columns(schema, listing.schema, partitions, identifiers)
     expression, used = (None, ()) if condition is None else condition.of_rows(tuple(columns.values()), partitions)
-    most, open_cost = (_bytes(spark.conf.get(name) or "") for name in (_MOST, _OPEN_COST))
+    most, open_cost = (byte_setting(name, spark.conf.get(name) or "", least) for name, least in _SIZES)
     sizes = SplitSizes(most, open_cost, _parallelism(spark))
     plan = ScanPlan(
         files=files,
@@ -129,11 +134,13 @@ def _parallelism(spark: SparkSession) -> int:
     return 1 if last is None else int(last["last"]) + 1
 
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def _bytes(text: str) -> int:
-    """The number of bytes that Spark reads in `128MB`, `134217728b` or `1g`."""
-    lower = text.strip().lower()
-    digits = lower.rstrip("bkmgt")
-    return int(digits) * _UNITS[lower[len(digits) :].removesuffix("b")]
+def byte_setting(name: str, text: str, least: int = 0) -> int:
+    """The number of bytes that Spark reads in a setting such as `128MB`, `134217728b` or `1g`. Raises PlanError."""
+    match = _BYTES.fullmatch(text.strip().lower())
+    number = int(match[1]) * 1024 ** _UNITS.index(match[2] or "") if match else -1
+    if number < least:
+        raise PlanError(
+            f"read_parquet: {name}={text!r} is not a size of at least {least} bytes: write a whole number, and perhaps "
+            "one of the units b, k, m, g, t and p, such as 128m"
+        )
+    return number
