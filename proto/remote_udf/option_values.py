@@ -90,11 +90,14 @@ def duration_or_zero(value: Any) -> float:
 
 
 def size(value: Any) -> int:
-    """Read a number of bytes, which may have a unit: "20 GB" are 20 * 1024 ** 3 bytes."""
+    """Read a number of bytes, at least one, which may have a unit: "20 GB" are 20 * 1024 ** 3 bytes."""
     match = _SIZE.fullmatch(str(value))
     if match is None:
         raise InvalidOption(f"{value!r} is not a size: write a number of bytes, or a number and kB, MB, GB or TB")
-    return int(float(match[1]) * 1024 ** _SIZES.index(match[2].upper() or "B"))
+    number = int(float(match[1]) * 1024 ** _SIZES.index(match[2].upper() or "B"))
+    if number < 1:
+        raise InvalidOption(f"{value!r} is less than one byte")
+    return number
 
 
 EnumT = TypeVar("EnumT", bound=StrEnum)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from remote_udf.effective_options import ScalarOptions, canonical, resolve_scalar
 from remote_udf.errors import InvalidOption, RemoteUdfError
+from remote_udf.option_values import size
 from remote_udf.options import CALLER_OPTIONS, SCALAR_OPTIONS, OutputMode, RetryStrategy
 
 durations = st.builds("{} {}".format, st.integers(1, 999), st.sampled_from(["ns", "us", "ms", "s", "min", "h", "d"]))
@@ -158,6 +159,25 @@ def test_exception_classes_may_be_given_themselves():
 
 def test_an_empty_list_of_exceptions_retries_nothing():
     assert resolve_scalar(canonical({"retry_on": []}, source="test")).retry_on == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(1, 1), ("1 b", 1), ("0.001 kB", 1), ("1.5kb", 1536), ("20 GB", 20 << 30), (" 2 TB ", 2 << 40)],
+)
+def test_sizes_have_units(value, expected):
+    assert size(value) == expected
+
+
+@given(st.integers(0, 2_000_000), st.sampled_from([("", 1), ("B", 1), ("kB", 1 << 10), ("MB", 1 << 20)]))
+def test_a_size_is_at_least_one_byte(millionths, unit):
+    text = f"{millionths // 10**6}.{millionths % 10**6:06} {unit[0]}"
+    expected = millionths * unit[1] // 10**6
+    if expected:
+        assert size(text) == expected
+    else:
+        with pytest.raises(InvalidOption, match="is less than one byte"):
+            size(text)
 
 
 def test_shares_may_be_per_cent():

@@ -92,6 +92,7 @@ WRONG = [
     ("drain_seconds = -1", "less than 0"),
     ("max_streams = 0", "setting 'max_streams': 0 is less than 1"),
     ("max_message_bytes = 5", "less than 65536"),
+    ('max_message_bytes = "0.5 B"', "setting 'max_message_bytes': '0.5 B' is less than one byte"),
     ("plugin = 5", "setting 'plugin': 5 is not valid"),
     ("plugin = [5]", "setting 'plugin'"),
     ("entry_points = 5", "setting 'entry_points'"),

@@ -14,6 +14,7 @@ REFUSED = [
     ({"max_queue_delay": "1 ms"}, False, "is for functions that are called for many rows"),
     ({"instances": 2}, False, "is for functions that are called for many rows"),
     ({"batched": True, "max_queue_delay": "soon"}, False, "option 'max-queue-delay': "),
+    ({"batched": True, "batch_bytes": "0 kB"}, False, "option 'batch-bytes': '0 kB' is less than one byte"),
     ({"batched": True, "instances": 0}, False, "not a whole number of at least 1"),
     ({"batched": True, "max_queue_delay": "1 ms"}, True, "there is no CallContext of the call"),
 ]

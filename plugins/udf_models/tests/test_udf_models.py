@@ -321,6 +321,7 @@ async def test_many_prompts_are_in_flight_together(configured, service):
         ("[models.a]\nurl = 'http://x/'\nmodel = 'm'\nparameters = { stream = true }\n", "the functions set stream"),
         ("[models.a]\nurl = 'http://x/'\nmodel = 'm'\nusd-per-million-tokens-in = -1\n", "not a number of at least 0"),
         ("[models.a]\nurl = 'http://x/'\nmodel = 'm'\nmax-answer-bytes = 'big'\n", "max-answer-bytes: 'big' is not"),
+        ("[models.a]\nurl = 'http://x/'\nmodel = 'm'\nmax-prompt-bytes = 0\n", "max-prompt-bytes: 0 is less than one"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_reason(tmp_path, table, message):
