@@ -33,12 +33,15 @@ _WITHOUT_DIRECTORIES = {"s3", "gcs", "abfs"}
 
 
 def file_system(path: str) -> tuple[fs.FileSystem, str]:
-    """The system of a local path or of a URI that pyarrow.fs knows (file, s3, gs, hdfs), and the path in it.
+    """The system of a local path or of a URI that pyarrow.fs knows (file, s3, s3a, gs, hdfs), and the path in it.
 
     Raises pyarrow's ArrowInvalid for another URI.
     """
     # The scheme is not recognised by "://", because Spark itself writes "file:/tmp".
-    return fs.FileSystem.from_uri(path) if _URI.match(path) else (_LOCAL, path)
+    if not _URI.match(path):
+        return _LOCAL, path
+    scheme, colon, rest = path.partition(":")
+    return fs.FileSystem.from_uri(_SAME.get(scheme, scheme) + colon + rest)
 
 
 def located(uri: str) -> tuple[fs.FileSystem, str]:

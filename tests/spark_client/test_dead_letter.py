@@ -12,10 +12,12 @@ from pyarrow import fs
 from remote_udf.errors import ErrorCode
 from spark_client.base.errors import DeadLetterFailed
 from spark_client.executor.engine.policy import ERROR_TYPE
+from spark_client.executor.files import file_system
 from spark_client.executor.scalar.dead_letter import LETTER_COLUMNS, DeadLetterWriter, Operator
 from spark_client.executor.scalar.earlier_letters import EarlierLetters
 from spark_client.executor.stream.runtime import Runtime
 from spark_client.executor.stream.task import TaskInfo
+from tests.spark_client.bucket import bucket_of
 from tests.spark_client.scripted import row_error
 
 RUN = "f" * 32
@@ -198,10 +200,20 @@ def test_a_uri_is_a_path_in_any_of_the_ways_spark_writes_it(tmp_path, scheme, mo
     assert written(tmp_path / "letters") == [1]
 
 
-@pytest.mark.parametrize("path", ["s3a://bucket/letters", "dbfs:/letters", "nosuch://x"])
+@pytest.mark.parametrize("path", ["wasb://bucket/letters", "dbfs:/letters", "nosuch://x"])
 def test_a_file_system_nobody_knows_is_refused_before_the_first_row(path):
     with pytest.raises(DeadLetterFailed, match=f"option dead-letter: cannot write to '{path}': Unrecognized file"):
         writer(path)
+
+
+@pytest.mark.slow
+def test_letters_are_written_to_a_bucket_by_the_name_that_spark_reads_it_with():
+    with bucket_of("s3a") as bucket:
+        to = writer(f"{bucket}/letters")
+        to.write(*letters(1))
+        to.commit()
+        system, base = file_system(f"{bucket.replace('s3a:', 's3:')}/letters")
+        assert pq.read_table(base, filesystem=system).column("x").to_pylist() == [1]
 
 
 def test_a_path_that_cannot_be_a_folder_is_said(tmp_path):

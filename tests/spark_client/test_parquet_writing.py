@@ -3,11 +3,8 @@
 import contextlib
 import pickle
 import re
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import fsspec
 import pyarrow as pa
@@ -26,6 +23,7 @@ from spark_client.executor.parquet.output import OutputFile, WritePlan, write_fi
 from spark_client.executor.parquet.partitions import by_directory
 from spark_client.executor.parquet.scan import ScanColumn, ScanPlan, Split, read_splits
 from spark_client.executor.parquet.staging import Staging
+from tests.spark_client.bucket import SECRET, bucket_of
 
 
 class Faulty(MemoryFileSystem):
@@ -85,7 +83,6 @@ def failing_after(requests: int) -> Iterator[None]:
         Faulty.left = None
 
 
-SECRET = "a-secret-of-the-environment"
 ONE = [pa.record_batch({"one": [1]})]
 SCHEMA = pa.schema({"id": pa.int64()})
 
@@ -127,21 +124,8 @@ def names(path: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """A bucket of an object store in another process, which pyarrow's own client uses."""
-    server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("object_store.py"))],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert server.stdin is not None and server.stdout is not None
-    with pytest.MonkeyPatch.context() as environment, server:
-        port = server.stdout.readline().strip()
-        environment.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        environment.setenv("AWS_REGION", "us-east-1")
-        environment.setenv("AWS_ACCESS_KEY_ID", "someone")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        yield f"s3a://bucket-{uuid.uuid4().hex}"
-        server.stdin.close()
+    with bucket_of("s3a") as uri:
+        yield uri
 
 
 @pytest.fixture(params=["local", "fsspec", pytest.param("s3", marks=pytest.mark.slow)])

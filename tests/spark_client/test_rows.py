@@ -161,8 +161,8 @@ def test_a_result_that_nobody_reads_to_its_end_leaves_no_letters(call, tmp_path)
 
 
 def test_a_directory_that_cannot_be_is_an_error_before_any_call(call):
-    plan = plan_of(call("positive", "dead-letter", dead_letter="s3a://x/y"))
-    with pytest.raises(DeadLetterFailed, match="option dead-letter: cannot write to 's3a://x/y'"):
+    plan = plan_of(call("positive", "dead-letter", dead_letter="dbfs:/y"))
+    with pytest.raises(DeadLetterFailed, match="option dead-letter: cannot write to 'dbfs:/y'"):
         mapped(plan, [1])
 
 

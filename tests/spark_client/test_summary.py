@@ -7,14 +7,17 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from pyarrow import fs
 from pyspark.accumulators import Accumulator, _accumulatorRegistry
 
 from spark_client.base.errors import SummaryUnavailable
 from spark_client.base.statistics import Statistics, TaskReport
+from spark_client.executor.files import file_system
 from spark_client.executor.report_files import FiledReports, read_report
 from spark_client.summary.collector import Collector, _Accumulated, _ReportsParam, collecting, require_reports
 from spark_client.summary.job_summary import JobSummary
 from spark_client.summary.progress import Progress
+from tests.spark_client.bucket import bucket_of
 
 
 class Tracker:
@@ -147,6 +150,17 @@ def test_reports_come_through_files_as_they_were(tmp_path):
     found = [read_report(file.read_text()) for file in files]
     assert sorted((each for _, each in found), key=lambda each: each.partition) == sent
     assert {f"{identity}.json" for identity, _ in found} == {file.name for file in files}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_reports_are_written_to_a_bucket_by_each_of_its_names(scheme):
+    with bucket_of(scheme) as bucket:
+        FiledReports(f"{bucket}/summaries/1").report(report(rows=7))
+        system, base = file_system(f"{bucket}/summaries/1")
+        (file,) = system.get_file_info(fs.FileSelector(base))
+        with system.open_input_file(file.path) as source:
+            assert read_report(source.read().decode())[1] == report(rows=7)
 
 
 def test_a_directory_that_cannot_be_written_costs_the_report_and_not_the_task(tmp_path, caplog):
