@@ -6,6 +6,7 @@ of its remote calls, and the next cell would wait for it.
 
 import contextlib
 import uuid
+import weakref
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -23,34 +24,47 @@ def cancel_on_interrupt(spark: SparkSession) -> None:
     shell = ipython_shell()
     if shell is None:
         return
-    tags = JobTags(spark)
+    owner = JobTags(spark).owner
     # Wrappers of one Spark share its jobs, so one handler is enough.
-    known: dict[object, _Cells] = vars(shell).setdefault(_ATTRIBUTE, {})
-    if tags.owner not in known:
-        cells = known[tags.owner] = _Cells(tags)
+    known: weakref.WeakKeyDictionary[object, _Cells]
+    known = vars(shell).setdefault(_ATTRIBUTE, weakref.WeakKeyDictionary())
+    if owner not in known:
+        cells = known[owner] = _Cells(shell.events, owner)
         shell.events.register("pre_run_cell", cells.begin)
         shell.events.register("post_run_cell", cells.end)
         cells.begin(None)  # the cell that connects has begun
 
 
 class _Cells:
-    """Tags the jobs of each cell. Jobs that an earlier cell started, such as those of streams, have another tag."""
+    """Tags the jobs of each cell. Jobs that an earlier cell started, such as those of streams, have another tag.
 
-    def __init__(self, tags: JobTags) -> None:
+    The owner of the jobs is not kept: a Spark that was stopped would stay in memory as long as the notebook.
+    """
+
+    def __init__(self, events: Any, owner: object) -> None:
         self._tag = ""
-        self._tags = tags
+        self._events, self._owner = events, weakref.ref(owner)
 
     def begin(self, info: object) -> None:
+        owner = self._owner()
+        if owner is None:
+            self._events.unregister("pre_run_cell", self.begin)
+            self._events.unregister("post_run_cell", self.end)
+            return
         self._tag = f"remote-udf-cell-{uuid.uuid4().hex}"
         # Whatever Spark raises: the session may have been stopped, and a cell must run also then.
         with contextlib.suppress(Exception):
-            self._tags.add(self._tag)
+            JobTags(owner).add(self._tag)
 
     def end(self, result: Any) -> None:
+        owner = self._owner()
+        if owner is None:
+            return
         with contextlib.suppress(Exception):
+            tags = JobTags(owner)
             if _is_interrupt(result.error_in_exec):
-                self._tags.cancel(self._tag)
-            self._tags.remove(self._tag)
+                tags.cancel(self._tag)
+            tags.remove(self._tag)
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 __all__ = ["JobTags"]
@@ -11,12 +12,12 @@ class JobTags:
     """Adds tags to the jobs that this thread starts, and cancels jobs by a tag, from any thread."""
 
     def __init__(self, spark: Any) -> None:
-        """`spark` is a session of Spark classic or Connect."""
+        """`spark` is a session of Spark classic or Connect, or the `owner` of other tags."""
         owner = spark.sparkContext if isinstance(spark, SparkSession) else spark
         self.owner = owner
         """What has the jobs: wrappers of one Spark, such as those of `newSession`, share it."""
-        if owner is spark:
-            self.add, self.remove, self.cancel = owner.addTag, owner.removeTag, owner.interruptTag
-        else:
+        if isinstance(owner, SparkContext):
             # The tags belong to a thread of the JVM, and an interrupt gives Python another one.
             self.add, self.remove, self.cancel = owner.addJobTag, owner.removeJobTag, owner.cancelJobsWithTag
+        else:
+            self.add, self.remove, self.cancel = owner.addTag, owner.removeTag, owner.interruptTag
