@@ -18,12 +18,12 @@ from remote_udf.effective_options import (
     resolve_scalar,
 )
 from remote_udf.errors import ErrorCode, ErrorKind, InvalidOption, StreamError, capped
-from remote_udf.functions import FunctionKind
 from remote_udf.options import AGGREGATE_OPTIONS
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.failures import describe, traceback_of
 from udf_server.base.functions import Function
 from udf_server.guards.hedge import Hedge
+from udf_server.hosting.configured import Ignored, ignored_options, without_effect
 from udf_server.hosting.executors import Executors, LoopExecutor, ThreadExecutor
 from udf_server.hosting.load import Load
 from udf_server.hosting.registry import Registry
@@ -91,14 +91,13 @@ class HostedFunction:
     def hedging(self) -> HostedOptions | None:
         """When second calls are sent; None if they are not. Functions that do not allow them have none."""
         options = resolve_hosted(self._defaults, self.spec.options)
-        function = self.function
-        return options if function.idempotent and function.is_async and options.hedge_after is not None else None
+        return None if options.hedge_after is None or without_effect(self.function, "hedge-after") else options
 
     @functools.cached_property
     def hedging_elsewhere(self) -> HostedOptions | None:
         """When clients send rows of slow messages to other servers too; None if they do not."""
         options = resolve_hosted(self._defaults, self.spec.options)
-        return options if self.function.idempotent and options.hedge_elsewhere is not None else None
+        return None if options.hedge_elsewhere is None or without_effect(self.function, "hedge-elsewhere") else options
 
     @functools.cached_property
     def merging(self) -> HostedOptions | None:
@@ -107,9 +106,7 @@ class HostedFunction:
         Raises InvalidOption if the configuration merges calls of a function that takes the context of a single stream.
         """
         function, options = self.function, resolve_hosted(self._defaults, self.spec.options)
-        if options.max_queue_delay is None or self.spec.kind is not FunctionKind.SCALAR:
-            return None
-        if not self.spec.execution.by_batch:
+        if options.max_queue_delay is None or without_effect(function, "max-queue-delay"):
             return None
         if function.context_parameter is not None and not function.takes_batch_context:
             raise InvalidOption(
@@ -126,27 +123,15 @@ class HostedFunction:
         an `attempt-timeout` for one whose calls cannot be cancelled.
         """
         options = resolve_scalar(self._defaults, self.spec.options, requested)
-        if options.attempt_timeout is not None and (why := self._never_cancelled()):
+        if options.attempt_timeout is not None and (why := without_effect(self.function, "attempt-timeout")):
             if "attempt-timeout" in requested or "attempt-timeout" in self.spec.options:
                 raise InvalidOption(f"call of {self.spec.key}: option 'attempt-timeout': {why}")
             options = dataclasses.replace(options, attempt_timeout=None)
-        if not options.cache_ttl or self.spec.deterministic or "cache-ttl" in self.spec.options:
-            return options
-        if "cache-ttl" not in requested:
-            return dataclasses.replace(options, cache_ttl=None)
-        raise InvalidOption(
-            f"call of {self.spec.key}: option 'cache-ttl': the function is declared with deterministic=False, so equal "
-            "rows may have different values; only its author can declare a cache_ttl"
-        )
-
-    def _never_cancelled(self) -> str:
-        """Why a call of the function cannot be cancelled; empty if it can."""
-        if not self.function.is_async:
-            return (
-                "the function is a plain `def`, whose calls cannot be cancelled; set a timeout in the client that it "
-                "uses, or make it `async def`"
-            )
-        return ""
+        if options.cache_ttl and (why := without_effect(self.function, "cache-ttl")):
+            if "cache-ttl" in requested:
+                raise InvalidOption(f"call of {self.spec.key}: option 'cache-ttl': {why}")
+            options = dataclasses.replace(options, cache_ttl=None)
+        return options
 
     def aggregate_options(self, requested: Mapping[str, str]) -> AggregateOptions:
         """The options in effect of an aggregate function. Defaults that such functions do not have are ignored."""
@@ -286,6 +271,10 @@ class FunctionHost:
         self._executors = executors or Executors()
         self._defaults = defaults or {}
         self._hosted: dict[str, HostedFunction] = {}
+
+    def ignored(self) -> Iterable[Ignored]:
+        """The options that the configuration sets for functions by name, and that have no effect."""
+        return ignored_options(self.registry, self._defaults)
 
     def find(
         self, name: str, version: str = "", *, may_see: Callable[[str], bool] = lambda name: True

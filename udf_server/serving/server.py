@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
@@ -137,6 +138,8 @@ class Server:
             await self._coordinator.open()
             if self._guards and self.config.coordination_url is None:
                 log.info("guards apply per process: no coordination_url is set", extra={"guards": list(self._guards)})
+            for ignored in self._host.ignored():
+                log.warning("a setting has no effect", extra=dataclasses.asdict(ignored))
             # OpenTelemetry is imported here so that the first stream does not wait for it.
             prepare_tracing("udf-server")
             self._http = self._start_http()
