@@ -1,6 +1,6 @@
 """LiveRows asks the servers how many rows of this session they have answered, while the tasks still run."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,9 @@ from spark_client.executor.stream.transport import GrpcTransport, transport_for
 __all__ = ["Answered", "AsksForProgress", "LiveRows"]
 
 ASK_SECONDS = 2.0
+MOST_IDLE = 16
+"""Number of servers without rows of the session that are asked at once. If there are more, they are asked in turn."""
+ID_CHARACTERS = 64
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,14 @@ class Answered:
 class AsksForProgress(Protocol):
     """A transport that can ask servers how many rows they have answered, as GrpcTransport can."""
 
-    def progress(self, session: str, seconds: float) -> Sequence[service_pb2.GetProgressResponse]:
-        """What each server that answers within `seconds` has answered for the session.
+    def servers(self) -> Sequence[str]:
+        """The addresses of the servers. Raises TransportLost."""
+        ...
+
+    def progress(
+        self, session: str, seconds: float, servers: Container[str]
+    ) -> Mapping[str, service_pb2.GetProgressResponse]:
+        """What each of the servers that answers within `seconds` has answered for the session, by address.
 
         Raises TransportLost, or AccessDenied if a credential cannot be read.
         """
@@ -42,6 +51,11 @@ class LiveRows:
         """Without a transport or the id of a session, nothing is ever answered."""
         self._transport = transport
         self._session = session
+        self._answers: dict[str, service_pb2.GetProgressResponse] = {}
+        """The last answer of each server, also of those that have ended."""
+        self._in_use: set[str] = set()
+        """The addresses of servers whose last answer shows that they have streams of the session."""
+        self._turn = 0
         self._first = self._last = Answered()
 
     @classmethod
@@ -51,28 +65,49 @@ class LiveRows:
         return cls(transport if isinstance(transport, GrpcTransport) else None, config.session)
 
     def start(self) -> None:
-        """Begin to count now."""
-        self._first = self._last = self._ask() or Answered()
+        """Begin to count now. Every server is asked, because each may have answered rows before."""
+        self._answers.clear()
+        self._ask(everyone=True)
+        self._first = self._last = self._sum()
 
     def since_start(self) -> Answered:
         """What was answered since `start`, as far as the servers say; it never becomes less."""
-        now = self._ask()
-        if now is not None and now.rows >= self._last.rows:  # a server that has ended is missing
+        self._ask()
+        now = self._sum()
+        if now.rows >= self._last.rows:  # an older server that was restarted has no id and counts from 0
             self._last = now
         first, last = self._first, self._last
         return Answered(last.rows - first.rows, last.failed - first.failed, last.retries - first.retries)
 
-    def _ask(self) -> Answered | None:
-        """The sums of all servers; None if none may be asked, or one of them does not say all it knows."""
+    def _ask(self, *, everyone: bool = False) -> None:
         if self._transport is None or not self._session:
-            return None
+            return
         try:
-            answers = self._transport.progress(self._session, ASK_SECONDS)
+            listed = self._transport.servers()
+            asked = listed if everyone else self._due(listed)
+            answers = self._transport.progress(self._session, ASK_SECONDS, asked)
         except (TransportLost, AccessDenied):
-            return None  # tasks report their rows at their end, whatever servers say meanwhile
-        if not answers or any(answer.partial for answer in answers):
-            return None
-        counts = [answer.counts for answer in answers]
+            return  # tasks report their rows at their end, whatever servers say meanwhile
+        self._in_use = {address for address, answer in answers.items() if self._take(address, answer)}
+
+    def _due(self, listed: Sequence[str]) -> Sequence[str]:
+        """The servers in use, and those of the others whose turn it is."""
+        idle = [address for address in listed if address not in self._in_use]
+        turn = self._turn % max(len(idle), 1)
+        self._turn += MOST_IDLE
+        return [*self._in_use, *(idle[turn:] + idle[:turn])[:MOST_IDLE]]
+
+    def _take(self, address: str, answer: service_pb2.GetProgressResponse) -> bool:
+        """Keep an answer. Returns whether the server is in use. One that does not say all it knows is left out."""
+        if answer.partial:
+            return False
+        server = answer.server[:ID_CHARACTERS] or address
+        before = self._answers.get(server) or service_pb2.GetProgressResponse()
+        self._answers[server] = answer
+        return answer.rows_unanswered > 0 or answer.counts != before.counts
+
+    def _sum(self) -> Answered:
+        counts = [answer.counts for answer in self._answers.values()]
         return Answered(
             sum(each.rows_ok + each.rows_failed + each.rows_skipped for each in counts),
             sum(each.rows_failed for each in counts),

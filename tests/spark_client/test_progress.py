@@ -51,48 +51,138 @@ def test_a_server_remembers_so_many_sessions_and_no_long_ids():
     assert [progress.of(session, []).counts.rows_ok for session in ("a", "b", "c", "x" * 65, "")] == [2, 0, 1, 0, 0]
 
 
-class Answering:
-    """Servers that answer with these rows in turn, or fail."""
+class Fleet:
+    """Servers that answer with these rows, by address. Each answer has a failed row, too."""
 
-    def __init__(self, *answers):
-        self.answers = list(answers)
+    def __init__(self, **rows):
+        self.rows, self.asked = rows, []
+        self.unanswered, self.ids, self.listed = {}, {}, None
+        self.partial = False
+        self.error = None
 
-    def progress(self, session, seconds):
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
+    def servers(self):
+        return list(self.rows) if self.listed is None else self.listed
+
+    def progress(self, session, seconds, servers):
+        if self.error:
+            raise self.error
+        self.asked.append(set(servers))
+        return {address: self.answer(session, address) for address in servers if address in self.rows}
+
+    def answer(self, session, address):
+        ok = self.rows[address]
+        of_session = [stream(session, ok, failed=1, unanswered=self.unanswered.get(address, 0))] if ok else []
+        answer = SessionProgress().of(session, of_session)
+        answer.server, answer.partial = self.ids.get(address, ""), self.partial
         return answer
 
 
-def answers(*rows, partial=False):
-    progress = SessionProgress()
-    found = [progress.of("a", [stream("a", count, failed=1)]) for count in rows]
-    for each in found:
-        each.partial = partial
-    return found
-
-
-def live_of(*found):
-    live = LiveRows(Answering(*found), "a")
+def live_of(fleet):
+    live = LiveRows(fleet, "s")
     live.start()
     return live
 
 
 def test_live_rows_are_those_of_all_servers_since_the_start():
-    live = live_of(answers(10, 5), answers(30, 5), answers(30), TransportLost("gone"), answers(60, 15))
-    assert live.since_start() == Answered(20, 0)
-    assert live.since_start() == Answered(20, 0)  # a server is missing
-    assert live.since_start() == Answered(20, 0)  # all are
-    assert live.since_start() == Answered(60, 0)
+    fleet = Fleet(a=10, b=5)
+    live = live_of(fleet)
+    fleet.rows = {"a": 30, "b": 5}
+    assert live.since_start() == Answered(20)
+    fleet.error = TransportLost("gone")
+    assert live.since_start() == Answered(20)
+    fleet.error, fleet.rows = None, {"a": 60, "b": 15}
+    assert live.since_start() == Answered(60)
+
+
+def test_rows_of_a_server_that_has_ended_are_kept():
+    fleet = Fleet(a=10, b=5)
+    live = live_of(fleet)
+    fleet.rows = {"a": 30, "b": 7}
+    assert live.since_start() == Answered(22)
+    fleet.rows = {"b": 9}
+    assert live.since_start() == Answered(24)
+
+
+def test_a_server_that_took_the_address_of_another_one_counts_beside_it():
+    fleet = Fleet(a=0)
+    fleet.ids["a"] = "first"
+    live = live_of(fleet)
+    for server, rows, expected in (("first", 40, 41), ("second", 10, 52), ("second", 45, 87), ("first", 41, 88)):
+        fleet.ids["a"], fleet.rows["a"] = server, rows
+        assert live.since_start().rows == expected
+
+
+def test_an_older_server_without_an_id_never_counts_less():
+    fleet = Fleet(a=0)
+    live = live_of(fleet)
+    for rows, expected in ((40, 41), (10, 41), (60, 61)):
+        fleet.rows["a"] = rows
+        assert live.since_start().rows == expected
+
+
+def test_servers_in_use_are_asked_each_time_and_the_others_in_turn():
+    fleet = Fleet(**{f"s{number}": 0 for number in range(50)})
+    live = live_of(fleet)
+    assert fleet.asked == [set(fleet.rows)], "each may have answered rows before"
+    for _ in range(4):
+        live.since_start()
+    assert set().union(*fleet.asked[1:]) == set(fleet.rows)
+    assert max(map(len, fleet.asked[1:])) == 16
+    fleet.rows["s7"], fleet.rows["s8"] = 5, 6
+    fleet.unanswered["s7"] = 1
+    for _ in range(4):
+        live.since_start()
+    assert live.since_start() == Answered(13, failed=2)
+    for _ in range(3):
+        live.since_start()
+        assert "s7" in fleet.asked[-1], "its rows are not all answered"
+        assert len(fleet.asked[-1]) == 17
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 39), st.integers(1, 9), st.sampled_from(["answer", "end", "hide", "away"])),
+        max_size=60,
+    )
+)
+def test_whatever_servers_do_live_rows_never_become_less_and_end_as_those_that_were_seen(steps):
+    fleet = Fleet(**{f"s{number}": 0 for number in range(40)})
+    live, last, answered = live_of(fleet), 0, {}
+    for number, rows, what in steps:
+        address = f"s{number}"
+        fleet.error = TransportLost("gone") if what == "away" else None
+        if what == "end":
+            fleet.rows.pop(address, None)
+        elif address in fleet.rows:
+            fleet.rows[address] += rows
+            answered[address] = fleet.rows[address] + 1
+        fleet.listed = [each for each in fleet.rows if each != address] if what == "hide" else None
+        now = live.since_start().rows
+        assert last <= now <= sum(answered.values())
+        last = now
+    fleet.error = fleet.listed = None
+    for _ in range(4):
+        live.since_start()
+    running = sum(rows for address, rows in answered.items() if address in fleet.rows)
+    assert running <= live.since_start().rows <= sum(answered.values())
 
 
 def test_without_permission_or_an_answer_there_are_no_live_rows():
-    live = live_of(AccessDenied("no token"), [], AccessDenied("no token"), answers(7))
-    assert [live.since_start() for _ in range(3)] == [Answered(), Answered(), Answered(8, failed=1)]
+    fleet = Fleet(a=7)
+    fleet.error = AccessDenied("no token")
+    live = live_of(fleet)
+    assert live.since_start() == Answered()
+    fleet.error, fleet.listed = None, []
+    assert live.since_start() == Answered()
+    fleet.listed = None
+    assert live.since_start() == Answered(8, failed=1)
 
 
 def test_a_server_of_several_processes_does_not_know_all_rows():
-    live = live_of(answers(10, partial=True), answers(30, partial=True))
+    fleet = Fleet(a=10)
+    fleet.partial = True
+    live = live_of(fleet)
+    fleet.rows["a"] = 30
     assert live.since_start() == Answered(0, 0)
 
 
@@ -100,11 +190,14 @@ def test_a_line_has_the_live_rows_until_tasks_report_more():
     now, statistics = [100.0], [Statistics()]
     tracker = Tracker()
     tracker.stages = {4: (0, 8)}
-    live = live_of(answers(0), answers(500), answers(900))
+    fleet = Fleet(a=0)
+    live = live_of(fleet)
     progress = Progress(lambda: (0, statistics[0]), tracker, 60, io.StringIO(), lambda: now[0], live=live)
     now[0] += 2.0
-    assert progress.line() == "2 s, 500 rows (250 rows/s), 0 failed, 0 retries, stage 4: 0 of 8 tasks"
+    fleet.rows["a"] = 499
+    assert progress.line() == "2 s, 500 rows (250 rows/s), 1 failed, 0 retries, stage 4: 0 of 8 tasks"
     now[0] += 2.0
+    fleet.rows["a"] = 899
     statistics[0] = Statistics(rows=1_000, failed=3)
     tracker.stages = {4: (2, 8)}
     assert (

@@ -172,6 +172,21 @@ def test_nothing_there_is_an_error_with_the_target_the_time_and_the_reason():
         stream_of(call, transport_for(call.config))
 
 
+# Progress.
+
+
+def test_only_the_servers_that_are_named_are_asked_for_progress_and_each_has_its_own_id(serve):
+    servers = [serve(plus_one).target for _ in range(2)]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = f"127.0.0.1:{free.getsockname()[1]}"
+    transport = GrpcTransport(ClientConfig(",".join([*servers, gone])))
+    found = transport.progress("s", 20, transport.servers())
+    assert set(found) == {*servers}
+    assert len({answer.server for answer in found.values()} - {""}) == 2
+    again = transport.progress("s", 20, [servers[1]])
+    assert again == {servers[1]: found[servers[1]]}
+
+
 # Status codes.
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from random import Random
 from typing import Any
@@ -48,7 +49,7 @@ class UdfService:
 
         `alone` is False if other processes serve the same address.
         """
-        self._alone = alone
+        self._alone, self._id = alone, uuid.uuid4().hex
         self._progress = SessionProgress()
         self._clock, self._new_random = clock, new_random
         self._access = access or Access(None)
@@ -182,7 +183,7 @@ class UdfService:
         except StreamError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
         response = self._progress.of(request.session, (stream.progress for stream in self._open))
-        response.partial = not self._alone
+        response.partial, response.server = not self._alone, self._id
         return response
 
     def _identify(self, context: aio.ServicerContext[Any, Any]) -> Caller:

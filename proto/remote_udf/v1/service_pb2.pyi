@@ -14,14 +14,16 @@ class GetProgressRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ...) -> None: ...
 
 class GetProgressResponse(_message.Message):
-    __slots__ = ("counts", "rows_unanswered", "partial")
+    __slots__ = ("counts", "rows_unanswered", "partial", "server")
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     ROWS_UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
     counts: _message_pb2.StreamCounts
     rows_unanswered: int
     partial: bool
-    def __init__(self, counts: _Optional[_Union[_message_pb2.StreamCounts, _Mapping]] = ..., rows_unanswered: _Optional[int] = ..., partial: bool = ...) -> None: ...
+    server: str
+    def __init__(self, counts: _Optional[_Union[_message_pb2.StreamCounts, _Mapping]] = ..., rows_unanswered: _Optional[int] = ..., partial: bool = ..., server: _Optional[str] = ...) -> None: ...
 
 class ListFunctionsRequest(_message.Message):
     __slots__ = ()

@@ -3,7 +3,7 @@
 import contextlib
 import queue
 import random
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import grpc
@@ -112,8 +112,13 @@ class GrpcTransport:
             raise min(problems, key=lambda problem: isinstance(problem, TransportLost))
         return answers
 
-    def progress(self, session: str, seconds: float) -> Sequence[service_pb2.GetProgressResponse]:
-        """What each server that answers within `seconds` has answered for the session. Raises TransportLost."""
+    def progress(
+        self, session: str, seconds: float, servers: Container[str]
+    ) -> Mapping[str, service_pb2.GetProgressResponse]:
+        """What each of the servers that answers within `seconds` has answered for the session, by address.
+
+        Raises TransportLost.
+        """
         metadata = self._security.metadata()
 
         def begin(channel: grpc.Channel) -> "grpc.CallFuture[service_pb2.GetProgressResponse]":
@@ -124,11 +129,12 @@ class GrpcTransport:
             )
             return method.future(service_pb2.GetProgressRequest(session=session), timeout=seconds, metadata=metadata)
 
-        calls = [self._channels.start(endpoint, self._security, begin)[1] for endpoint in self._listed()]
-        answers = []
-        for call in calls:
+        asked = [endpoint for endpoint in self._listed() if endpoint.address in servers]
+        calls = {endpoint.address: self._channels.start(endpoint, self._security, begin)[1] for endpoint in asked}
+        answers = {}
+        for address, call in calls.items():
             with contextlib.suppress(grpc.RpcError):  # an older server, or one that is gone
-                answers.append(call.result())
+                answers[address] = call.result()
         return answers
 
     def _ask(self, endpoint: Endpoint, seconds: float, done: queue.SimpleQueue[_Call]) -> tuple[_Call, Channel]:
