@@ -53,6 +53,8 @@ def test_cancel_ends_the_query_and_its_calls_on_the_server(serve, spark):
     thread.start()
     try:
         assert world.begun.wait(60)
+        # Otherwise the task that began later may not have a stream yet.
+        wait_until(lambda: serving.metric("udf_streams_open", function="forever", version="1") == 2)
         assert session.cancel()
         thread.join(60)
         assert not thread.is_alive()
