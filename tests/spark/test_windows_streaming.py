@@ -7,6 +7,7 @@ import datetime as dt
 import os
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from spark_client import PlanError, desc
@@ -52,16 +53,29 @@ def stream(spark, tmp_path):
     return read
 
 
+MIXED_UP_STORES = "Can only upgrade readStore to writeStore with the same stateStoreId"
+"""A task of Spark 4.1 that joins two of its own aggregates rarely fails with this. A cluster would try it again."""
+
+
 @pytest.fixture
 def appended(tmp_path):
     """Returns the rows that a query appends until its input ends."""
 
     def run(frame, name="appended"):
+        error = once(frame, name)
+        if error is not None and MIXED_UP_STORES in str(error):
+            error = once(frame, name := f"{name}_again")
+        assert error is None
+        return frame.sparkSession.table(name).collect()
+
+    def once(frame, name):
         writer = frame.writeStream.outputMode("append").option("checkpointLocation", str(tmp_path / name))
         query = writer.format("memory").queryName(name).trigger(availableNow=True).start()
-        query.awaitTermination(100)
-        assert query.exception() is None
-        return frame.sparkSession.table(name).collect()
+        try:
+            query.awaitTermination(100)
+        except StreamingQueryException as error:
+            return error
+        return query.exception()
 
     return run
 
