@@ -52,7 +52,7 @@ class FileStore(Store):
         self._wall = wall
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
-        self._beats = Beats(self._beat)
+        self._beats = Beats(self._beat, wall)
         self._touched: list[tuple[float, str, bytes]] = []
 
     async def open(self) -> None:

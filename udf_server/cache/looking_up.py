@@ -192,7 +192,9 @@ class LookUps:
             granted = np.array(await self._cache.claim(self._function, keys, self._timeout), np.bool_)
         except asyncio.CancelledError:
             # The store may grant them all the same.
-            self._cache.release(self._function, keys)
+            self._shared.release(keys)
             raise
+        if self._answers.closed:
+            self._shared.release(keys)
         self._shared.call(batch, rows[granted])
         return rows[~granted]

@@ -114,7 +114,8 @@ class OutcomeCache:
             while not (writer.done() or self._failures) and before != self._queued and self._clock() < until:
                 before = self._queued
                 await asyncio.wait([writer], timeout=STALLED_SECONDS)
-            self._closed = True
+        self._closed = True
+        if (writer := self._writer) is not None:
             writer.cancel()
             await asyncio.wait([writer])
         await self.store.close()
@@ -208,6 +209,8 @@ class OutcomeCache:
         self._metrics.cache_errors.labels(reason).inc(count)
 
     def _queue(self, write: _Write) -> None:
+        if self._closed:
+            return
         if self._queued + write.size > QUEUE_BYTES:
             self.count_errors("queue", len(write.entries))
             return

@@ -99,6 +99,10 @@ class SharedCalls(Sharing):
             self._pass_on(batch, (key for key in keys if key is not None and key not in kept), heirs)
         _call_heirs(heirs)
 
+    def release(self, keys: Sequence[bytes]) -> None:
+        """Release the claims of keys that were given up while they were claimed, unless another stream calls them."""
+        self._cache.release(self._function, [key for key in keys if self._flights.owner(key) is None])
+
     def check_waits(self, batch: CachedBatch) -> None:
         """End the waiting of rows whose deadline has passed, or whose owner waits for its client."""
         now, limit = self._setup.clock(), self._setup.options.timeout - batch.batch.waited

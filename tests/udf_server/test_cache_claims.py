@@ -1,0 +1,125 @@
+"""Claims on rows of a shared store end with what they were taken for."""
+
+import asyncio
+
+import udf_server as udf
+from remote_udf.messages import encode
+from remote_udf.v1 import message_pb2 as pb
+from tests.udf_server.streams import Talk, batch, eventually
+from udf_server.base.metrics import ServerMetrics
+from udf_server.cache.file import FileStore
+from udf_server.cache.leases import LEASE_SECONDS, Beats
+from udf_server.cache.outcome_cache import OutcomeCache
+from udf_server.cache.store import Store, StoreError
+
+
+class Slow(Store):
+    """A shared store that grants claims when the test lets it."""
+
+    shared = True
+
+    def __init__(self):
+        self.entries, self.claims, self.granted, self.asked, self.gate = {}, set(), 0, 0, asyncio.Event()
+
+    async def get(self, function, keys):
+        return [self.entries.get(key) for key in keys]
+
+    async def put(self, function, entries, seconds):
+        self.entries |= dict(entries)
+        self.claims -= {key for key, _ in entries}
+
+    async def claim(self, function, keys):
+        self.asked += 1
+        await self.gate.wait()
+        self.claims |= {*keys}
+        self.granted += len(keys)
+        return [True] * len(keys)
+
+    async def release(self, function, keys):
+        self.claims -= {*keys}
+
+    async def stats(self):
+        return []
+
+    async def clear(self, function=None):
+        return 0
+
+    async def export(self):
+        for key, entry in self.entries.items():
+            yield "f@1", key, entry
+
+
+async def test_claims_that_are_granted_after_the_stream_has_ended_are_released():
+    called = []
+
+    @udf.scalar(cache_ttl="1 h")
+    async def f(a: int) -> int:
+        called.append(a)
+        return a
+
+    cache = OutcomeCache(store := Slow(), ServerMetrics())
+    async with Talk(f, cache=cache) as talk:
+        await talk.open(options={"cache-timeout": "20 s"})
+        talk.send(batch(0, 0, [1, 2, 3]))
+        await eventually(lambda: store.asked == 1)
+        talk.reads.clear()  # what runs beside the stream ends after its last message
+        before = talk.writes
+        talk.send(encode(pb.ExecuteRequest(cancel=pb.Cancel())))
+        await eventually(lambda: talk.writes > before)
+        store.gate.set()
+        await eventually(lambda: store.granted == 3)
+        await eventually(lambda: not store.claims)
+        talk.reads.set()
+        await talk.ended()
+    assert called == []
+    await cache.close()
+    await talk.host.close()
+
+
+async def test_a_claim_that_was_lost_does_not_return_when_its_server_does(tmp_path):
+    now = [1_000_000.0]
+    one, two = (FileStore(tmp_path, 1 << 20, wall=lambda: now[0]) for _ in range(2))
+    for store in (one, two):
+        await store.open()
+    try:
+        assert await one.claim("f@1", [b"a"]) == [True]
+        await one._beats.stop()  # it cannot reach the store, and what it does not call any more is not released
+        now[0] += LEASE_SECONDS + 1
+        assert await one.claim("f@1", [b"b"]) == [True]
+        assert await two.claim("f@1", [b"a", b"b"]) == [True, False]
+    finally:
+        await asyncio.gather(one.close(), two.close())
+
+
+async def test_a_server_has_another_name_after_its_lease_has_ended():
+    now, names, fails = [0.0], [], False
+
+    async def beat(name):
+        if fails:
+            raise StoreError("gone")
+        names.append(name)
+
+    beats = Beats(beat, lambda: now[0])
+    before = beats.name
+    beats.start()
+    await eventually(lambda: names)
+    now[0] += LEASE_SECONDS - 1
+    assert beats.name == before == names[0], "its lease has not ended"
+    await beats.stop()
+    beats, names, fails = Beats(beat, lambda: now[0]), [], True
+    before = beats.name
+    beats.start()
+    await asyncio.sleep(0)
+    now[0] += LEASE_SECONDS
+    assert beats.name != before and beats.name == beats.name
+    await beats.stop()
+
+
+async def test_a_cache_that_was_closed_writes_nothing_more():
+    cache = OutcomeCache(store := Slow(), ServerMetrics())
+    await cache.close()
+    cache.keep("f@1", [(b"a", b"entry")], 60)
+    cache.release("f@1", [b"b"])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not store.entries and cache._writer is None and not cache._writes
