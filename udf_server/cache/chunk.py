@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from udf_server.cache.store import ENTRY_BYTES
 from udf_server.runners.selection import Indexes
 
 __all__ = ["Chunk", "Recalled", "Rows"]
+
+CHUNK_BYTES = 1_000
+"""Approximate bytes that a chunk takes in addition to its rows."""
+ROW_BYTES = 90
+"""Those of ENTRY_BYTES that the chunk of a row takes, for its key and times: they stay when the row was replaced."""
 
 Times = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -64,6 +70,16 @@ class Chunk:
         self.value_bytes: int = rows.values.nbytes
 
     @property
+    def size(self) -> int:
+        """Approximate bytes that it takes."""
+        return self.value_bytes + ROW_BYTES * self.count + (ENTRY_BYTES - ROW_BYTES) * self.live + CHUNK_BYTES
+
+    @property
+    def count(self) -> int:
+        """Number of rows, also those that are not found under their key."""
+        return len(self.rows.keys)
+
+    @property
     def consecutive(self) -> bool:
         return self._numbers is None
 
@@ -79,11 +95,11 @@ class Chunk:
     def found(self, places: Mapping[bytes, int]) -> Indexes:
         """The positions of the rows that are found under their key in `places`, which has the numbers of keys."""
         same = map(operator.eq, map(places.get, self.rows.keys), self.numbers)
-        return np.flatnonzero(np.fromiter(same, np.bool_, len(self.rows.keys)))
+        return np.flatnonzero(np.fromiter(same, np.bool_, self.count))
 
     def part(self, chosen: Indexes) -> "Chunk":
         """The rows at some positions, with their numbers. All of them are found under their key."""
-        numbers = np.fromiter(self.numbers, np.int64, len(self.rows.keys))[chosen]
+        numbers = np.fromiter(self.numbers, np.int64, self.count)[chosen]
         return Chunk(self.first, self.rows.take(chosen), len(chosen), numbers)
 
 
@@ -102,7 +118,7 @@ class Recalled:
     @property
     def size(self) -> int:
         """Approximate bytes of their values."""
-        return self.chunk.value_bytes * len(self.places) // len(self.chunk.rows.keys)
+        return self.chunk.value_bytes * len(self.places) // self.chunk.count
 
     def taken(self) -> Rows:
         """The rows. The first call copies them, on any thread."""

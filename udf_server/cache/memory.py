@@ -13,15 +13,13 @@ import pyarrow as pa
 
 from udf_server.cache.chunk import Chunk, Recalled, Rows
 from udf_server.cache.entries import packed
-from udf_server.cache.store import ENTRY_BYTES, Store, Stored
+from udf_server.cache.store import Store, Stored
 from udf_server.runners.selection import Indexes
 
 __all__ = ["MemoryStore"]
 
 EVICTED_PART = 256
 """A full store evicts at least this part of its bytes at once."""
-CHUNK_BYTES = 1_000
-"""Approximate bytes that a chunk takes in addition to its rows."""
 MERGED_ROWS, MERGED_PART = 8_192, 64
 """Neighbouring chunks are merged up to this number of rows, and up to this part of the bytes of the store."""
 MERGED_BYTES = 1 << 20
@@ -125,9 +123,9 @@ class MemoryStore(Store):
     async def stats(self) -> list[Stored]:
         sizes: collections.Counter[str] = collections.Counter()
         for chunk in self._chunks:
-            sizes[chunk.rows.function] += chunk.value_bytes
+            sizes[chunk.rows.function] += chunk.size
         return [
-            Stored(function, len(places), sizes[function] + ENTRY_BYTES * len(places))
+            Stored(function, len(places), sizes[function])
             for function, places in sorted(self._places.items())
             if places
         ]
@@ -169,15 +167,15 @@ class MemoryStore(Store):
         live = len(places) - before + moved  # of equal keys, the last one counts
         self._chunks.append(chunk := Chunk(self._next, rows, live))
         self._next += count
-        self.bytes += chunk.value_bytes + ENTRY_BYTES * live + CHUNK_BYTES
+        self.bytes += chunk.size
         while len(self._chunks) > 1 and self._merges(*self._chunks[-2:]):
             one, two = self._chunks[-2:]
             self._chunks[-2:] = [merged := Chunk(one.first, one.rows.and_(two.rows), one.live + two.live)]
-            self.bytes += merged.value_bytes - one.value_bytes - two.value_bytes - CHUNK_BYTES
+            self.bytes += merged.size - one.size - two.size
 
     def _merges(self, before: Chunk, last: Chunk) -> bool:
         """Whether to merge neighbours. Each row is copied a few times only, because the first is not much larger."""
-        count, added = len(before.rows.keys), len(last.rows.keys)
+        count, added = before.count, last.count
         return (
             count <= 2 * added
             and count + added <= MERGED_ROWS
@@ -208,18 +206,19 @@ class MemoryStore(Store):
     def _lose(self, numbers: Indexes) -> None:
         """Count rows no more that are not found under their key."""
         for chunk, chosen in list(self._by_chunk(numbers)):
+            before = chunk.size
             chunk.live -= len(chosen)
-            self.bytes -= ENTRY_BYTES * len(chosen)
+            self.bytes += chunk.size - before
             if not chunk.live:
                 del self._chunks[self._index(chunk.first)]
-                self.bytes -= chunk.value_bytes + CHUNK_BYTES
-            elif chunk.live * SPARSE_PART < len(chunk.rows.keys):
+                self.bytes -= chunk.size
+            elif chunk.live * SPARSE_PART < chunk.count:
                 self._reduce(chunk, chunk.found(self._places[chunk.rows.function]))
 
     def _reduce(self, chunk: Chunk, places: Indexes) -> None:
         """Leave only some rows in a chunk, all of which are found under their key."""
         self._chunks[self._index(chunk.first)] = reduced = chunk.part(places)
-        self.bytes += reduced.value_bytes - chunk.value_bytes - ENTRY_BYTES * (chunk.live - reduced.live)
+        self.bytes += reduced.size - chunk.size
 
     def _make_room(self) -> None:
         if self.bytes > self._max_bytes:
@@ -229,9 +228,8 @@ class MemoryStore(Store):
         """Remove the rows that were not used for longest, until the others have at most this many bytes."""
         while self.bytes > limit and self._chunks:
             chunk = self._chunks[0]
-            places, count = self._places[chunk.rows.function], len(chunk.rows.keys)
-            size = chunk.value_bytes + ENTRY_BYTES * chunk.live
-            evicted = min(-(-(self.bytes - limit) * count // size), count)
+            places, count = self._places[chunk.rows.function], chunk.count
+            evicted = min(-(-(self.bytes - limit) * count // chunk.size), count)
             found = chunk.found(places)
             left = found[found >= evicted]
             for place in found[: len(found) - len(left)].tolist():
@@ -240,7 +238,7 @@ class MemoryStore(Store):
                 self._reduce(chunk, left)
             else:
                 del self._chunks[0]
-                self.bytes -= size + CHUNK_BYTES
+                self.bytes -= chunk.size
 
 
 def _entries(rows: Rows) -> list[bytes]:
