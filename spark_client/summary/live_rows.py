@@ -98,7 +98,7 @@ class LiveRows:
         return [*self._in_use, *(idle[turn:] + idle[:turn])[:MOST_IDLE]]
 
     def _take(self, address: str, answer: service_pb2.GetProgressResponse) -> bool:
-        """Keep an answer. Returns whether the server is in use. One that does not say all it knows is left out."""
+        """Keep an answer. Returns whether the server is in use. That of a server with several processes is skipped."""
         if answer.partial:
             return False
         server = answer.server[:ID_CHARACTERS] or address

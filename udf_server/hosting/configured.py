@@ -46,7 +46,7 @@ def without_effect(function: Function, option: str) -> str:
 
 
 def ignored_options(functions: Iterable[Function], configured: Mapping[str, Mapping[str, str]]) -> Iterator[Ignored]:
-    """The options that have no effect. Those of "*" are left out: they are for the functions that can have them."""
+    """The options that have no effect. Those of "*" are skipped: they are for the functions that can have them."""
     by_name: dict[str, list[Function]] = {}
     for function in functions:
         by_name.setdefault(function.spec.name, []).append(function)
