@@ -23,7 +23,6 @@ class SimulatedThread(greenlet.greenlet):
     def __init__(self, process: Process, name: str, number: int, run: Callable[[], object]) -> None:
         super().__init__(run, process.scheduler.hub)
         self.process, self.name, self.ident = process, name, number
-        self.waits_for: _Waiter | None = None
 
     def start(self) -> None:
         self.process.threads[self] = None

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import udf_server as udf
 from spark_client import connect
+from tests.waiting import wait_until
 
 
 class World:
@@ -65,13 +65,6 @@ def test_cancel_ends_the_query_and_its_calls_on_the_server(serve, spark):
         world.release.set()
         thread.join(60)
     assert session.cancel() == []
-
-
-def wait_until(condition):
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def ended(serving):

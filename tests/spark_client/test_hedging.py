@@ -38,6 +38,7 @@ from tests.spark_client.scripted import (
     scattered,
     stream_of,
 )
+from tests.waiting import wait_until
 
 
 @udf.scalar(idempotent=True, hedge_elsewhere="10 ms", hedge_share=1)
@@ -64,13 +65,6 @@ def silent(requests):
 
 def usual(requests):
     return honest(requests, second=agreed())
-
-
-def wait_for(condition):
-    until = time.monotonic() + 20
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.002)
-    return condition()
 
 
 def stream_to(transport, **arguments):
@@ -159,7 +153,7 @@ def test_the_answer_of_another_server_does_not_count_if_a_row_fails_there():
     def late(requests):
         yield opened_by(requests)
         rows = numbers(next(requests))
-        assert wait_for(given_up)
+        wait_until(given_up)
         yield result(0, [-x for x in rows])
         next(requests)
         yield finished(len(rows))
@@ -270,7 +264,7 @@ def test_an_unexpected_error_of_another_server_costs_neither_rows_nor_later_hedg
     found = {}
     receiving = threading.Thread(target=lambda: collect(stream.receive(), found))
     receiving.start()
-    assert wait_for(lambda: len(servers.streams) == 2 and servers.streams[1].cancelled.is_set())
+    wait_until(lambda: len(servers.streams) == 2 and servers.streams[1].cancelled.is_set())
     released.set()
     receiving.join(20)
     assert found == {0: -1}
@@ -497,7 +491,7 @@ def test_the_last_message_is_sent_again_when_other_streams_have_learned_the_dela
     pending.add(chunk)
     hedger = hedger_of(budget, new, pending)
     hedger.submitted(first=True)
-    wait_for(lambda: not hedger._changed.is_set())
+    wait_until(lambda: not hedger._changed.is_set())
     for _ in range(LEARN_CALLS):
         budget.ended(0.001)
     assert tried.wait(20)
@@ -525,4 +519,4 @@ def test_a_second_connection_that_opens_after_the_end_of_its_stream_is_closed():
     hedger = hedger_of(budget, new, pending)
     hedger.submitted(first=True)
     assert closed.wait(20)
-    assert hedger._second is None or wait_for(lambda: hedger._second is None)
+    wait_until(lambda: hedger._second is None)

@@ -3,7 +3,6 @@
 import io
 import pickle
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +17,7 @@ from spark_client.summary.collector import Collector, _Accumulated, _ReportsPara
 from spark_client.summary.job_summary import JobSummary
 from spark_client.summary.progress import Progress
 from tests.spark_client.bucket import bucket_of
+from tests.waiting import wait_until
 
 
 class Tracker:
@@ -227,8 +227,7 @@ def test_progress_prints_on_and_on():
     out = io.StringIO()
     progress = Progress(lambda: (0, Statistics()), Tracker(), 0.001, out)
     progress.start()
-    while out.getvalue().count("\n") < 3:
-        pass
+    wait_until(lambda: out.getvalue().count("\n") >= 3)
     progress.stop()
 
 
@@ -261,10 +260,7 @@ def test_progress_goes_on_after_a_line_that_fails():
 
     tracker.getActiveStageIds = fails_once
     progress.start()
-    until = time.monotonic() + 20
-    while "remote-udf:" not in out.getvalue() and time.monotonic() < until:
-        time.sleep(0.002)
-    assert "remote-udf:" in out.getvalue()
+    wait_until(lambda: "remote-udf:" in out.getvalue())
     progress.stop()
 
 

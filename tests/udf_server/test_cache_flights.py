@@ -43,6 +43,12 @@ async def started(environment, gate, rows, **options):
     return asyncio.create_task(environment.run(gate.function, rows, **options))
 
 
+async def waiting(environment, rows):
+    """Returns once this number of rows wait for calls of others."""
+    waiting = environment._cache.flights._waiting
+    await eventually(lambda: sum(map(len, waiting.values())) == rows)
+
+
 def function_loop(environment, gate):
     host = environment._hosts[id(gate.function)]
     return next(iter(host.hosted())).running_executor
@@ -54,7 +60,7 @@ async def test_streams_share_one_call(environment):
         await started(environment, gate, [1, 2], output_mode=mode) for mode in ("ordered", "unordered", "ordered")
     ]
     await gate.called(2)
-    await asyncio.sleep(0.05)
+    await waiting(environment, 4)
     function_loop(environment, gate).post(gate.open.set)
     results = await asyncio.gather(*streams)
     assert [result.to_pylist() for result in results] == [[-1, -2]] * 3
@@ -67,7 +73,7 @@ async def test_rows_that_were_queued_when_their_stream_was_lost_are_called_for_t
     owner = await started(environment, gate, [1, 2], buffer_capacity=1)
     await gate.called(1)
     others = [await started(environment, gate, [2, 1]) for _ in range(2)]
-    await asyncio.sleep(0.05)
+    await waiting(environment, 4)
     owner.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await owner
@@ -106,7 +112,7 @@ async def test_an_error_is_not_shared_with_a_stream_that_would_retry_otherwise(e
     await gate.called(1)
     same = await started(environment, gate, [1])
     other = await started(environment, gate, [1], max_attempts=2, fixed_delay="1 ms")
-    await asyncio.sleep(0.05)
+    await waiting(environment, 2)
     function_loop(environment, gate).post(gate.open.set)
     assert (await once).errors[0].retryable and (await same).errors[0].retryable
     assert (await other).to_pylist() == [-1]

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
 
 import pytest
 
@@ -12,7 +11,7 @@ from tests.udf_server.redis_process import WITH_REDIS, RedisProcess, with_redis
 from tests.udf_server.streams import eventually
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
-from udf_server.cache import looking_up
+from udf_server.cache import looking_up, outcome_cache
 from udf_server.cache.entries import Entries
 from udf_server.cache.file import FILE, FileStore
 from udf_server.cache.leases import LEASE_SECONDS
@@ -81,8 +80,9 @@ async def test_entries_expire(opened):
     store = await opened()
     await store.put("f@1", [(b"a", b"1")], 0.02)
     await store.put("f@1", [(b"b", b"2")], 60)
-    await asyncio.sleep(0.05)
-    assert await store.get("f@1", [b"a", b"b"]) == [None, b"2"]
+    async with asyncio.timeout(20):
+        while (found := await store.get("f@1", [b"a", b"b"])) != [None, b"2"]:
+            assert found == [b"1", b"2"]
 
 
 async def test_many_keys_are_got_and_put_at_once(opened):
@@ -95,7 +95,7 @@ async def test_many_keys_are_got_and_put_at_once(opened):
 async def test_other_servers_wait_for_what_one_has_claimed(opened):
     one, two = await opened(), await opened()
     if not one.shared:
-        return
+        pytest.skip("memory: is not shared")
     assert await one.claim("f@1", [b"a", b"b"]) == [True, True]
     assert await two.claim("f@1", [b"b", b"c"]) == [False, True]
     assert await one.claim("f@1", [b"a", b"c"]) == [True, False]
@@ -263,20 +263,24 @@ async def test_a_row_that_another_server_called_and_lost_is_called(url):
     if url == "memory:":
         pytest.skip("memory: is not shared")
 
+    hung, worked = [], []
+
     @udf.scalar(cache_ttl="1 h", name="f", version="9")
     async def hangs(a: int) -> int:
+        hung.append(a)
         await asyncio.sleep(60)
         return a
 
     @udf.scalar(cache_ttl="1 h", name="f", version="9")
     async def works(a: int) -> int:
+        worked.append(a)
         return -a
 
     async with Servers(url, 2) as (one, two):
         owner = asyncio.create_task(one.run(hangs, [1, 2]))
-        await asyncio.sleep(0.3)
+        await eventually(lambda: len(hung) == 2)
         waiting = asyncio.create_task(two.run(works, [1, 2, 3]))
-        await asyncio.sleep(0.3)
+        await eventually(lambda: worked == [3])
         assert not waiting.done()
         owner.cancel()
         await asyncio.wait([owner])
@@ -296,7 +300,7 @@ class Broken(Store):
     async def get(self, function, keys):
         self.asked += 1
         if self.hangs:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         raise StoreError("gone")
 
     async def put(self, function, entries, seconds=0.0):
@@ -370,12 +374,11 @@ async def test_a_store_with_a_defect_costs_no_row_and_writes_go_on():
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_a_server_stops_soon_although_its_store_fails(hangs):
+async def test_a_server_that_stops_does_not_wait_for_a_store_that_fails(hangs, monkeypatch):
+    monkeypatch.setattr(outcome_cache, "WRITE_SECONDS", 1e6)  # with it, the test would not end
     cache = OutcomeCache(Broken(hangs), ServerMetrics())
-    began = time.monotonic()
     cache.keep("f@1", [(b"key", b"entry")], 60)
     await cache.close()
-    assert time.monotonic() - began < 4, "a write may take 5 s"
 
 
 @with_redis
@@ -393,7 +396,7 @@ async def test_a_redis_that_is_stopped_costs_no_row_and_is_used_again_when_it_is
         process.start()
         clock[0] += 60
         await environment.run(function, [1, 2], cache_timeout="10 s")
-        await asyncio.sleep(0.2)
+        await eventually(lambda: cache._writer is None)
         before = len(called)
         assert (await environment.run(function, [1, 2])).to_pylist() == [2, 4]
         assert len(called) == before
@@ -409,7 +412,7 @@ async def test_damaged_and_foreign_entries_are_misses(url):
         store = environment._cache.store
         await store.clear()
         await environment.run(function, [1, 2, 3])
-        await asyncio.sleep(0.2)
+        await eventually(lambda: environment._cache._writer is None)
         entries = [(key, entry) async for _, key, entry in store.export()]
         damaged = [b"", entries[1][1][:-1] + b"\x7f", b"pickle" * 20]
         await store.put("f@1", [(key, bad) for (key, _), bad in zip(entries, damaged, strict=True)], 60)

@@ -9,6 +9,7 @@ import pytest
 import udf_server as udf
 from tests.udf_server.redis_process import RedisProcess, with_redis
 from tests.udf_server.test_guards import Counted, answers, counting_functions, guards
+from tests.waiting import wait_until
 from udf_server.base.errors import InvalidConfig
 from udf_server.coordination.ledger_server import LedgerServer
 
@@ -114,10 +115,7 @@ def test_failures_that_one_server_sees_stop_the_calls_of_another(serve, redis_pr
     }
     one, other = (serve(broken, **shared) for _ in range(2))
     answers(one.target, broken, range(4))
-    deadline = time.monotonic() + 20
-    while other.metric("udf_circuit_open", function="f", version="1") == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: other.metric("udf_circuit_open", function="f", version="1") > 0)
     made.clear()
     assert "CircuitOpen" in answers(other.target, broken, [1])[0].message
     assert made == []

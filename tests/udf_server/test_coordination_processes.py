@@ -21,6 +21,7 @@ from spark_client.executor.stream.transport import GrpcTransport
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.redis_process import RedisProcess, with_redis
+from tests.waiting import wait_until
 from udf_server.coordination.ledger import LEASE_SECONDS
 from udf_server.guards.shared_limits import BUSY_SECONDS
 
@@ -119,7 +120,7 @@ def test_a_server_that_is_killed_loses_what_it_has_leased(plugin):
             holding = threading.Thread(target=_ignored, args=(dead["target"], [600_000] * 2), daemon=True)
             holding.start()
             # A Redis that is empty gives no permits at first: it may have lost those of servers that run.
-            _until(lambda: 'udf_concurrency_limit{function="held",version="1"} 2.0' in _metrics(dead))
+            wait_until(lambda: 'udf_concurrency_limit{function="held",version="1"} 2.0' in _metrics(dead))
             time.sleep(1.0)
             killed = []
 
@@ -142,13 +143,6 @@ def test_a_server_that_is_killed_loses_what_it_has_leased(plugin):
 def _metrics(ready):
     with urllib.request.urlopen(ready["metrics"] + "/metrics", timeout=20) as answer:
         return answer.read().decode()
-
-
-def _until(condition):
-    deadline = time.monotonic() + 40
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _ignored(target, rows):

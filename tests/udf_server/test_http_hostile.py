@@ -5,13 +5,13 @@ import logging
 import random
 import socket
 import threading
-import time
 import urllib.request
 from contextlib import ExitStack
 
 import pytest
 
 import udf_server as udf
+from tests.waiting import wait_until
 from udf_server.http import server as http_module
 from udf_server.http.connections import HTTP_CONNECTIONS
 
@@ -162,10 +162,7 @@ def test_calls_that_take_long_leave_the_rest_alone(serve):
     for caller in callers:
         caller.start()
     try:
-        deadline = time.monotonic() + 20
-        while len(statuses) < 22:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: len(statuses) >= 22)
         assert statuses == [503] * 22
         for path in ("/livez", "/readyz", "/metrics", "/"):
             with urllib.request.urlopen(url + path, timeout=20) as answer:

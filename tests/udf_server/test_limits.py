@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
@@ -20,6 +19,7 @@ from tests.chaos.proxy import Proxy
 from tests.fuzz.http2 import Peer
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from tests.udf_server.streams import Talk, batch, eventually, opening
+from tests.waiting import wait_until
 from udf_server.http.connections import affordable_connections
 from udf_server.streams import service
 
@@ -146,10 +146,7 @@ def test_a_client_of_ours_goes_on_after_its_stream_was_idle(serve):
     assert everything(stream) == {0: 1}
     for open_stream in list(serving.server._service._open):
         serving.loop.call_soon_threadsafe(open_stream.end_if_idle, 0.0, 0.0)
-    deadline = time.monotonic() + 20
-    while serving.metric("udf_streams_open", function="same", version="1"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not serving.metric("udf_streams_open", function="same", version="1"))
     stream.submit(chunk_of([2], 1))
     assert everything(stream) == {1: 2}
     stream.finish()
@@ -176,10 +173,7 @@ def test_streams_of_a_client_that_vanished_are_ended(serve, opened):
     try:
         assert read_response(next(opened(proxy.target, opening("same"))))[0].HasField("opened")
         proxy.swallow = True
-        deadline = time.monotonic() + 30
-        while serving.server._service.streams:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: not serving.server._service.streams)
     finally:
         proxy.close()
 

@@ -1,12 +1,12 @@
 """Threads whose jobs do not return: they are given up, replaced up to a limit, and counted until they end."""
 
 import threading
-import time
 from random import Random
 
 import pytest
 
 from remote_udf.threads import Threads
+from tests.waiting import wait_until
 from udf_server.base.errors import FunctionBlocked
 from udf_server.base.fairness import Party
 from udf_server.hosting.executors import ThreadExecutor
@@ -47,13 +47,6 @@ class Hanging:
         return not self.given_up
 
 
-def settled(condition):
-    until = time.monotonic() + 20
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.001)
-    assert condition()
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_threads_that_live_and_that_are_lost_are_all_threads(seed):
     random, threads, hanging, refused = Random(seed), Counted(), [], 0
@@ -80,12 +73,12 @@ def test_threads_that_live_and_that_are_lost_are_all_threads(seed):
         elif step == "release" and hanging:
             job = hanging.pop(random.randrange(len(hanging)))
             job.released.set()
-        settled(lambda: executor.lost == sum(job.given_up for job in hanging))
-        settled(lambda: executor._alive + executor.lost == threads.running <= LIMIT + LOSABLE)
+        wait_until(lambda: executor.lost == sum(job.given_up for job in hanging))
+        wait_until(lambda: executor._alive + executor.lost == threads.running <= LIMIT + LOSABLE)
     for job in hanging:
         job.released.set()
     executor.stop()
-    settled(lambda: executor._alive == executor.lost == threads.running == 0)
+    wait_until(lambda: executor._alive == executor.lost == threads.running == 0)
 
 
 def test_lost_threads_beyond_the_limit_are_not_replaced_until_one_returns():
@@ -110,4 +103,4 @@ def test_lost_threads_beyond_the_limit_are_not_replaced_until_one_returns():
     for job in (*hanging, another[0]):
         job.released.set()
     executor.stop()
-    settled(lambda: threads.running == executor.lost == 0)
+    wait_until(lambda: threads.running == executor.lost == 0)

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from remote_udf.messages import read_response
 from tests.udf_server.streams import batch, finish, opening
+from tests.waiting import wait_until
 
 PLUGIN = """
 import pyarrow as pa
@@ -107,13 +108,6 @@ def started(opened):
     return start
 
 
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
 @pytest.mark.parametrize("function", ["in_a_loop", "in_threads", "vectorized"])
 def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_well(server, started, function, mode):
@@ -123,7 +117,7 @@ def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_
     step = 1_000
     messages = [batch(number, number * step, range(step)) for number in range(ROWS // step)]
     call = started(process.target, function, *messages, options={"output-mode": mode})
-    until(lambda: process.metric("udf_result_waits_total", function=function))
+    wait_until(lambda: process.metric("udf_result_waits_total", function=function))
     most, until_then = 0, time.monotonic() + 2
     while time.monotonic() < until_then:
         most = max(most, process.resident() - before)
@@ -146,15 +140,15 @@ def test_results_of_a_client_that_does_not_read_are_bounded_and_neighbours_stay_
     while rows < ROWS:
         envelope, _ = read_response(next(call))
         rows += envelope.result.rows
-    until(lambda: not process.metric("udf_held_bytes"))
+    wait_until(lambda: not process.metric("udf_held_bytes"))
 
 
 def test_a_client_that_never_reads_is_ended_and_what_it_held_is_free(server, started):
     process = server("--idle-seconds", "1")
     started(process.target, "in_a_loop", batch(0, 0, range(5_000)))
-    until(lambda: process.metric("udf_result_waits_total", function="in_a_loop"))
-    until(lambda: not process.metric("udf_streams_open"))
-    until(lambda: not process.metric("udf_held_bytes") and not process.metric("udf_result_bytes"))
+    wait_until(lambda: process.metric("udf_result_waits_total", function="in_a_loop"))
+    wait_until(lambda: not process.metric("udf_streams_open"))
+    wait_until(lambda: not process.metric("udf_held_bytes") and not process.metric("udf_result_bytes"))
 
 
 def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, started):
@@ -163,7 +157,7 @@ def test_a_full_server_says_so_and_a_stream_that_is_read_goes_on(server, started
     reader = started(process.target, "in_threads", batch(0, 0, range(500)), finish())
     for _ in range(3):
         started(process.target, "in_a_loop", batch(0, 0, range(500)))
-    until(lambda: process.metric("udf_held_bytes") >= 8 << 20)
+    wait_until(lambda: process.metric("udf_held_bytes") >= 8 << 20)
     error = read_response(list(started(process.target, "small", batch(0, 0, [1]), finish()))[-1])[0].error
     assert (error.code, error.retryable) == ("OVERLOADED", True)
     assert "max_server_bytes is 8388608" in error.message
@@ -180,4 +174,4 @@ def test_the_memory_of_a_value_that_is_too_large_is_returned_to_the_system(serve
         read_response(message)[0] for message in started(process.target, function, batch(0, 0, [600 << 20]), finish())
     ]
     assert b"RESULT_TOO_LARGE" in answers[-2].result.errors
-    until(lambda: process.resident() - before < 120 << 20)
+    wait_until(lambda: process.resident() - before < 120 << 20)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from spark_client.executor.stream import channels
 from spark_client.executor.stream.transport import GrpcTransport
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -71,13 +71,6 @@ def page(url):
         return answer.read().decode()
 
 
-def eventually(condition):
-    deadline = time.monotonic() + 40
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.timeout(180)
 def test_workers_share_a_port_and_metrics_and_a_crashed_one_comes_back(plugin, monkeypatch):
     # Otherwise all channels of this process to one address share a connection.
@@ -94,8 +87,8 @@ def test_workers_share_a_port_and_metrics_and_a_crashed_one_comes_back(plugin, m
         assert page(ready["metrics"] + "/readyz") == "ok\n"
         victim = min(pids)
         os.kill(victim, signal.SIGKILL)
-        eventually(lambda: "udf_process_restarts_total 1.0" in page(ready["metrics"] + "/metrics"))
-        eventually(lambda: len(who_answers(ready["target"], 20) - {victim}) == 2)
+        wait_until(lambda: "udf_process_restarts_total 1.0" in page(ready["metrics"] + "/metrics"))
+        wait_until(lambda: len(who_answers(ready["target"], 20) - {victim}) == 2)
         process.terminate()
         assert process.wait(30) == 0
         for pid in pids:
@@ -115,7 +108,7 @@ def test_workers_end_with_the_process_that_started_them(plugin):
             except FileNotFoundError:
                 return True
 
-        eventually(lambda: all(gone(pid) for pid in ready["processes"]))
+        wait_until(lambda: all(gone(pid) for pid in ready["processes"]))
 
 
 def test_what_stops_a_worker_from_starting_stops_the_start(plugin):

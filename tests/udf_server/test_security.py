@@ -3,7 +3,6 @@
 import json
 import logging
 import pickle
-import time
 import urllib.error
 import urllib.request
 from dataclasses import replace
@@ -20,6 +19,7 @@ from spark_client.base.security import Security
 from spark_client.functions.directory import list_functions
 from tests.spark_client.scripted import call_of
 from tests.udf_server.secured import answers, plus_one
+from tests.waiting import wait_until
 from udf_server.commands.cli import main
 from udf_server.security import files
 from udf_server.security.access import hashed, new_token
@@ -137,11 +137,8 @@ def test_every_stream_leaves_a_line_of_who_called_what(serve, access, token_file
         token_file("another")
         with pytest.raises(AccessDenied):
             list_functions(ClientConfig(target, 5.0, security))
-        deadline = time.monotonic() + 20
-        while len(lines := [line for line in caplog.records if line.name == "udf_server.audit"]) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    ended, refused, stranger = (vars(line) for line in lines)
+        wait_until(lambda: len([line for line in caplog.records if line.name == "udf_server.audit"]) == 3)
+    ended, refused, stranger = (vars(line) for line in caplog.records if line.name == "udf_server.audit")
     assert (ended["caller"], ended["function"], ended["rows_in"], ended["rows_ok"]) == ("reporting", "plus_one@1", 1, 1)
     assert (refused["caller"], refused["function"], refused["code"]) == (
         "reporting", "secret_sauce", "PERMISSION_DENIED",

@@ -1,7 +1,6 @@
 """Segments that fail, parts of a chain that fail, and operators that are closed early."""
 
 import threading
-import time
 
 import pyarrow as pa
 import pytest
@@ -28,6 +27,7 @@ from tests.spark_client.aggregate.world import (
     rows_of,
     table_of,
 )
+from tests.waiting import wait_until
 from udf_server.aggregate.declaration import declare_aggregate
 
 
@@ -148,10 +148,5 @@ def test_an_operator_that_is_left_early_leaves_no_stream_and_no_thread(run):
         assert next(output).num_rows
         output.close()
         assert opening.streams
-        deadline = time.monotonic() + 10
-        while transport._streams and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not transport._streams
-        while ours() - before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not ours() - before
+        wait_until(lambda: not transport._streams)
+        wait_until(lambda: not ours() - before)
