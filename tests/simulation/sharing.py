@@ -8,8 +8,9 @@ from typing import Any
 
 from tests.simulation.oracles import Violation
 from tests.simulation.shares import Shares
+from udf_server.coordination.grants import CoordinationFailed
 from udf_server.coordination.ledger import LEASE_SECONDS, Ledger
-from udf_server.coordination.ledgers import ANSWER_SECONDS, CoordinationFailed, Ledgers
+from udf_server.coordination.ledgers import ANSWER_SECONDS, Ledgers
 from udf_server.guards.guard import Guard
 from udf_server.guards.limits import ADAPTIVE_MOST
 from udf_server.guards.settings import GuardSettings

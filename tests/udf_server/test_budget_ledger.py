@@ -16,6 +16,7 @@ from udf_server.budgets.job_budget import JobBudget
 from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.terms import Terms
 from udf_server.coordination.budget_ledger import BudgetLedger
+from udf_server.coordination.grants import CoordinationFailed
 from udf_server.coordination.ledger import LEASE_SECONDS
 from udf_server.coordination.script import BUDGET_SCRIPT
 from udf_server.guards.waiting import ThreadWaiter
@@ -213,3 +214,25 @@ def test_the_script_grants_what_the_ledger_grants(redis_process, seed):
             assert set(theirs["units"]) == set(mine["units"])
             for unit, numbers in mine["units"].items():
                 assert theirs["units"][unit] == pytest.approx(numbers, abs=1e-6), (step, unit)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {}, {"units": []}, {"units": {}}, {"units": {"usd": [0.0, 1.0, 0.0]}}, {"units": {"usd": [0.0, "1", 0.0, 1.0]}},
+        {"units": {"usd": [-1.0, 1.0, 0.0, 1.0]}}, {"units": {"usd": [0.0, 1.0, 0.0, math.nan]}}, {"rows": None},
+        {"rows": -1}, {"failed": math.inf}, {"failed": 0.5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_answer_that_is_no_grant_changes_nothing(wrong):
+    job = JobBudget("b", Terms((("usd", 10.0),)))
+    grant = {"units": {"usd": [4.0, 10.0, 0.0, 0.0]}, "rows": 9, "failed": 9}
+    job.claim()
+    with pytest.raises(CoordinationFailed, match="the answer is no grant"):
+        job.granted({**grant, **wrong} if wrong else {})
+    waiter = job.take(job.spender("f@1"), {"usd": 1.0}, lambda: ThreadWaiter(()))
+    assert isinstance(waiter, ThreadWaiter), "the budget is neither leased nor spent"
+    job.failed("no grant")
+    job.granted(BudgetLedger().exchange({"leave": False, **job.claim()}, 0.0))
+    assert waiter.admitted

@@ -9,7 +9,8 @@ from udf_server.base.errors import InvalidConfig
 from udf_server.base.metrics import ServerMetrics
 from udf_server.coordination import coordinator
 from udf_server.coordination.coordinator import Coordinator
-from udf_server.coordination.ledgers import CoordinationFailed, LocalLedgers
+from udf_server.coordination.grants import CoordinationFailed
+from udf_server.coordination.ledgers import LocalLedgers
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.settings import GuardSettings
@@ -104,3 +105,35 @@ async def test_a_start_that_is_cancelled_leaves_what_it_has_joined():
         await opened
     assert ledgers.left() == ["f@1"]
     await first.close()
+
+
+GRANTS = [
+    {}, {"epoch": 1}, {"permits": None}, {"permits": "8"}, {"permits": 9}, {"permits": -2}, {"permits": 1.5},
+    {"permits": float("nan")}, {"now": float("inf")}, {"now": 10**400}, {"paused": -1.0}, {"open": []}, {"probe": 1},
+    {"tokens": [[1.0, 0.0], [1.0, 0.0]]}, {"tokens": [[-1.0, 0.0]]}, {"tokens": [[1.0]]}, {"tokens": [[99.0, 0.0]]},
+    {"tokens": 3},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", GRANTS, ids=str)
+async def test_an_answer_that_is_no_grant_is_a_claim_that_failed_and_the_limit_recovers(wrong, caplog):
+    class Foreign(RecordedLedgers):
+        wrong = None
+
+        async def exchange(self, name, claim):
+            grant = await super().exchange(name, claim)
+            return grant if self.wrong is None else {**grant, **self.wrong} if self.wrong else {}
+
+    ledgers, observed = Foreign(), []
+    [shared] = sharing("f@1", **{"max-concurrency": 8, "rate": "10/second"})
+    joining = Coordinator(ledgers, [shared], observe=lambda seconds, good: observed.append(good))
+    await joining.open()
+    with caplog.at_level("INFO", logger=coordinator.__name__):
+        ledgers.wrong, observed[:] = wrong, []
+        await eventually(lambda: shared.call_back() or observed.count(False) > 2)
+        assert set(observed) == {False}
+        ledgers.wrong = None
+        await eventually(lambda: shared.call_back() or True in observed)
+    await joining.close()
+    assert [record.message for record in caplog.records] == ["guard is not coordinated", "guard is coordinated again"]
+    assert "the answer is no grant" in caplog.records[0].why

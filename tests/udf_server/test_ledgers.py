@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.udf_server.redis_process import RedisProcess, with_redis
+from udf_server.coordination.grants import CoordinationFailed
 from udf_server.coordination.ledger import LEASE_SECONDS, SLOTS, Ledger, ahead_seconds
 from udf_server.coordination.ledger_server import LedgerServer
-from udf_server.coordination.ledgers import LINE_BYTES, CoordinationFailed, RedisLedgers, ledgers_from_url
+from udf_server.coordination.ledgers import LINE_BYTES, RedisLedgers, ledgers_from_url
 from udf_server.coordination.script import SCRIPT
 
 
@@ -348,9 +349,48 @@ async def test_an_answer_that_is_no_grant_is_an_error_of_that_claim(tmp_path, an
     async with Peer(tmp_path / "ledgers", answer) as peer:
         ledgers = ledgers_from_url(peer.url, "")
         for _ in range(2):
-            with pytest.raises(CoordinationFailed, match="the parent process does not answer"):
+            with pytest.raises(
+                CoordinationFailed, match=r"does not answer|the answer is no grant: expected a JSON obj"
+            ):
                 await ledgers.exchange("f@1", claim())
         await ledgers.close()
+
+
+ANSWERS = [
+    b"$-1\r\n", b":5\r\n", b"*1\r\n$2\r\n{}\r\n", b"$2\r\n[]\r\n", b"$3\r\nNaN\r\n", b"+OK\r\n", b"-ERR no\r\n",
+    b"$x\r\n", b"$-7\r\n", b"*-9\r\n", b"*1\r\n" * 5_000, b":x\r\n", b"%1\r\n*0\r\n:1\r\n", b"\xff\r\n",
+    b"HTTP/1.1 400\r\n", b"\r\n",
+    b"$21\r\n" + b'{"conflict":{"a": 1}}' + b"\r\n", b"$100000\r\n" + b"[" * 100_000 + b"\r\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: repr(answer[:24]))
+async def test_a_redis_that_answers_something_else_is_an_error_of_that_claim(answer):
+    """It answers the commands with which a client begins, and then the script with these bytes."""
+
+    serving = []
+
+    async def serve(reader, writer):
+        serving.append(asyncio.current_task())
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while line := await reader.readline():
+                words = b""
+                for _ in range(int(line[1:])):
+                    words += await reader.readexactly(int((await reader.readline())[1:]) + 2)
+                writer.write(answer if words.startswith(b"EVAL") else b"+OK\r\n")
+                await writer.drain()
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    ledgers = RedisLedgers(f"redis://127.0.0.1:{port}?protocol=2", "n")
+    with pytest.raises(CoordinationFailed):
+        await ledgers.exchange("f@1", claim())
+    await ledgers.close()
+    server.close()
+    await asyncio.gather(*serving)
 
 
 @pytest.mark.parametrize("line", [b"{\n", b"\xff\n", b"1\n", b"x" * (LINE_BYTES + 100) + b"\n"])

@@ -13,6 +13,7 @@ from udf_server.budgets.running_call import RunningCall
 from udf_server.budgets.spender import Spender
 from udf_server.budgets.terms import CALLS, RATE_FROM_ROWS, Terms
 from udf_server.coordination.budget_ledger import BUDGET
+from udf_server.coordination.grants import budget_grant
 from udf_server.coordination.ledger import LEASE_SECONDS
 from udf_server.guards.waiting import Waiter
 
@@ -198,19 +199,20 @@ class JobBudget:
             }  # fmt: skip
 
     def granted(self, grant: dict[str, Any]) -> None:
-        """Take the grant for the last claim."""
+        """Take the grant for the last claim. Raises CoordinationFailed if it is none."""
         if "stale" in grant:
             return
+        taken = budget_grant(grant, self._units)
         with self._lock:
             self._answered, self._why = self._sent, ""
             more, room = False, [0.0] * len(self._units)
-            for index, unit in enumerate(self._units):
-                leased, spent, self._elsewhere[index], room[index] = grant["units"][unit]
+            for index in range(len(self._units)):
+                leased, spent, self._elsewhere[index], room[index] = taken.units[index]
                 self._leased[index] += leased
                 more = more or leased > 0
                 self._others[index] = max(spent - self._claimed[index], 0.0)
             rows, failed = self._claimed_rows
-            self._other_rows, self._other_failed = grant["rows"] - rows, grant["failed"] - failed
+            self._other_rows, self._other_failed = taken.rows - rows, taken.failed - failed
             if more:
                 self._denied = ASK_SECONDS[0]
             self._look()

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from udf_server.base.errors import InvalidConfig
 from udf_server.base.posting import poster
+from udf_server.coordination.grants import CoordinationFailed
 from udf_server.coordination.ledger import LEASE_SECONDS
-from udf_server.coordination.ledgers import CoordinationFailed, Ledgers
+from udf_server.coordination.ledgers import Ledgers
 
 __all__ = ["Coordinator", "Sharing"]
 
@@ -37,7 +38,7 @@ class Sharing(Protocol):
         """The next claim. To leave, it returns what was leased and asks for nothing."""
 
     def granted(self, grant: dict[str, Any]) -> None:
-        """Take the grant for the last claim."""
+        """Take the grant for the last claim. Raises CoordinationFailed, before it takes anything, if it is none."""
 
     def failed(self, why: str) -> None:
         """The last claim was not answered, or was refused."""
@@ -161,6 +162,8 @@ class Coordinator:
         claim = {"member": self._member, "fresh": self._new_id(), "leave": leave, **sharing.claim(leave=leave)}
         try:
             grant = await self._ledgers.exchange(sharing.name, claim)
+            if "conflict" not in grant:
+                sharing.granted(grant)
         except CoordinationFailed as error:
             self._observe(self._clock() - began, False)
             self._report(sharing, str(error))
@@ -173,7 +176,6 @@ class Coordinator:
         if sharing.name in self._away:
             self._away.discard(sharing.name)
             log.info("guard is coordinated again", extra={"guard": sharing.name})
-        sharing.granted(grant)
         return None
 
     def _report(self, sharing: Sharing, why: str) -> None:

@@ -13,16 +13,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from remote_udf.errors import RemoteUdfError
 from udf_server.base.errors import InvalidConfig
 from udf_server.coordination.budget_ledger import BUDGET, BudgetLedger
+from udf_server.coordination.grants import CoordinationFailed, read_grant
 from udf_server.coordination.ledger import Ledger
 from udf_server.coordination.redis_client import redis_client
 from udf_server.coordination.script import BUDGET_SCRIPT, SCRIPT
 
 __all__ = [
     "LINE_BYTES",
-    "CoordinationFailed",
     "Ledgers",
     "LocalLedgers",
     "RedisLedgers",
@@ -40,10 +39,6 @@ MOST_BUDGETS = 10_000
 """Number of budgets that are kept in memory. If there are more, that which was used least recently is forgotten; jobs
 that run claim again what they have spent."""
 _PREFIX = "udf:guard:"
-
-
-class CoordinationFailed(RemoteUdfError):
-    """A claim was not answered. The message has no secret of the URL."""
 
 
 class Ledgers(ABC):
@@ -107,9 +102,10 @@ class RedisLedgers(Ledgers):
         script = self._budget_script if claim.get("kind") == BUDGET else self._script
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return _grant(await script([self._prefix + name], [json.dumps(claim)]))
-        except (self._errors.RedisError, OSError, ValueError) as error:
+                answer = await script([self._prefix + name], [json.dumps(claim)])
+        except Exception as error:  # the library raises errors of any class if something else than a Redis answers
             raise CoordinationFailed(f"Redis does not answer: {type(error).__name__}") from None
+        return read_grant(answer)
 
     async def close(self) -> None:
         with contextlib.suppress(self._errors.RedisError, OSError):
@@ -140,7 +136,7 @@ class SocketLedgers(Ledgers):
             reader, writer = self._streams
             writer.write(json.dumps([name, claim]).encode() + b"\n")
             await writer.drain()
-            grant = _grant(await reader.readuntil())
+            grant = read_grant(await reader.readuntil())
             done = True
             return grant
         finally:
@@ -152,14 +148,6 @@ class SocketLedgers(Ledgers):
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].close()
-
-
-def _grant(text: str | bytes) -> dict[str, Any]:
-    """The grant that was received. Raises ValueError if it is none."""
-    grant = json.loads(text)
-    if not isinstance(grant, dict):
-        raise ValueError("not a JSON object")
-    return grant
 
 
 def ledgers_from_url(url: str, namespace: str) -> Ledgers:

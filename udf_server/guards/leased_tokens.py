@@ -40,6 +40,11 @@ class LeasedTokens:
         """What is added to a time of this process to get one of the ledger, which is not later than the true one."""
 
     @property
+    def amount(self) -> float:
+        """What all members may spend in the time of the rate."""
+        return self._rate.amount
+
+    @property
     def held(self) -> bool:
         """Whether it has tokens."""
         return bool(self._lots)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from udf_server.coordination.grants import guard_grant
 from udf_server.coordination.ledger import LEASE_SECONDS
 from udf_server.guards.adaptive import FIRST
 from udf_server.guards.leased_tokens import LeasedTokens
@@ -230,25 +231,26 @@ class SharedLimits(Limits):
             return claim
 
     def granted(self, grant: dict[str, Any]) -> None:
-        """Take the grant for the last claim."""
+        """Take the grant for the last claim. Raises CoordinationFailed if it is none."""
+        taken = guard_grant(grant, self._most, (tokens.amount for tokens in self._tokens))
         with self._lock:
             now = self._clock()
-            if grant["epoch"] != self._epoch:
+            if taken.epoch != self._epoch:
                 for tokens in self._tokens:
                     tokens.forget()
-            self._answered, self._why, self._epoch, self._claimed = self._sent, "", grant["epoch"], {}
-            if grant["permits"] > self._permits:
+            self._answered, self._why, self._epoch, self._claimed = self._sent, "", taken.epoch, {}
+            if taken.permits > self._permits:
                 self._denied = ASK_SECONDS[0]
-            self._permits = grant["permits"]
-            for tokens, granted in zip(self._tokens, grant["tokens"] or (), strict=True):
-                tokens.granted(granted, grant["now"], self._sent, now)
-            self._resume = max(self._resume, now + grant["paused"]) if grant["paused"] else self._resume
-            if grant["probe"]:
+            self._permits = taken.permits
+            for tokens, granted in zip(self._tokens, taken.tokens, strict=True):
+                tokens.granted(granted, taken.now, self._sent, now)
+            self._resume = max(self._resume, now + taken.paused) if taken.paused else self._resume
+            if taken.probe:
                 self._probe_until = self._sent + self._delay
-            if grant["open"] < 0:
+            if taken.open < 0:
                 self._open_until, self._probe_until = 0.0, _NEVER
             else:
-                self._open_until = max(now + grant["open"], 1e-9)
+                self._open_until = max(now + taken.open, 1e-9)
             self._changed()
 
     def failed(self, why: str) -> None:

@@ -1,0 +1,120 @@
+"""Grants are what ledgers answer. They are checked before they are used: another service may answer anything."""
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from remote_udf.errors import RemoteUdfError
+
+__all__ = ["BudgetGrant", "CoordinationFailed", "GuardGrant", "budget_grant", "guard_grant", "read_grant"]
+
+ROUNDED = 1 + 1e-9
+"""Redis writes 14 digits of a number."""
+
+
+class CoordinationFailed(RemoteUdfError):
+    """A claim was not answered, or not by a grant. The message has no secret of the URL."""
+
+
+class GuardGrant(NamedTuple):
+    """The answer to a claim for a guard."""
+
+    epoch: str
+    now: float
+    """The time of the ledger."""
+    permits: int
+    """-1 if there is no limit."""
+    tokens: list[list[float]]
+    """For each rate: what calls that wait get, and what is got ahead of calls."""
+    paused: float
+    """Seconds for which nothing is taken of the rates."""
+    open: float
+    """Seconds until the breaker allows a test call; less than 0 if it is closed."""
+    probe: bool
+    """Whether this member may make the test call."""
+
+
+class BudgetGrant(NamedTuple):
+    """The answer to a claim for a budget."""
+
+    units: list[list[float]]
+    """Four numbers of each unit, as `BudgetLedger.exchange` says."""
+    rows: int
+    failed: int
+
+
+def read_grant(received: Any) -> dict[str, Any]:
+    """The JSON object that was received. Raises CoordinationFailed, whose message does not quote it."""
+    try:
+        grant = json.loads(received)
+    except (TypeError, ValueError, RecursionError):
+        grant = None
+    if not isinstance(grant, dict):
+        raise _no_grant("expected a JSON object")
+    if "conflict" in grant and not isinstance(grant["conflict"], str):
+        raise _no_grant("conflict is no text")
+    return grant
+
+
+def guard_grant(grant: dict[str, Any], most: int, amounts: Iterable[float]) -> GuardGrant:
+    """The grant for a guard with these limits: calls at once (-1 for any number), and the amounts of its rates.
+
+    Raises CoordinationFailed if it is none.
+    """
+    epoch, probe, tokens = grant.get("epoch"), grant.get("probe"), grant.get("tokens") or []  # Lua's {} is no list
+    limits = list(amounts)
+    if not isinstance(epoch, str) or not isinstance(probe, bool):
+        raise _no_grant("epoch is no text, or probe neither true nor false")
+    return GuardGrant(
+        epoch, _number(grant, "now"), _count(grant, "permits", -1, most),
+        [_numbers(pair, 2, limit) for pair, limit in zip(_list(tokens, len(limits)), limits, strict=True)],
+        _number(grant, "paused", 0.0), _number(grant, "open"), probe,
+    )  # fmt: skip
+
+
+def budget_grant(grant: dict[str, Any], units: Iterable[str]) -> BudgetGrant:
+    """The grant for a budget of these units. Raises CoordinationFailed if it is none."""
+    found = grant.get("units")
+    if not isinstance(found, dict):
+        raise _no_grant("units is no object")
+    numbers = [_list(found.get(unit), 4) for unit in units]
+    return BudgetGrant(
+        [[*_numbers(each[:3], 3), _checked(each[3])] for each in numbers],
+        _count(grant, "rows", 0), _count(grant, "failed", 0),
+    )  # fmt: skip
+
+
+def _no_grant(why: str) -> CoordinationFailed:
+    return CoordinationFailed(f"the answer is no grant: {why}; check what coordination_url names")
+
+
+def _number(grant: dict[str, Any], name: str, least: float = -math.inf) -> float:
+    return _checked(grant.get(name), least, what=name)
+
+
+def _count(grant: dict[str, Any], name: str, least: int, most: float = math.inf) -> int:
+    number = _checked(grant.get(name), least, most, name)
+    if number != int(number):
+        raise _no_grant(f"{name} is no whole number")
+    return int(number)
+
+
+def _list(value: Any, length: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) != length:
+        raise _no_grant(f"expected a list of {length}")
+    return value
+
+
+def _numbers(value: Any, length: int, most: float = math.inf) -> list[float]:
+    return [_checked(each, 0.0, most * ROUNDED) for each in _list(value, length)]
+
+
+def _checked(value: Any, least: float = -math.inf, most: float = math.inf, what: str = "an amount") -> float:
+    """A finite number within the bounds. JSON of Python has NaN and infinity, too."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _no_grant(f"{what} is no number")
+    # A whole number of many digits is compared before it is converted, which it may be too large for.
+    if not -1e300 < value < 1e300 or not least <= value <= most:
+        raise _no_grant(f"{what} is out of its bounds")
+    return float(value)
