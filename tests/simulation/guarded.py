@@ -69,12 +69,12 @@ class Guarded:
             raise Violation(f"{self._where}: the breaker is open after {self._failures} failures")
         if self._most is not None or self._settings.rate:
             coming = 0 if self._most else max(self.guard._in_use - self._running, 0)
-            self.shares.look(self.guard._waiting, 2 * (self._most or 1) + 4, self._where, coming)
+            self.shares.look(self.guard._waiting.queue, 2 * (self._most or 1) + 4, self._where, coming)
 
     def check_left(self) -> None:
         """After the last call. Raises Violation."""
         guard = self.guard
-        waiting = len(guard._waiting) + (guard._first is not None and not guard._first.gone)
+        waiting = len(guard._waiting)
         if guard._in_use or waiting:
             raise Violation(f"{self._where}: {guard._in_use} places are taken and {waiting} calls wait at the end")
 

@@ -137,7 +137,7 @@ class SharedGuarded:
         """After an iteration of the loop. Raises Violation."""
         coming = 0 if self._places else max(self.guard._in_use - len(self._calls), 0)
         where = f"{self._process.name}, the shared guard of slow"
-        self.shares.look(self.guard._waiting, 2 * (self._places or 1) + 4, where, coming)
+        self.shares.look(self.guard._waiting.queue, 2 * (self._places or 1) + 4, where, coming)
 
     def look_at_lease(self, now: float) -> None:
         """If the lease is over, the others may use what its calls use."""
@@ -149,7 +149,7 @@ class SharedGuarded:
     def check_left(self) -> None:
         """After the last call. Raises Violation."""
         guard = self.guard
-        waiting = len(guard._waiting) + (guard._first is not None and not guard._first.gone)
+        waiting = len(guard._waiting)
         if guard._in_use or waiting:
             name = self._process.name
             raise Violation(f"{name}: {guard._in_use} places are taken and {waiting} calls wait at the end")

@@ -389,3 +389,15 @@ def test_without_coordination_calls_fail_or_this_process_takes_the_rest(fail_ope
     assert [job.take(spender, {}, waiting) for _ in range(2)] == [[1.0]] * 2
     with pytest.raises(BudgetSpent, match="3 of 3 calls"):
         job.take(spender, {}, waiting)
+
+
+def test_nothing_is_asked_for_calls_that_have_left():
+    job = JobBudget("b", Terms((("calls", 10.0),)))
+    spender = job.spender("f@1")
+    waiting = [job.take(spender, {}, lambda: ThreadWaiter(())) for _ in range(3)]
+    for left in (waiting[2], waiting[0]):
+        job.forget(spender, left)
+    assert job.claim()["units"]["calls"]["take"] == 1.0
+    job.forget(spender, waiting[1])
+    assert job.claim()["units"]["calls"]["take"] == 0.0
+    assert job.due() > 0.01, "it is idle"

@@ -58,6 +58,24 @@ def test_nobody_is_charged_for_items_that_are_gone():
     assert not len(queue)
 
 
+def test_an_item_that_was_removed_is_neither_counted_nor_served_nor_charged():
+    queue, one, other = FairQueue(), Party("one"), Party("other")
+    for row in range(10):
+        queue.push(one, ("one", row))
+        queue.push(other, ("other", row))
+    for row in (3, 0, 9, 3):
+        queue.remove(one, ("one", row))
+    queue.remove(one, ("other", 1))
+    queue.remove(Party("stranger"), ("one", 1))
+    assert len(queue) == 17
+    served = drained(queue)
+    assert [row for name, row in served if name == "one"] == [1, 2, 4, 5, 6, 7, 8]
+    assert [name for name, _ in served[:14]].count("one") == 7
+    queue.push(one, ("one", 10))
+    queue.remove(one, ("one", 10))
+    assert queue.pop(1.0) is None
+
+
 def test_jobs_of_a_caller_take_turns_and_then_their_streams():
     queue = FairQueue()
     large, small = [Party("c", "large") for _ in range(3)], Party("c", "small")
@@ -103,6 +121,7 @@ steps = st.one_of(
     st.tuples(st.just("pop"), st.floats(0.0, 5.0)),
     st.tuples(st.just("charge"), parties),
     st.tuples(st.just("close"), parties),
+    st.tuples(st.just("remove"), parties),
 )
 
 
@@ -125,6 +144,11 @@ def test_every_item_is_served_once_in_the_order_of_its_stream_unless_its_stream_
             waiting[party].append(number)
         elif step == "charge":
             queue.charge(party, 1.0)
+        elif step == "remove":
+            if waiting[party]:
+                item = waiting[party][len(waiting[party]) // 2]
+                queue.remove(party, item)
+                waiting[party].remove(item)
         else:
             party.close()
             waiting.pop(party, None)

@@ -6,7 +6,9 @@ import pytest
 
 import udf_server as udf
 from tests.udf_server.streams import eventually
+from udf_server.base.fairness import Party, current_party
 from udf_server.base.metrics import ServerMetrics
+from udf_server.base.spending import call_deadline
 from udf_server.coordination.ledger import Ledger
 from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
@@ -170,3 +172,114 @@ async def test_a_call_settles_with_the_limits_that_it_took_from_although_others_
     guarded.now += 5.0
     sharing.failed("no answer")
     assert await asyncio.wait_for(guarded.call(3), 5) == 3
+
+
+@pytest.mark.parametrize("settings", [{"max-concurrency": 1}, {"rate": "1/hour"}], ids=["place", "rate"])
+async def test_nothing_is_claimed_for_calls_that_have_left(settings):
+    guarded, ledger = Guarded(shared=True, **settings), Ledger()
+    sharing = guarded.guard.sharing
+
+    def exchange():
+        claim = {**sharing.claim(), "member": "a", "fresh": "e1", "leave": False}
+        sharing.granted(ledger.exchange(claim, guarded.now))
+        return claim["wanted"] - sharing._demand().in_use
+
+    waiting = [asyncio.ensure_future(guarded.call(-1)) for _ in range(4)]
+    await asyncio.sleep(0)
+    while guarded.guard._in_use == 0:
+        exchange()
+        guarded.now += 0.2
+    running = waiting.pop(0)
+    assert exchange() == 3
+    for left, call in ((2, waiting[1]), (1, waiting[0]), (0, waiting[2])):  # the second one of them is the first
+        call.cancel()
+        await asyncio.wait([call])
+        assert exchange() == left
+    running.cancel()
+    await asyncio.wait([running])
+
+
+def test_nothing_is_claimed_for_a_thread_that_has_left():
+    @udf.scalar(name="f")
+    def f(x: int) -> int:
+        return x
+
+    guarded = Guarded(shared=True, **{"max-concurrency": 1})
+    blocking = guarded.guard.wrap(f).call
+    deadline = call_deadline.set(guarded.now)
+    try:
+        with pytest.raises(TimeoutError, match="did not allow the call before its deadline"):
+            blocking(1)
+    finally:
+        call_deadline.reset(deadline)
+    assert guarded.guard.sharing.claim()["wanted"] == 0
+
+
+class Callers:
+    """Calls of two callers that wait for the same guard. `begun` has the callers of those that have begun."""
+
+    def __init__(self, guarded):
+        self.begun, self.tasks = [], {"one": [], "other": []}
+        self._parties = {name: Party(name) for name in self.tasks}
+
+        @udf.scalar(name="g")
+        async def g(x: int) -> int:
+            self.begun.append(current_party.get().caller)
+            return x
+
+        self._call = guarded.guard.wrap(g).call
+
+    async def wait(self, name, number):
+        token = current_party.set(self._parties[name])
+        self.tasks[name] += [asyncio.ensure_future(self._call(1)) for _ in range(number)]
+        current_party.reset(token)
+        await asyncio.sleep(0)
+
+
+async def test_a_caller_whose_calls_are_cancelled_when_it_is_their_turn_gets_as_many_calls_as_others():
+    guarded = Guarded(rate="1/second")
+    callers, cancelled = Callers(guarded), 0
+    await guarded.call(1)
+    await callers.wait("one", 20)
+    await callers.wait("other", 20)
+    for _ in range(20):
+        turn = guarded.guard._waiting._party.caller
+        guarded.now += 1.0
+        guarded.guard._retry()
+        task = callers.tasks[turn].pop(0)
+        if turn == "one" and cancelled < 5:
+            cancelled += 1
+            task.cancel()
+        await asyncio.wait([task])
+    assert cancelled == 5
+    assert abs(callers.begun.count("one") - callers.begun.count("other")) <= 1
+    for task in (*callers.tasks["one"], *callers.tasks["other"]):
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_nobody_is_charged_for_calls_that_are_refused_because_the_guard_is_not_coordinated():
+    guarded, ledger = Guarded(shared=True, rate="1/second"), Ledger()
+    sharing, callers = guarded.guard.sharing, Callers(guarded)
+
+    def exchange():
+        sharing.granted(ledger.exchange({**sharing.claim(), "member": "a", "fresh": "e1", "leave": False}, guarded.now))
+
+    exchange()
+    await callers.wait("one", 8)
+    guarded.now += 5.0
+    sharing.failed("no answer")
+    for task in callers.tasks["one"]:
+        with pytest.raises(udf.RetryableError, match="its guard is not coordinated"):
+            await task
+    exchange()
+    callers.tasks["one"].clear()
+    await callers.wait("one", 3)
+    await callers.wait("other", 3)
+    for _ in range(40):
+        exchange()
+        guarded.now += 0.5
+        await asyncio.sleep(0)
+    await asyncio.wait([*callers.tasks["one"], *callers.tasks["other"]], timeout=20)
+    assert len(callers.begun) == 6
+    assert callers.begun[0] == "one", "it came first, and both were served alike"

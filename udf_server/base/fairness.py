@@ -138,6 +138,20 @@ class FairQueue(Generic[T]):
                     return party, item
             return None
 
+    def remove(self, party: Party, item: T) -> None:
+        """Remove an item that waits no more, if it is still there. Its party is not charged."""
+        with self._lock:
+            node: _Node | None = party._leaves.get(self)  # noqa: SLF001 - of this module
+            if node is None:
+                return
+            try:
+                node.items.remove(item)
+            except ValueError:
+                return
+            while node is not None:
+                node.waiting -= 1  # `_next` skips nodes in which nothing waits
+                node = node.parent
+
     def overtake(self, party: Party, cost: float) -> bool:
         """Whether the party has no waiting items and was served less than all others. If so, it is charged `cost`.
 

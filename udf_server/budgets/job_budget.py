@@ -117,7 +117,8 @@ class JobBudget:
         """Remove a waiter that waits no more. It may have been admitted at the same moment."""
         with self._lock:
             waiter.leave()
-            admitted = waiter.admitted
+            if not (admitted := waiter.admitted):
+                self._drop(spender, waiter)
         if admitted:
             self.ended(RunningCall(spender, waiter.costs, ANYONE, 0.0), good=False)
 
@@ -316,6 +317,15 @@ class JobBudget:
                 self._look()  # it may refuse all others
             if not waiting:
                 self._waiting.pop(spender, None)
+
+    def _drop(self, spender: Spender, waiter: Waiter) -> None:
+        """Ask for nothing any more for a call that has left."""
+        waiting = self._waiting.get(spender, ())
+        place = next((place for place, (each, _) in enumerate(waiting) if each is waiter), None)
+        if place is not None:
+            del self._waiting[spender][place]
+            if not self._waiting[spender]:
+                del self._waiting[spender]
 
     def _wanted(self) -> tuple[list[float], list[float]]:
         """What waiting calls need of each unit, and what the first one needs of a function, in turn of each."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from remote_udf.functions import FunctionKind
 from udf_server.base.attempts import is_decided, limited
 from udf_server.base.errors import CircuitOpen, InvalidConfig, InvalidCost, RetryableError
-from udf_server.base.fairness import ANYONE, FairQueue, current_party
+from udf_server.base.fairness import current_party
 from udf_server.base.functions import Function
 from udf_server.base.spending import Spending, call_deadline, current_spending
 from udf_server.guards.guard_metrics import GuardMetrics
@@ -22,6 +22,7 @@ from udf_server.guards.rates import CALLS, amounts_of
 from udf_server.guards.settings import GuardSettings
 from udf_server.guards.shared_limits import SharedLimits
 from udf_server.guards.waiting import TaskWaiter, ThreadWaiter, Waiter
+from udf_server.guards.waiting_calls import WaitingCalls
 
 __all__ = ["Guard"]
 
@@ -62,10 +63,7 @@ class Guard:
         self._limits: Limits = self.sharing or LocalLimits(settings, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose calls are counted. If a blocked loop is replaced, its calls are not counted any more."""
-        self._waiting: FairQueue[Waiter] = FairQueue()
-        self._first: Waiter | None = None
-        """The waiting call whose turn it is; it has left the queue."""
-        self._first_party = ANYONE
+        self._waiting = WaitingCalls()
         self._admitted: dict[Waiter, None] = {}
         """The calls on this loop that were admitted with costs and have not begun yet."""
         self._tester: Waiter | None = None
@@ -124,7 +122,7 @@ class Guard:
 
     def _is_full(self) -> bool:
         """Whether calls wait."""
-        return self._first is not None or len(self._waiting) > 0
+        return len(self._waiting) > 0
 
     def _plain(self, function: Function) -> Callable[..., Any]:
         call, leave, clock, costs_of = function.call, self._leave, self._clock, self._costs(function)
@@ -179,9 +177,9 @@ class Guard:
                 # The calls that were admitted on a loop that blocks may never begin.
                 for admitted in list(self._admitted):
                     self._return(admitted)
-                self._loop, self._in_use, self._waiting, self._first = loop, 0, FairQueue(), None
+                self._loop, self._in_use, self._waiting = loop, 0, WaitingCalls()
             self._refuse_if_unavailable()
-            free = self._first is None and self._in_use < self._limits.places and not len(self._waiting)
+            free = self._in_use < self._limits.places and not len(self._waiting)
             source = self._limits.source
             if free and not source.take(costs):
                 source.begin(costs, self._clock() if costs else 0.0)
@@ -248,12 +246,16 @@ class Guard:
 
     def _forget(self, waiter: Waiter, loop: asyncio.AbstractEventLoop | None) -> None:
         """Remove a waiter. It may have been admitted at the same moment."""
+        party = current_party.get()
         with self._lock:
             waiter.leave()
             if self._loop is loop:
                 if waiter.admitted:
                     self._return(waiter)
                     self._in_use -= 1
+                    self._waiting.give_back(party)
+                else:
+                    self._waiting.remove(party, waiter)
                 self._admit()
 
     def _ask(
@@ -353,14 +355,14 @@ class Guard:
 
     def _admit(self) -> None:
         """Let waiting calls begin, fairly by caller, job and stream. Call with the lock held."""
-        if self._first is None and not len(self._waiting):
+        if not len(self._waiting):
             return
         if self._limits.unavailable:
-            while (waiter := self._next()) is not None:
+            while (waiter := self._waiting.first()) is not None:
                 waiter.wake()
-                self._first = None
+                self._waiting.drop_first()
             return
-        while self._in_use < self._limits.places and (waiter := self._next()) is not None:
+        while self._in_use < self._limits.places and (waiter := self._waiting.first()) is not None:
             source = self._limits.source
             if wait := source.take(waiter.costs):
                 if not waiter.delayed:
@@ -370,23 +372,11 @@ class Guard:
                     waiter.try_after(wait, self._retry)
                 return
             self._in_use += 1
-            self._first = None
+            self._waiting.begin_first()
             if waiter.costs:
                 self._admitted[waiter] = None
             waiter.source = source
             waiter.admit(self._clock())
-
-    def _next(self) -> Waiter | None:
-        while True:
-            if self._first is None:
-                found = self._waiting.pop(1.0, lambda waiter: waiter.gone)
-                if found is None:
-                    return None
-                self._first_party, self._first = found
-            if not self._first.gone:
-                return self._first
-            self._waiting.charge(self._first_party, -1.0)  # it has left while it was the first
-            self._first = None
 
     def _retry(self) -> None:
         with self._lock:
@@ -401,10 +391,9 @@ class Guard:
         self._show()
 
     def _demand(self) -> Demand:
-        first, waiting = self._first, len(self._waiting)
-        if first is None:
-            return Demand(self._in_use, waiting, self._calls_only if waiting else ())
-        return Demand(self._in_use, waiting + 1, first.costs)
+        waiting = len(self._waiting)
+        costs = self._waiting.costs or (self._calls_only if waiting else ())
+        return Demand(self._in_use, waiting, costs)
 
     def _show(self) -> None:
         shown = self._limits.places, self._limits.closed
