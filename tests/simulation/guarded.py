@@ -60,7 +60,7 @@ class Guarded:
         if self._no_call_until is None:
             if self._failures >= settings.breaker_failures:
                 self._no_call_until, self._tests = now + settings.breaker_delay, False
-        elif self._tests:
+        elif self._tests or now >= self._no_call_until:
             self._no_call_until, self._tests = (None if went_well else now + settings.breaker_delay), False
 
     def look(self) -> None:

@@ -86,7 +86,7 @@ def test_after_failures_in_a_row_nothing_is_called_and_then_one_call_tries():
     assert breaker.failed(11.0)
     assert breaker.ask(12.0) == 9.0
     assert breaker.ask(21.0) == 0.0
-    breaker.succeeded()
+    breaker.succeeded(21.0)
     assert breaker.closed
     assert breaker.ask(21.0) == 0.0
 
@@ -107,8 +107,8 @@ def test_while_it_is_not_closed_there_is_at_most_one_call_per_delay(events):
         if event == "fail":
             breaker.failed(now)
         elif event == "succeed":
-            breaker.succeeded()
-            allowed = None
+            breaker.succeeded(now)
+            allowed = None if breaker.closed else allowed
         else:
             was_closed = breaker.closed
             wait = breaker.ask(now)

@@ -19,6 +19,7 @@ from udf_server.coordination.ledger import LEASE_SECONDS, SLOTS, Ledger, ahead_s
 from udf_server.coordination.ledger_server import LedgerServer
 from udf_server.coordination.ledgers import LINE_BYTES, RedisLedgers, ledgers_from_url
 from udf_server.coordination.script import SCRIPT
+from udf_server.guards.breaker import Breaker
 
 
 def claim(member="a", **given):
@@ -213,6 +214,27 @@ def test_failures_of_all_members_open_the_breaker_and_one_makes_the_test_call():
     assert (first["probe"], second["probe"]) == (True, False)
     assert ledger.exchange(claim("a", **rules, succeeded=True), 11.5)["open"] == -1.0
     assert ledger.exchange(claim("b", **rules), 11.6)["open"] == -1.0
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.sampled_from(["ask", "failures", "succeeded"]), st.sampled_from([0.5, 3.0, 9.0, 10.0]))),
+)
+def test_a_breaker_that_is_shared_has_the_same_rule_as_that_of_one_process(most, events):
+    ledger, breaker, now = Ledger(), Breaker(most, 10.0), 1.0
+    rules = {"breaker": {"failures": most, "delay": 10.0}}
+    for event, passed in events:
+        now += passed
+        grant = ledger.exchange(claim(**rules, probe=event == "ask", **({} if event == "ask" else {event: 1})), now)
+        if event == "failures":
+            breaker.failed(now)
+        elif event == "succeeded":
+            breaker.succeeded(now)
+        elif not breaker.closed:
+            wait = breaker.ask(now)
+            assert grant["probe"] == (not wait)
+            assert grant["open"] == pytest.approx(wait)
+        assert breaker.closed == (grant["open"] < 0)
 
 
 def test_a_success_between_failures_keeps_the_breaker_closed():

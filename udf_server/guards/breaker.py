@@ -4,57 +4,49 @@ No library is used: when pybreaker tries again, it lets every waiting caller thr
 overload a service that is recovering.
 """
 
-from enum import Enum, auto
-
 __all__ = ["Breaker"]
 
 
-class _State(Enum):
-    CLOSED = auto()
-    OPEN = auto()
-    HALF_OPEN = auto()
-
-
 class Breaker:
-    """A state machine without a clock: closed, open after consecutive failures, half open during a test call."""
+    """A state machine without a clock: closed, open after consecutive failures, and half open when the delay is over.
+
+    The breaker of a shared guard (`coordination/ledger.py`) has the same rule, and a test compares them. While it is
+    open, the outcomes of calls that still run change nothing. When it is half open, the next outcome decides, whether
+    it is that of a test call or of one that began before.
+    """
 
     def __init__(self, failures: int, delay: float) -> None:
         """After `failures` consecutive failures the breaker opens for `delay` seconds."""
         self._most, self._delay = failures, delay
-        self._state = _State.CLOSED
         self._failures = 0
-        self._until = 0.0
+        self._until: float | None = None
+        """When it becomes half open; None while it is closed."""
         self._probe_until = 0.0
 
     @property
     def closed(self) -> bool:
-        return self._state is _State.CLOSED
+        return self._until is None
 
     def ask(self, now: float) -> float:
         """Ask before a call. Returns 0.0 if the call may be made, else the seconds after which to ask again."""
-        if self._state is _State.CLOSED:
+        if self._until is None:
             return 0.0
-        if self._state is _State.OPEN and now >= self._until:
-            self._state = _State.HALF_OPEN
-            # A test call that never ends must not keep the breaker half open forever.
-            self._probe_until = now + self._delay
-            return 0.0
-        if self._state is _State.HALF_OPEN and now >= self._probe_until:
-            self._probe_until = now + self._delay
-            return 0.0
-        until = self._until if self._state is _State.OPEN else self._probe_until
-        return max(until - now, 0.001)
+        if (left := max(self._until, self._probe_until) - now) > 0:
+            return max(left, 0.001)
+        # A test call that never ends must not keep the breaker half open forever.
+        self._probe_until = now + self._delay
+        return 0.0
 
-    def succeeded(self) -> None:
-        """Record a call that succeeded. While the breaker is open, it does not close it."""
+    def succeeded(self, now: float) -> None:
+        """Record a call that succeeded."""
         self._failures = 0
-        if self._state is _State.HALF_OPEN:
-            self._state = _State.CLOSED
+        if self._until is not None and now >= self._until:
+            self._until = None
 
     def failed(self, now: float) -> bool:
         """Record a call that failed. Returns whether that opened the breaker."""
         self._failures += 1
-        if self._state is _State.OPEN or (self._state is _State.CLOSED and self._failures < self._most):
+        if now < self._until if self._until is not None else self._failures < self._most:
             return False
-        self._state, self._until = _State.OPEN, now + self._delay
+        self._until, self._probe_until = now + self._delay, 0.0
         return True

@@ -149,6 +149,6 @@ class LocalLimits(Limits):
         if self._breaker is None:
             return False
         if went_well:
-            self._breaker.succeeded()
+            self._breaker.succeeded(self._clock())
             return False
         return self._breaker.failed(self._clock())
