@@ -2,12 +2,20 @@
 
 from collections.abc import Mapping
 
-__all__ = ["MOST_UNITS", "OTHER", "add_amounts"]
+__all__ = ["MOST_UNITS", "OTHER", "UNIT_BYTES", "add_amounts", "is_unit"]
 
 MOST_UNITS = 20
 """Number of units that are counted one by one. Units are named by authors' code, and by servers."""
 OTHER = "other"
 """The unit of what is spent in further units."""
+UNIT_BYTES = 100
+"""Longest name of a unit in UTF-8. Each message has room for the names of MOST_UNITS and OTHER beside its rows."""
+
+
+def is_unit(name: str) -> bool:
+    """Whether the text may be the name of a unit: it is printable, and neither empty nor too long."""
+    # Characters that have no UTF-8 are not printable.
+    return name.isprintable() and 0 < len(name.encode()) <= UNIT_BYTES
 
 
 def add_amounts(total: dict[str, float], amounts: Mapping[str, float]) -> None:

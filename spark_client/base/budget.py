@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from remote_udf.amounts import MOST_UNITS
+from remote_udf.amounts import MOST_UNITS, UNIT_BYTES, is_unit
 from remote_udf.errors import InvalidOption
 from remote_udf.option_values import fraction
 from remote_udf.v1 import message_pb2 as pb
@@ -41,8 +41,8 @@ class Budget:
             raise InvalidOption(f"budget: {len(given)} units; at most {MOST_UNITS} are possible")
         amounts, error_share = {}, None
         for unit, amount in given.items():
-            if not isinstance(unit, str) or not unit or not unit.isprintable() or len(unit) > 100:
-                raise InvalidOption(f"budget: {unit!r} is not a unit: write its name, of at most 100 characters")
+            if not isinstance(unit, str) or not is_unit(unit):
+                raise InvalidOption(f"budget: {unit!r} is not a unit: write its name, of at most {UNIT_BYTES} bytes")
             if unit == ERRORS and isinstance(amount, str):
                 error_share = _share(amount)
             else:

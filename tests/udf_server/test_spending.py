@@ -7,13 +7,14 @@ import pyarrow as pa
 import pytest
 
 import udf_server as udf
-from remote_udf.amounts import MOST_UNITS, OTHER, add_amounts
+from remote_udf.amounts import MOST_UNITS, OTHER, add_amounts, is_unit
 from spark_client.base.statistics import Statistics
 from spark_client.executor.stream.transport import transport_for
 from spark_client.summary.job_summary import SummaryRow, _paragraph
 from tests.spark_client.scripted import call_of, chunk_of, everything, stream_of
 from udf_server.base.errors import InvalidCost
-from udf_server.base.spending import checked_amounts
+from udf_server.base.spending import StreamSpending, checked_amounts
+from udf_server.runners.outputs import OutputWriter, Taken
 
 
 @udf.scalar
@@ -126,6 +127,7 @@ def test_an_amount_that_is_none_fails_the_row_and_counts_nothing(serve):
         ({"tokens": float("nan")}, "is not a number of at least 0"),
         ({"tok\udcffens": 1}, "is no unit"),
         ({"t" * 101: 1}, "is no unit"),
+        ({"€" * 34: 1}, "is no unit; expected printable characters, 1 to 100 bytes in UTF-8"),
         ({"": 1}, "is no unit"),
     ],
 )  # fmt: skip
@@ -152,3 +154,19 @@ def test_a_summary_says_what_was_spent():
     add_amounts(statistics.spent, {"tokens": 81234.0, "usd": 0.4125})
     lines = list(_paragraph(SummaryRow("ask@1", 0, "fail", 1, statistics)))
     assert "  spent: 81,234 tokens, 0.4125 usd" in lines
+
+
+@pytest.mark.parametrize("character", ["u", "é", "€", "😀"])
+def test_a_result_with_the_most_and_longest_units_is_within_the_message_limit(character):
+    limit, spending = 1 << 16, StreamSpending()
+    longest = max(length for length in range(101) if is_unit(character * length))
+    for number in range(MOST_UNITS + 2):
+        spending.add({character * (longest - 1) + chr(ord("a") + number): 0.1})
+    for size in range(limit, 0, -8):  # the largest value that fits has as much beside it as a message may have
+        held = StreamSpending()
+        held.amounts = dict(spending.amounts)
+        writer = OutputWriter(pa.binary(), ordered=True, max_message_bytes=limit, spending=held)
+        [output] = writer.write(0, Taken(0, pa.array([b"x" * size]), {}, {}))
+        if not output.codes:
+            break
+    assert limit - 4096 < len(output.message) <= limit

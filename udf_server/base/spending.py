@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 
-from remote_udf.amounts import add_amounts
+from remote_udf.amounts import UNIT_BYTES, add_amounts, is_unit
 from udf_server.base.errors import InvalidCost
 
 __all__ = [
@@ -17,10 +17,6 @@ __all__ = [
     "current_spending",
     "spend",
 ]
-
-
-UNIT_LENGTH = 100
-"""Longest name of a unit."""
 
 
 class Spending:
@@ -74,9 +70,10 @@ def checked_amounts(amounts: object, source: str) -> dict[str, float]:
 def _checked_unit(unit: object, source: str) -> str:
     """Metrics and messages carry it."""
     text = str(unit)
-    if not 0 < len(text) <= UNIT_LENGTH or not text.isprintable():
+    if not is_unit(text):
         raise InvalidCost(
-            f"{source}: {text[:UNIT_LENGTH]!r} is no unit; expected 1 to {UNIT_LENGTH} printable characters"
+            f"{source}: {text[:UNIT_BYTES]!r} is no unit; expected printable characters, 1 to {UNIT_BYTES} bytes in "
+            "UTF-8"
         )
     return text
 

@@ -26,7 +26,8 @@ NOTHING = (0, 0, 0)
 NO_COUNTS = (0, 0, NOTHING)
 ERROR_BYTES = 100
 _HEADROOM = 4096
-"""Bytes left for the envelope when a payload is measured against the message limit."""
+"""Bytes left for the envelope when a payload is measured against the message limit. Most of it is for what calls have
+spent: MOST_UNITS amounts and one more, whose names have UNIT_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
