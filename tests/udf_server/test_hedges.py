@@ -18,8 +18,9 @@ from udf_server.guards.guard import Guard
 from udf_server.guards.guard_metrics import GuardMetrics
 from udf_server.guards.hedge import Hedge
 from udf_server.guards.settings import GuardSettings
-from udf_server.hosting.function_host import FunctionHost
+from udf_server.hosting.function_host import FunctionHost, HostedFunction
 from udf_server.hosting.registry import Registry
+from udf_server.streams import opening as opening_of_streams
 from udf_server.testing import FunctionEnvironment
 
 HEDGED: dict[str, Any] = {"idempotent": True, "hedge_after": "10 ms", "hedge_share": 1, "max_attempts": 1}
@@ -419,3 +420,29 @@ async def test_a_common_call_is_hedged_although_rows_wait_for_the_next_one(envir
 
     results = await environment.run_streams(f, [([1],), ([2],), ([3],)])
     assert [result.to_pylist() for result in results] == [[1], [2], [3]]
+
+
+async def test_what_streams_share_is_read_on_the_loop_however_large_their_open_messages_are(monkeypatch):
+    @udf.scalar(hedge_elsewhere="1 h", name="f", **HEDGED)
+    async def f(x: int) -> int:
+        return x
+
+    made, looked = [], []
+
+    class Recorded(Hedge):
+        def __init__(self, *arguments):
+            made.append(asyncio._get_running_loop())
+            super().__init__(*arguments)
+
+    def crowded(self):
+        looked.append(asyncio._get_running_loop())
+        return False
+
+    monkeypatch.setattr(opening_of_streams, "SMALL_BYTES", 0)
+    monkeypatch.setattr(opening_of_streams, "Hedge", Recorded)
+    monkeypatch.setattr(HostedFunction, "crowded", property(crowded))
+    host = FunctionHost(Registry([("test", f)]))
+    async with Talk(host=host) as one, Talk(host=host) as other:
+        await asyncio.gather(one.open(second=True), other.open(second=True))
+    assert made == [asyncio.get_running_loop()]
+    assert looked == 2 * made

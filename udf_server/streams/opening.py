@@ -99,6 +99,8 @@ async def open_function(
         opened = await asyncio.get_running_loop().run_in_executor(
             None, _bound, hosted, request, metrics, spending, budget
         )
+    if spec.kind is FunctionKind.SCALAR:
+        opened = _hedged(opened, request, metrics)
     await hosted.open()
     return opened
 
@@ -126,6 +128,7 @@ def _bound(
     hosted: HostedFunction, request: pb.Open, metrics: ServerMetrics, spending: StreamSpending,
     budget: StreamBudget | None,
 ) -> Opening:  # fmt: skip
+    """Check the message. It runs on any thread: what streams share is for the event loop."""
     spec = hosted.spec
     schema = read_schema(request.arguments)
     context = StreamContext.from_proto(spec.name, spec.version, request.context, spending)
@@ -137,7 +140,7 @@ def _bound(
         elif isinstance(hosted.function, ProcessFunction):
             opening = _process(hosted, hosted.function, request, schema, context, metrics)
         else:
-            return _scalar(hosted, request, schema, context, metrics, budget)
+            opening = _scalar(hosted, request, schema, context)
         if budget is None:
             return opening
         return replace(opening, function=budget.wrap(opening.function, opening.options.timeout), budget=budget)
@@ -147,31 +150,29 @@ def _bound(
         raise _refused(ErrorCode.INVALID_OPTION, str(error)) from error
 
 
-def _scalar(
-    hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext, metrics: ServerMetrics,
-    budget: StreamBudget | None,
-) -> Opening:  # fmt: skip
+def _scalar(hosted: HostedFunction, request: pb.Open, schema: pa.Schema, context: StreamContext) -> Opening:
     spec = hosted.spec
     options = hosted.options(canonical(request.options, source=f"call of {spec.key}"))
     _ = hosted.merging  # raises InvalidOption
     arguments = Arguments(schema, spec.check_arguments(schema.types))
+    return Opening(hosted, hosted.function, context, options, options.to_text(), arguments)
+
+
+def _hedged(opening: Opening, request: pb.Open, metrics: ServerMetrics) -> Opening:
+    """The opening of a scalar function with its hedged calls and attempts that end. Raises SecondRefused.
+
+    All streams share the hedges of a function. Call it on the event loop.
+    """
+    hosted, function, limit = opening.hosted, opening.function, opening.options.attempt_timeout
     if request.second:
         _accept_second(hosted, metrics)
-    function = hosted.function if budget is None else budget.wrap(hosted.function, options.timeout)
-    limit, function = options.attempt_timeout, _hedged(hosted, function, metrics)
-    function = function if limit is None else with_attempt_timeout(function, limit)
-    return Opening(hosted, function, context, options, options.to_text(), arguments, budget)
-
-
-def _hedged(hosted: HostedFunction, function: Function, metrics: ServerMetrics) -> Function:
-    """The function, with hedged calls if it has them. All streams share the hedges of a function."""
-    if (options := hosted.hedging) is None:
-        return function
-    if hosted.hedge is None:
-        after = None if isinstance(options.hedge_after, str) else options.hedge_after
-        count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
-        hosted.hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
-    return hosted.hedge.wrap(function)
+    if (options := hosted.hedging) is not None:
+        if hosted.hedge is None:
+            after = None if isinstance(options.hedge_after, str) else options.hedge_after
+            count = metrics.function(hosted.spec.name, hosted.spec.version).hedged
+            hosted.hedge = Hedge(after, options.hedge_share, count, lambda: hosted.waiting, hosted.executors.clock)
+        function = hosted.hedge.wrap(function)
+    return replace(opening, function=function if limit is None else with_attempt_timeout(function, limit))
 
 
 def _accept_second(hosted: HostedFunction, metrics: ServerMetrics) -> None:
